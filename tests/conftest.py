@@ -1,0 +1,29 @@
+"""What every suite shares: the logs of live children are shown beside a failure; none outlives its test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import processes
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:  # the generator returns the report to pytest
+    report = yield
+    if report.failed:
+        report.sections.extend((f"{process.name}", process.log_tail()) for process in processes.live())
+    return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_child_survives() -> Iterator[None]:
+    yield
+    left = processes.live()
+    names = [process.name for process in left]
+    for process in left:
+        process.kill()
+    assert not names, f"children that no test stopped: {names}"
