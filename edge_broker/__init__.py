@@ -1,1 +1,3 @@
-"""edge_broker."""
+"""edge_broker: a light broker that speaks the Kafka protocol; DESIGN.md says how a produce and a fetch travel."""
+
+__version__ = "0.1.0"
