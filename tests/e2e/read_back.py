@@ -1,0 +1,204 @@
+"""What a Kafka consumer sees: topics read whole for the account, and a tail that notes when records become readable.
+
+Only Kafka clients live here; what the numbers mean is in accounting.py. librdkafka is used as it is, so each reading
+is a test by an unmodified client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tests.e2e.accounting import Stored
+
+CALL_S = 10.0
+LOG_SEQ = re.compile(rb"\bseq=(\d+)\b")
+
+
+class ReadBackError(RuntimeError):
+    """A broker could not be read to its end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """One record, the first time a consumer at central got it."""
+
+    identity: str
+    timestamp_ms: int
+    seen_ms: int
+
+
+def reading_identity(message: Message) -> str:
+    """Device and sequence number, as the fleet's journal has them."""
+    fields = json.loads(message.value())
+    return f"{fields['device']}|{fields['seq']}"
+
+
+def log_identity(message: Message) -> str:
+    """The line's running number, as the log writer's journal has it."""
+    found = LOG_SEQ.search(message.value())
+    return f"line|{int(found[1])}" if found else content_identity(message)
+
+
+def content_identity(message: Message) -> str:
+    """A digest of key, value and timestamp: what a mirror must not change."""
+    digest = hashlib.blake2b(digest_size=12)
+    for part in (message.key(), message.value(), str(message.timestamp()[1]).encode()):
+        digest.update(b"\x00" if part is None else b"\x01%d:" % len(part) + part)
+    return digest.hexdigest()
+
+
+IDENTITIES: dict[str, Callable[[Message], str]] = {"readings": reading_identity, "logs": log_identity}
+
+
+def identity(topic: str, message: Message) -> str:
+    """What makes this record the same record wherever it is read; `topic` is its name on the edge."""
+    return IDENTITIES.get(topic, content_identity)(message)
+
+
+def stored(topic: str, messages: Iterable[Message]) -> list[Stored]:
+    """The records as the account wants them."""
+    return [
+        Stored(message.partition(), message.offset(), (message.key() or b"").decode(), identity(topic, message))
+        for message in messages
+    ]
+
+
+def _consumer(bootstrap: str, client_id: str, **more: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "group.id": client_id,  # asked for by librdkafka; nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "isolation.level": "read_committed",
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+            **more,
+        }
+    )
+
+
+def partitions(consumer: Consumer, topic: str) -> list[int]:
+    """The topic's partitions, none if it does not exist."""
+    found = consumer.list_topics(topic, timeout=CALL_S).topics.get(topic)
+    return [] if found is None or found.error is not None else sorted(found.partitions)
+
+
+def committed(bootstrap: str, group: str, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    """The group's committed offset per topic and partition; partitions without one are left out."""
+    consumer = _consumer(bootstrap, "demo-offsets", **{"group.id": group})
+    try:
+        asked = [TopicPartition(topic, part) for topic in topics for part in partitions(consumer, topic)]
+        found: dict[str, dict[int, int]] = {}
+        for answer in consumer.committed(asked, timeout=CALL_S) if asked else []:
+            if answer.error is None and answer.offset >= 0:
+                found.setdefault(answer.topic, {})[answer.partition] = answer.offset
+        return found
+    finally:
+        consumer.close()
+
+
+def end_offsets(bootstrap: str, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    """The offset after the last readable record per topic and partition; topics that do not exist are left out."""
+    consumer = _consumer(bootstrap, "demo-offsets")
+    try:
+        return {
+            topic: {
+                part: consumer.get_watermark_offsets(TopicPartition(topic, part), timeout=CALL_S)[1] for part in parts
+            }
+            for topic in topics
+            if (parts := partitions(consumer, topic))
+        }
+    finally:
+        consumer.close()
+
+
+def read_whole(bootstrap: str, topic: str, deadline_s: float = 60.0) -> list[Message]:
+    """Every record of the topic from its start to its end of now; raises ReadBackError when that takes too long."""
+    consumer = _consumer(bootstrap, "demo-read-back", **{"enable.partition.eof": True})
+    try:
+        open_partitions = set(partitions(consumer, topic))
+        consumer.assign([TopicPartition(topic, part, 0) for part in sorted(open_partitions)])
+        messages: list[Message] = []
+        end = time.monotonic() + deadline_s
+        while open_partitions:
+            if time.monotonic() > end:
+                raise ReadBackError(f"{topic} at {bootstrap} could not be read to its end within {deadline_s:g} s")
+            for message in consumer.consume(500, timeout=0.5):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard(message.partition())
+                else:
+                    raise ReadBackError(f"{topic} at {bootstrap} could not be read: {error}")
+        return messages
+    finally:
+        consumer.close()
+
+
+class Tail(threading.Thread):
+    """Follows the topics at central from their start and notes when each record was first readable."""
+
+    def __init__(self, bootstrap: str, topics: dict[str, str]) -> None:
+        """`topics` maps the name at central to the name on the edge."""
+        super().__init__(name="tail", daemon=True)
+        self._topics = topics
+        self._consumer = _consumer(bootstrap, "demo-tail")
+        self._ending = threading.Event()
+        self._met: dict[str, set[str]] = {topic: set() for topic in topics.values()}
+        self.records: dict[str, list[Readable]] = {topic: [] for topic in topics.values()}
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        """Read until `end`."""
+        assigned: dict[str, list[int]] = {}
+        looked = 0.0
+        while not self._ending.is_set():
+            if len(assigned) < len(self._topics) and time.monotonic() - looked > 0.5:
+                looked = time.monotonic()
+                self._look_for_topics(assigned)
+            if not assigned:
+                self._ending.wait(0.2)
+                continue
+            for message in self._consumer.consume(200, timeout=0.1):
+                self._note(message)
+        self._consumer.close()
+
+    def end(self) -> None:
+        """Stop reading and wait for the thread."""
+        self._ending.set()
+        self.join()
+
+    def _look_for_topics(self, assigned: dict[str, list[int]]) -> None:
+        try:
+            known = self._consumer.list_topics(timeout=1.0).topics
+        except KafkaException as error:
+            self.errors.append(str(error))  # the link may be cut: it is asked again
+            return
+        for topic in self._topics.keys() - assigned.keys():
+            if topic in known and known[topic].error is None and known[topic].partitions:
+                assigned[topic] = sorted(known[topic].partitions)
+                new = [TopicPartition(topic, part, 0) for part in assigned[topic]]
+                self._consumer.incremental_assign(new)
+
+    def _note(self, message: Message) -> None:
+        if message.error() is not None:
+            self.errors.append(str(message.error()))
+            return
+        topic = self._topics[message.topic()]
+        name = identity(topic, message)
+        if name not in self._met[topic]:
+            self._met[topic].add(name)
+            seen_ms = time.time_ns() // 1_000_000
+            self.records[topic].append(Readable(name, message.timestamp()[1], seen_ms))
