@@ -1,0 +1,87 @@
+# Drupelet. `make help` says what there is; every target sets up what it needs, once.
+#
+# Variables for the command line: SECONDS (length of the demo), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
+# Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
+# (conformance against Apache Kafka), ARGS (handed on to pytest, the demo or the benchmark).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+SECONDS = 120
+CENTRAL =
+KEEP =
+BROKER = edge
+ARGS =
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+SETUP := tests/support/setup.sh
+PYTEST := $(PYTHON) -m pytest
+SCRIPTS := .ci/run $(SETUP)
+
+.PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
+	install-check clean distclean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make demo SECONDS=45              a shorter demo; the cut of the link is scaled"
+	@echo "  make demo CENTRAL=kafka           the datacenter is Apache Kafka 4.3.1; CENTRAL=HOST:PORT takes any Kafka"
+	@echo "  make demo KEEP=1                  leave everything running and print how to look into it"
+	@echo "  make conformance BROKER=kafka     hold the suite itself against Apache Kafka 4.3.1"
+	@echo "  make unit ARGS='-k index -x'      ARGS goes to pytest, the demo or the benchmark"
+
+demo: install-demo  ## the whole road on this machine, with a cut link and a killed broker (about two minutes)
+	$(PYTHON) -m tests.e2e.demo --seconds $(SECONDS) $(if $(CENTRAL),--central $(CENTRAL)) $(if $(KEEP),--keep) $(ARGS)
+
+test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first
+	$(PYTEST) tests/unit tests/property tests/conformance tests/fault tests/e2e $(ARGS)
+
+unit: $(VENV)/.installed-test  ## unit and property tests, no other runtimes needed
+	$(PYTEST) tests/unit tests/property $(ARGS)
+
+conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
+	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
+
+fault: install-test  ## kill -9 under load
+	$(PYTEST) tests/fault $(ARGS)
+
+e2e: install-test  ## all parts together
+	$(PYTEST) tests/e2e $(ARGS)
+
+check: install-check  ## lint, format, types, import direction, shell scripts
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/shellcheck $(SCRIPTS)
+	$(PYTEST) -q tests/unit/support/test_packages.py
+
+format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
+	$(PYTHON) -m tests.benchmarks $(ARGS)
+
+install-deps: install-test install-check  ## everything any target needs
+
+install-demo: $(VENV)/.installed-test
+	@$(SETUP) runtimes java mosquitto $(if $(filter kafka,$(CENTRAL)),kafka-jars)
+
+install-test: $(VENV)/.installed-test
+	@$(SETUP) runtimes java mosquitto kcat kafka-jars
+
+install-check: $(VENV)/.installed-test $(VENV)/.installed-check
+
+$(VENV)/.installed-%: pyproject.toml $(SETUP)
+	@$(SETUP) python $(VENV) $*
+	@touch $@
+
+clean:  ## caches, build results and what demos left behind
+	rm -rf .demo .cache dist bench-results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## the virtual environment too
+	rm -rf $(VENV)

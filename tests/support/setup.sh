@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Sets up what the Makefile's targets need. Two commands:
+#   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
+#   setup.sh runtimes NAME ...     programs that pip cannot install: java mosquitto kcat kafka-jars
+# What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
+# to install. Nothing is fetched twice. Works on Debian 12 and 13, Ubuntu 24.04 and Raspberry Pi OS.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+# step TEXT COMMAND ...: run a long step, saying what it is and how many seconds it took.
+step() {
+    local text=$1 started=$SECONDS
+    shift
+    echo "==> $text"
+    "$@" || fail "==> $text: failed after $((SECONDS - started)) s"
+    echo "==> $text: done in $((SECONDS - started)) s"
+}
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+    local name
+    for name in python3 python3.13 python3.12 python3.11; do
+        if is_new_enough "$name"; then
+            echo "$name"
+            return
+        fi
+    done
+    fail "Python 3.11 or newer is not installed: install python3.11 or a newer one and run this again."
+}
+
+# apt_install PACKAGE ...: install them all, or say in one sentence what a person has to install.
+apt_install() {
+    local run=()
+    command -v apt-get >/dev/null || fail "Install these packages with this system's package manager, then run this again: $*."
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null || fail "This needs packages and may not install them itself, so run: sudo apt install $*"
+        run=(sudo -n)
+    fi
+    step "apt: $*" "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install \
+        --no-install-recommends --yes "$@"
+}
+
+apt_update() {
+    if command -v apt-get >/dev/null; then
+        if [ "$(id -u)" -eq 0 ]; then
+            step "apt: update" apt-get -qq update
+        elif sudo -n true 2>/dev/null; then
+            step "apt: update" sudo -n apt-get -qq update
+        fi
+    fi
+}
+
+# The Java package that this release has: Debian 12 and Ubuntu have 17, Debian 13 has 21.
+java_package() {
+    local package
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+            echo "$package"
+            return
+        fi
+    done
+    echo openjdk-21-jre-headless
+}
+
+make_venv() {
+    local venv=$1 python package=python3-venv
+    is_new_enough "$venv/bin/python" && return
+    python=$(find_python)
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        [ "$python" = python3 ] || package=$python-venv
+        apt_update
+        apt_install "$package"
+    fi
+    step "virtual environment in $venv ($("$python" --version))" "$python" -m venv --clear "$venv"
+}
+
+# pip's own lines are many; the downloads and the builds are the ones that take time.
+pip_install() {
+    "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable ".[$2]" |
+        { grep --line-buffered -E '^ *(Downloading|Building wheel|Successfully installed)' || true; }
+}
+
+python_packages() {
+    make_venv "$1"
+    step "Python packages for \`$2\` in $1" pip_install "$1" "$2"
+}
+
+is_there() {
+    "$python" -m tests.support.runtimes "$1" >/dev/null 2>&1
+}
+
+runtimes() {
+    local python name packages=() missing=()
+    python=$(find_python)
+    for name in "$@"; do
+        [ "$name" = kafka-jars ] || is_there "$name" || missing+=("$name")
+    done
+    if [ ${#missing[@]} -gt 0 ]; then
+        apt_update
+        for name in "${missing[@]}"; do
+            if [ "$name" = java ]; then packages+=("$(java_package)"); else packages+=("$name"); fi
+        done
+        apt_install "${packages[@]}"
+    fi
+    "$python" -m tests.support.runtimes "$@" >/dev/null
+}
+
+case ${1:-} in
+python) python_packages "$2" "$3" ;;
+runtimes)
+    shift
+    runtimes "$@"
+    ;;
+*) fail "usage: $0 python VENV EXTRA | runtimes NAME ..." ;;
+esac
