@@ -1,0 +1,119 @@
+"""The settings of a job: their names, units, defaults and bounds, and how `--set key=value` changes them.
+
+Here: values and their checks. Never here: Spark, Kafka, or any file but the default places.
+"""
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+DAY_MS = 86_400_000
+BOUNDS: dict[str, tuple[float, float]] = {
+    "output_partitions": (1, 1_000),
+    "window_ms": (100, DAY_MS),
+    "lateness_max_ms": (0, 30 * DAY_MS),
+    "ahead_max_ms": (0, 30 * DAY_MS),
+    "trigger_ms": (100, DAY_MS),
+    "finished_trigger_ms": (100, DAY_MS),
+    "batch_records_max": (1, 10_000_000),
+    "recent_readings": (2, 10_000),
+    "recent_readings_min": (2, 10_000),
+    "alarm_score_min": (0.1, 1e6),
+    "deviation_min": (1e-12, 1e12),
+}
+
+
+class ConfigurationError(Exception):
+    """A setting or the environment is wrong: one sentence that names it and the remedy; exit status 2."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job reads, where it writes, and its bounds; times in milliseconds, paths local or any that Spark knows."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    master: str = "local[2]"
+    checkpoint: str = ""
+    topic: str = "readings"
+    windows_topic: str = "readings_windows"
+    alarms_topic: str = "readings_alarms"
+    output_partitions: int = 1
+    finished_path: str = ""  # empty: <checkpoint>/finished_windows
+    malformed_path: str = ""  # empty: <checkpoint>/malformed
+    window_ms: int = 10_000
+    lateness_max_ms: int = 30_000  # later readings no longer change a window
+    ahead_max_ms: int = 60_000  # a reading dated further past its receipt is malformed: it would close all windows
+    trigger_ms: int = 2_000
+    finished_trigger_ms: int = 10_000
+    batch_records_max: int = 20_000
+    recent_readings: int = 30
+    recent_readings_min: int = 10  # a device with fewer has no alarms yet
+    alarm_score_min: float = 4.0  # distance from the recent mean, in standard deviations
+    deviation_min: float = 0.1  # in the reading's unit: a steady device does not alarm on its last digit
+    kafka: dict[str, str] = field(default_factory=dict)  # `kafka.` options, handed to every Kafka client
+    spark: dict[str, str] = field(default_factory=dict)  # `spark.` options, handed to the session
+
+    def place(self, name: str) -> str:
+        """Name a directory below the checkpoint."""
+        return f"{self.checkpoint.rstrip('/')}/{name}"
+
+
+FIXED = {"bootstrap", "master", "checkpoint", "kafka", "spark"}  # set by flags of their own, or by a prefix
+SETTABLE = {each.name: each.type for each in fields(Settings) if each.name not in FIXED}
+
+
+def with_assignments(settings: Settings, assignments: Iterable[str]) -> Settings:
+    """Apply `key=value` words in order; raises ConfigurationError for an unknown key or a value out of bounds."""
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--set {assignment}: write it as key=value")
+        settings = with_setting(settings, key.strip(), text.strip())
+    return checked(settings)
+
+
+def with_setting(settings: Settings, key: str, text: str) -> Settings:
+    """Apply one setting given as text."""
+    if key.startswith("kafka."):
+        return replace(settings, kafka={**settings.kafka, key: text})
+    if key.startswith("spark."):
+        return replace(settings, spark={**settings.spark, key: text})
+    if key not in SETTABLE:
+        near = difflib.get_close_matches(key, SETTABLE, n=1)
+        raise ConfigurationError(f"unknown setting {key!r}: " + (f"did you mean {near[0]!r}?" if near else KNOWN))
+    changes: dict[str, Any] = {key: converted(key, text)}
+    return replace(settings, **changes)
+
+
+KNOWN = f"the settings are {', '.join(SETTABLE)}, and any name under kafka. or spark."
+
+
+def converted(key: str, text: str) -> str | int | float:
+    """Turn a setting's text into its type."""
+    kind = SETTABLE[key]
+    if kind is str:
+        return text
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{key}={text}: give a number") from None
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings if they are within bounds; raises ConfigurationError that names the first that is not."""
+    for name, (lowest, highest) in BOUNDS.items():
+        value = getattr(settings, name)
+        if not lowest <= value <= highest:
+            raise ConfigurationError(f"{name}={value}: give a number from {lowest} to {highest}")
+    if settings.recent_readings < settings.recent_readings_min:
+        raise ConfigurationError(f"recent_readings={settings.recent_readings} is below recent_readings_min")
+    return settings
+
+
+def default_checkpoint(job: str) -> str:
+    """Name the directory where a job keeps its place: $XDG_STATE_HOME/drupelet/spark/<job>."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return str(Path(base) / "drupelet/spark" / job)

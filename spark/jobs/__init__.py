@@ -1,0 +1,57 @@
+"""The jobs, by name: what each reads, which topics it writes, and the streaming queries it is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark.config import ConfigurationError, Settings
+from spark.jobs import alarms, malformed, windows
+
+StartQuery = Callable[[SparkSession, Settings], StreamingQuery]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: its queries by name, each startable again after a failure, and its results topics with their policy."""
+
+    summary: str
+    queries: dict[str, StartQuery]
+    topics: Callable[[Settings], dict[str, str]]
+
+
+def windows_topics(settings: Settings) -> dict[str, str]:
+    """Name the results topic of the windows; compacted, so that the newest value per window stays."""
+    return {settings.windows_topic: "compact"}
+
+
+def alarms_topics(settings: Settings) -> dict[str, str]:
+    """Name the results topic of the alarms; not compacted, as each alarm is news."""
+    return {settings.alarms_topic: "delete"}
+
+
+WINDOWS: dict[str, StartQuery] = {"windows": windows.start_updates, "finished_windows": windows.start_finished}
+ALARMS: dict[str, StartQuery] = {"alarms": alarms.start}
+MALFORMED: dict[str, StartQuery] = {"malformed": malformed.start}
+
+JOBS: dict[str, Job] = {
+    "readings": Job(
+        "windows and alarms in one process",
+        {**WINDOWS, **ALARMS, **MALFORMED},
+        lambda settings: {**windows_topics(settings), **alarms_topics(settings)},
+    ),
+    "windows": Job(
+        "min, mean, max and count per device and event-time window, to a compacted topic and to Parquet",
+        {**WINDOWS, **MALFORMED},
+        windows_topics,
+    ),
+    "alarms": Job("readings far from their device's recent mean, to a topic", {**ALARMS, **MALFORMED}, alarms_topics),
+}
+
+
+def job_named(name: str) -> Job:
+    """Look a job up; raises ConfigurationError that lists the jobs."""
+    if name not in JOBS:
+        raise ConfigurationError(f"there is no job {name!r}: the jobs are {', '.join(JOBS)}")
+    return JOBS[name]

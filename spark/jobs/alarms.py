@@ -1,0 +1,61 @@
+"""Job `alarms`: readings far from their device's recent mean, to a topic.
+
+Method: each reading against the mean and standard deviation of up to `recent_readings` readings of its device that
+precede it in event time (`transforms.alarms`), all in JVM expressions. What earlier batches leave for the next one,
+the last readings per device, is one small Parquet file per batch beside the checkpoint. Batch n reads the file of batch
+n - 1 and replaces its own, so a batch that is run again after a crash finds what it found the first time.
+"""
+
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark import sinks, sources, transforms
+from spark.config import Settings
+
+FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
+
+
+class RecentReadingsLostError(Exception):
+    """The file that the previous batch left is gone."""
+
+
+def start(session: SparkSession, settings: Settings) -> StreamingQuery:
+    """Start judging readings."""
+    parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
+    writer = transforms.readings(parsed).writeStream.queryName("alarms").foreachBatch(partial(judge, settings))
+    writer = writer.option("checkpointLocation", settings.place("alarms"))
+    return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
+
+
+def judge(settings: Settings, readings: DataFrame, batch_id: int) -> None:
+    """Write one batch's alarms, then the recent readings for the next one."""
+    readings.persist()
+    newest_ms = readings.agg(F.max("time_ms")).collect()[0][0] or 0
+    recent = sources.recent_readings(readings, previous_path(settings, readings, batch_id))
+    found = transforms.alarms(
+        recent,
+        readings,
+        recent_readings=settings.recent_readings,
+        recent_readings_min=settings.recent_readings_min,
+        score_min=settings.alarm_score_min,
+        deviation_min=settings.deviation_min,
+    )
+    sinks.write_to_kafka(transforms.alarm_records(found), settings, settings.alarms_topic)
+    oldest_ms = newest_ms - FORGOTTEN_AFTER_MS
+    kept = transforms.most_recent(recent, readings, recent_readings=settings.recent_readings, oldest_ms=oldest_ms)
+    sinks.write_batch(kept, settings.place("alarms_recent"), batch_id, "parquet")
+    sinks.delete_batch(readings, settings.place("alarms_recent"), batch_id - 2)
+    readings.unpersist()
+
+
+def previous_path(settings: Settings, readings: DataFrame, batch_id: int) -> str | None:
+    """Name what the previous batch left; None before the first batch."""
+    if batch_id == 0:
+        return None
+    path = sinks.batch_path(settings.place("alarms_recent"), batch_id - 1)
+    if not sinks.exists(readings, path):
+        raise RecentReadingsLostError(f"{path} is gone: give a new --checkpoint to start from the earliest reading")
+    return path

@@ -1,0 +1,29 @@
+"""Part of every job: the records that are no readings go to JSON files, counted and with their place in the topic."""
+
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark import sinks, sources, transforms
+from spark.config import Settings
+from spark.logs import log
+
+
+def start(session: SparkSession, settings: Settings) -> StreamingQuery:
+    """Start keeping the malformed records."""
+    parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
+    writer = transforms.malformed(parsed).writeStream.queryName("malformed").foreachBatch(partial(keep, settings))
+    writer = writer.option("checkpointLocation", settings.place("malformed_progress"))
+    return writer.trigger(processingTime=f"{settings.finished_trigger_ms} milliseconds").start()
+
+
+def keep(settings: Settings, found: DataFrame, batch_id: int) -> None:
+    """Write one batch's malformed records, if there are any, in place of an earlier try."""
+    found.persist()
+    count = found.count()
+    if count:
+        path = settings.malformed_path or settings.place("malformed")
+        sinks.write_batch(found, path, batch_id, "json")
+        log("warning", "malformed_records", topic=settings.topic, records=count, path=sinks.batch_path(path, batch_id))
+    found.unpersist()

@@ -1,0 +1,177 @@
+"""Runs a job: its topics, its queries, their restarts, its end.
+
+A query that fails is started again from its checkpoint:
+| what failed | then |
+|---|---|
+| Kafka did not answer | again after 1 s, 2 s, … 30 s, for ever: readings wait at the broker |
+| offsets are gone from the topic | the job fails at once: only a person may decide to go on without them |
+| anything else | again, at most 5 times without a finished batch in between; then the job fails |
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from threading import Event
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark import progress, topics
+from spark.config import Settings
+from spark.jobs import Job, StartQuery
+from spark.logs import log
+
+POLL_S = 1.0
+PROGRESS_S = 10.0
+BACKOFF_S_MAX = 30.0
+RESTARTS_MAX = 5
+DATA_LOSS_MARKS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "data may have been lost", "failOnDataLoss")
+KAFKA_MARKS = ("org.apache.kafka.common.errors", "org.apache.kafka.common.KafkaException")
+
+
+class JobError(Exception):
+    """The job cannot go on; one sentence with the remedy; exit status 1."""
+
+
+def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> None:
+    """Run a job until `stop` is set; raises JobError if it cannot go on, ConfigurationError for a wrong topic."""
+    if not prepare_topics(session, job, settings, stop):
+        return
+    queries = [Supervised(name, start) for name, start in job.queries.items()]
+    try:
+        for query in queries:
+            query.start(session, settings)
+        sys.stdout.write("edge-spark ready\n")
+        sys.stdout.flush()
+        watch(session, settings, queries, stop)
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Event) -> bool:
+    """Create the results topics and wait for the input; False if `stop` was set first."""
+    while not stop.is_set():
+        try:
+            for topic, policy in job.topics(settings).items():
+                created = topics.ensure_topic(session, settings, topic, policy)
+                log("info", "topic_created" if created else "topic_found", topic=topic, cleanup_policy=policy)
+            break
+        except topics.BrokerUnavailableError as error:
+            log("warning", "waiting_for_broker", reason=error)
+            stop.wait(POLL_S)
+    return wait_for_input(session, settings, stop)
+
+
+def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bool:
+    """Wait until somebody has created the input topic."""
+    said = False
+    while not stop.is_set():
+        try:
+            if settings.topic in topics.topic_names(session, settings):
+                return True
+        except topics.BrokerUnavailableError as error:
+            log("warning", "waiting_for_broker", reason=error)
+        if not said:
+            log("info", "waiting_for_topic", topic=settings.topic)
+            said = True
+        stop.wait(POLL_S)
+    return False
+
+
+@dataclass
+class Supervised:
+    """One query, its failures in a row, and how far its progress was told."""
+
+    name: str
+    begin: StartQuery
+    query: StreamingQuery | None = None
+    failures: int = 0
+    retry_at_s: float = 0.0
+    told_batch_id: int = -1
+    told_at_s: float = 0.0
+
+    def start(self, session: SparkSession, settings: Settings) -> None:
+        """Start the query from its checkpoint."""
+        self.query = self.begin(session, settings)
+        self.told_at_s = time.monotonic()
+        log("info", "query_started", query=self.name, failures=self.failures)
+
+    def reports(self) -> list[progress.Report]:
+        """Read what was not told yet."""
+        assert self.query is not None
+        return progress.new_reports(
+            [json.loads(report.json) for report in self.query.recentProgress], self.told_batch_id
+        )
+
+    def tell(self) -> None:
+        """Write the progress line, if there was any; a finished batch ends a row of failures."""
+        now_s = time.monotonic()
+        reports = self.reports()
+        if reports:
+            fields = progress.summary(reports, now_s - self.told_at_s)
+            log("warning" if fields.get("late_records") else "info", "progress", query=self.name, **fields)
+            self.told_batch_id, self.failures = reports[-1]["batchId"], 0
+        self.told_at_s = now_s
+
+    def check(self, session: SparkSession, settings: Settings) -> None:
+        """Start the query again if it failed and its pause is over; raises JobError if that is no use."""
+        if self.query is not None and not self.query.isActive:
+            self.fail(settings, failure_text(self.query))
+        if self.query is None and time.monotonic() >= self.retry_at_s:
+            self.start(session, settings)
+
+    def fail(self, settings: Settings, text: str) -> None:
+        """Take note of a failure: a pause, or the end of the job."""
+        self.tell()
+        self.query, self.failures = None, self.failures + 1
+        pause_s = min(2.0 ** (self.failures - 1), BACKOFF_S_MAX)
+        self.retry_at_s = time.monotonic() + pause_s
+        log("error", "query_failed", query=self.name, failures=self.failures, pause_s=pause_s, reason=text)
+        if any(mark in text for mark in DATA_LOSS_MARKS):
+            raise JobError(
+                f"query {self.name}: offsets that {settings.checkpoint} needs are gone from topic {settings.topic} "
+                f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left: "
+                f"{first_sentence(text)}"
+            )
+        if self.failures > RESTARTS_MAX and not any(mark in text for mark in KAFKA_MARKS):
+            raise JobError(f"query {self.name} failed {self.failures} times in a row: {first_sentence(text)}")
+
+    def stop(self) -> None:
+        """End the query; what its batch did not finish is done again by the next start."""
+        try:
+            if self.query is not None and self.query.isActive:
+                self.query.stop()
+        except Py4JError as error:  # a signal to the whole group has already ended the JVM
+            log("warning", "query_stop_failed", query=self.name, reason=type(error).__name__)
+
+
+def watch(session: SparkSession, settings: Settings, queries: list[Supervised], stop: Event) -> None:
+    """Look after the queries until `stop` is set."""
+    tell_at_s = time.monotonic() + PROGRESS_S
+    while not stop.wait(POLL_S):
+        for query in queries:
+            query.check(session, settings)
+        if time.monotonic() >= tell_at_s:
+            tell_at_s = time.monotonic() + PROGRESS_S
+            for query in queries:
+                if query.query is not None:
+                    query.tell()
+
+
+def failure_text(query: StreamingQuery) -> str:
+    """Collect class and message of a failed query's whole chain of causes, cut to 4,000 characters."""
+    failure = query._jsq.exception()
+    links: list[str] = []
+    cause = failure.get() if failure.isDefined() else None
+    while cause is not None and len(links) < 10:
+        links.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
+        cause = cause.getCause()
+    return " < ".join(reversed(links))[:4_000] or "it ended without an error"
+
+
+def first_sentence(text: str) -> str:
+    """Cut a chain of causes to its root."""
+    return text.partition(" < ")[0].strip().replace("\n", " ")[:400]

@@ -1,0 +1,121 @@
+"""One Spark session, sized for a board: its Java, its heap, its jars.
+
+Here: everything that must be set before the JVM starts, and its end. Never here: what is computed.
+A driver heap below about 472 MB is refused by Spark. The serial collector and the C1 compiler alone keep the JVM's
+memory and its start small; `--set spark.…` overrides any of it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from spark.config import ConfigurationError, Settings
+from spark.jars import connector_jars
+
+JAVA_MAJORS = (17, 21)
+JVM_STOP_S = 10
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+JVM_OPTIONS = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -Xss512k -XX:+ExitOnOutOfMemoryError"
+)
+
+OPTIONS = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # replanning costs more than these batches
+    "spark.locality.wait": "0",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "30",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "10",
+}
+
+
+def start_session(settings: Settings, name: str) -> SparkSession:
+    """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had."""
+    prepare_environment(settings.master)
+    builder = SparkSession.builder.master(settings.master).appName(name)
+    for key, value in session_options(settings).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_options(settings: Settings) -> dict[str, str]:
+    """Collect the session's options: ours, then the operator's."""
+    jars = ",".join(str(jar) for jar in connector_jars())
+    here = {"spark.driver.host": "127.0.0.1"} if is_local(settings.master) else {}
+    return {**OPTIONS, **here, "spark.jars": jars, **settings.spark}
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return master.startswith("local")
+
+
+def prepare_environment(master: str) -> None:
+    """Set what PySpark reads from the environment: Java, this Python, the loopback address, fewer malloc arenas."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def java_home() -> Path:
+    """Find Java 17 or 21: DRUPELET_JAVA_HOME, JAVA_HOME, PATH, then /usr/lib/jvm."""
+    for program in java_programs():
+        if java_major(program) in JAVA_MAJORS:
+            return program.resolve().parent.parent
+    raise ConfigurationError(
+        "Spark 4.0 needs Java 17 or 21 (23 and newer break it): `apt install openjdk-17-jre-headless` or "
+        "`openjdk-21-jre-headless`, or set JAVA_HOME"
+    )
+
+
+def java_programs() -> Iterator[Path]:
+    """List the Java programs to try, best first."""
+    homes = [os.environ.get("DRUPELET_JAVA_HOME"), os.environ.get("JAVA_HOME")]
+    yield from (Path(home) / "bin/java" for home in homes if home)
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    yield from sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
+
+
+def java_major(program: Path) -> int | None:
+    """Ask a Java program for its major version; None if it does not run."""
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(found[1]) if found else None
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark and wait until its JVM has ended, so that nothing outlives this process."""
+    gateway = SparkContext._gateway
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    if jvm.stdin is not None:
+        jvm.stdin.close()  # PySpark's JVM ends when its standard input does
+    jvm.wait(JVM_STOP_S)
+    SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,70 @@
+"""Where results go: Kafka topics and files.
+
+The Kafka sink is at least once: after a crash the last batch is written again. Windows are keyed, so a repeat replaces
+an equal value; alarms repeat with the same device and time. Files of finished windows are exactly once, by Spark's
+`_spark_metadata` log; files written per batch replace the ones of an earlier try of the same batch.
+"""
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark.config import Settings
+
+
+def kafka_options(settings: Settings, topic: str) -> dict[str, str]:
+    """Collect the options of a Kafka sink; kafka-clients asks for acks=all and idempotence by itself."""
+    return {**settings.kafka, "kafka.bootstrap.servers": settings.bootstrap, "topic": topic}
+
+
+def stream_to_kafka(records: DataFrame, settings: Settings, topic: str) -> DataStreamWriter:
+    """Write changed rows (update mode) to a topic."""
+    return records.writeStream.format("kafka").outputMode("update").options(**kafka_options(settings, topic))
+
+
+def stream_to_parquet(windows: DataFrame, path: str) -> DataStreamWriter:
+    """Write rows that are final (append mode) to Parquet, one directory per UTC date, one file per batch."""
+    return (
+        windows.coalesce(1).writeStream.format("parquet").outputMode("append").partitionBy("date").option("path", path)
+    )
+
+
+def write_to_kafka(records: DataFrame, settings: Settings, topic: str) -> None:
+    """Write one batch to a topic, and return when the broker has acked all of it."""
+    records.write.format("kafka").options(**kafka_options(settings, topic)).save()
+
+
+def batch_path(path: str, batch_id: int) -> str:
+    """Name the directory of one batch."""
+    return f"{path}/batch={batch_id}"
+
+
+def write_batch(rows: DataFrame, path: str, batch_id: int, file_format: str) -> None:
+    """Write one batch's rows to its own directory, in place of an earlier try."""
+    rows.coalesce(1).write.mode("overwrite").format(file_format).save(batch_path(path, batch_id))
+
+
+def delete_batch(rows: DataFrame, path: str, batch_id: int) -> None:
+    """Delete one batch's directory, if it is there."""
+    delete(rows, batch_path(path, batch_id))
+
+
+def exists(rows: DataFrame, path: str) -> bool:
+    """Whether a path exists, on whatever file system it names."""
+    place, system = opened(rows, path)
+    return bool(system.exists(place))
+
+
+def delete(rows: DataFrame, path: str) -> None:
+    """Delete a path and all below it."""
+    place, system = opened(rows, path)
+    system.delete(place, True)
+
+
+def opened(rows: DataFrame, path: str) -> tuple[Any, Any]:
+    """Open a path: Hadoop's Path and the file system that it is on."""
+    session = rows.sparkSession
+    jvm: Any = session._jvm
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    return place, place.getFileSystem(session._jsc.hadoopConfiguration())

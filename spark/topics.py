@@ -1,0 +1,94 @@
+"""The topics a job needs: its input must exist, its results topics are created with their cleanup policy.
+
+Here: Kafka's own AdminClient, through the JVM that runs anyway. A broker's auto-creation would not give `compact`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from spark.config import ConfigurationError, Settings
+
+REQUEST_TIMEOUT_MS = 5_000
+
+
+class BrokerUnavailableError(Exception):
+    """The broker did not answer in time; worth another try."""
+
+
+@contextmanager
+def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
+    """Open an AdminClient; its errors leave as BrokerUnavailableError or as themselves."""
+    jvm: Any = session._jvm
+    properties = jvm.java.util.Properties()
+    given = {key.removeprefix("kafka."): value for key, value in settings.kafka.items()}
+    timeouts = {"request.timeout.ms": str(REQUEST_TIMEOUT_MS), "default.api.timeout.ms": str(2 * REQUEST_TIMEOUT_MS)}
+    for key, value in {**timeouts, **given, "bootstrap.servers": settings.bootstrap}.items():
+        properties.setProperty(key, value)
+    client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    try:
+        yield client
+    except Py4JJavaError as error:
+        if cause_name(error) in {"TimeoutException", "DisconnectException"}:
+            raise BrokerUnavailableError(f"{settings.bootstrap} does not answer") from error
+        raise
+    finally:
+        client.close()
+
+
+def cause_name(error: Py4JJavaError) -> str:
+    """Name the Kafka error inside an ExecutionException."""
+    java: Any = error.java_exception
+    cause = java.getCause() or java
+    return str(cause.getClass().getSimpleName())
+
+
+def topic_names(session: SparkSession, settings: Settings) -> set[str]:
+    """List the broker's topics."""
+    with admin(session, settings) as client:
+        return set(client.listTopics().names().get())
+
+
+def ensure_topic(session: SparkSession, settings: Settings, topic: str, cleanup_policy: str) -> bool:
+    """Create a results topic, or check the one that exists; whether it was created.
+
+    Raises ConfigurationError if a topic that needs compaction exists without it.
+    """
+    with admin(session, settings) as client:
+        if create_topic(session, client, topic, settings.output_partitions, cleanup_policy):
+            return True
+        found = existing_policy(session, client, topic)
+    if cleanup_policy not in found.split(","):
+        raise ConfigurationError(
+            f"topic {topic} exists with cleanup.policy={found or 'unknown'}, but its results need {cleanup_policy}: "
+            "change the topic, or name another one with --set"
+        )
+    return False
+
+
+def create_topic(session: SparkSession, client: Any, topic: str, partitions: int, cleanup_policy: str) -> bool:
+    """Create a topic with the broker's default replication; False if it exists."""
+    jvm: Any = session._jvm
+    none = jvm.java.util.Optional.empty()
+    new = jvm.org.apache.kafka.clients.admin.NewTopic(topic, jvm.java.util.Optional.of(partitions), none)
+    new.configs(jvm.java.util.Collections.singletonMap("cleanup.policy", cleanup_policy))
+    try:
+        client.createTopics(jvm.java.util.Collections.singleton(new)).all().get()
+    except Py4JJavaError as error:
+        if cause_name(error) != "TopicExistsException":
+            raise
+        return False
+    return True
+
+
+def existing_policy(session: SparkSession, client: Any, topic: str) -> str:
+    """Read a topic's cleanup.policy."""
+    jvm: Any = session._jvm
+    config = jvm.org.apache.kafka.common.config
+    resource = config.ConfigResource(getattr(config, "ConfigResource$Type").TOPIC, topic)
+    answer = client.describeConfigs(jvm.java.util.Collections.singleton(resource)).all().get()
+    entry = answer.get(resource).get("cleanup.policy")
+    return "" if entry is None else str(entry.value())

@@ -1,0 +1,149 @@
+"""What the jobs compute: DataFrame to DataFrame, streaming or not.
+
+Here: columns and expressions that run inside the JVM. Never here: a source, a sink, a session, a clock, a Python
+function that runs per row. The last `select` of each transform is its contract (see `schemas`).
+
+Late data: a window's result changes until the watermark (the newest event time less `lateness_max_ms`) has passed its
+end. In update mode each change is written again under the same key, so the newest value per key is the result.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from spark import schemas
+
+TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
+DOUBLE_MAX = 1.7976931348623157e308
+TEXT_CHARACTERS_MAX = 1_000
+
+
+def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
+    """Read the records' JSON; `problem` is null for a sound reading and else says what is wrong with it.
+
+    A record without `device` takes its key. A time more than `ahead_max_ms` after the record's receipt (the gateway's
+    `received_ms` header, else Kafka's timestamp) is a problem, as it would move the watermark past everyone else.
+    """
+    text = F.col("value").cast("string")
+    json = records.withColumns(
+        {"text": text, "json": F.from_json(text, schemas.DEVICE_JSON), "received_ms": received_ms()}
+    )
+    device = F.nullif(F.coalesce(F.col("json.device"), F.col("key").cast("string")), F.lit(""))
+    read = json.select(
+        "partition",
+        "offset",
+        device.alias("device"),
+        "json.seq",
+        "json.time_ms",
+        "json.value",
+        "text",
+        "received_ms",
+    )
+    checked = read.withColumn("problem", problem(ahead_max_ms))
+    event_time = F.when(F.col("problem").isNull(), F.timestamp_millis("time_ms"))
+    return checked.withColumn("event_time", event_time).select(*schemas.PARSED_COLUMNS)
+
+
+def received_ms() -> Column:
+    """Tell when a record came to the site: the gateway's header, else the record's timestamp."""
+    header = F.filter("headers", lambda each: each["key"] == "received_ms")
+    written = F.try_element_at(header, F.lit(1))["value"].cast("string")
+    return F.coalesce(written.try_cast("bigint"), F.unix_millis("timestamp"))
+
+
+def problem(ahead_max_ms: int) -> Column:
+    """Name the first thing that is wrong with a reading, or null."""
+    value, time_ms = F.col("value"), F.col("time_ms")
+    return (
+        F.when(F.col("device").isNull(), "no device")
+        .when(value.isNull(), "no JSON number `value`")
+        .when(F.isnan(value) | (F.abs(value) > DOUBLE_MAX), "`value` is not finite")
+        .when(time_ms.isNull(), "no JSON integer `time_ms`")
+        .when(~time_ms.between(0, TIME_MS_MAX), "`time_ms` is out of range")
+        .when(time_ms - F.col("received_ms") > ahead_max_ms, "`time_ms` is ahead of the receipt")
+    )
+
+
+def readings(parsed_records: DataFrame) -> DataFrame:
+    """Keep the sound readings."""
+    return parsed_records.where(F.col("problem").isNull()).select(*schemas.READING_COLUMNS)
+
+
+def malformed(parsed_records: DataFrame) -> DataFrame:
+    """Keep the other records, each with its place in the topic, its problem, and up to 1,000 characters of its text."""
+    short = F.substring("text", 1, TEXT_CHARACTERS_MAX)
+    return (
+        parsed_records.where(F.col("problem").isNotNull()).withColumn("text", short).select(*schemas.MALFORMED_COLUMNS)
+    )
+
+
+def window_statistics(sound_readings: DataFrame, window_ms: int, lateness_max_ms: int) -> DataFrame:
+    """Describe each device's readings per event-time window: minimum, mean, maximum and count."""
+    span = F.window("event_time", f"{window_ms} milliseconds")
+    grouped = sound_readings.withWatermark("event_time", f"{lateness_max_ms} milliseconds").groupBy("device", span)
+    figures = grouped.agg(
+        F.min("value").alias("min"),
+        F.avg("value").alias("mean"),
+        F.max("value").alias("max"),
+        F.count("*").alias("count"),
+    )
+    start, end = F.unix_millis("window.start"), F.unix_millis("window.end")
+    return figures.withColumns({"window_start_ms": start, "window_end_ms": end}).select(*schemas.WINDOW_COLUMNS)
+
+
+def window_records(windows: DataFrame) -> DataFrame:
+    """Turn windows into Kafka records, keyed `<device>|<window_start_ms>`: a newer value replaces an older one."""
+    key = F.concat_ws("|", "device", "window_start_ms")
+    return windows.select(key.alias("key"), F.to_json(F.struct(*schemas.WINDOW_COLUMNS)).alias("value"))
+
+
+def window_files(windows: DataFrame) -> DataFrame:
+    """Add the UTC date of the window's start, by which the files are laid out."""
+    date = F.date_format(F.timestamp_millis("window_start_ms"), "yyyy-MM-dd")
+    return windows.select(*schemas.WINDOW_COLUMNS, date.alias("date"))
+
+
+def alarms(
+    recent: DataFrame,
+    sound_readings: DataFrame,
+    *,
+    recent_readings: int,
+    recent_readings_min: int,
+    score_min: float,
+    deviation_min: float,
+) -> DataFrame:
+    """Find readings far from the mean of their device's preceding readings.
+
+    `recent` are readings of earlier batches: history, never judged again. Each new reading is judged against up to
+    `recent_readings` readings that precede it in event time (itself left out); score = |value - mean| / max(stddev,
+    `deviation_min`). With fewer than `recent_readings_min` of them there is no judgement.
+    """
+    columns = [F.col(name) for name in schemas.RECENT_COLUMNS]
+    all_readings = recent.select(*columns, F.lit(False).alias("new")).unionByName(
+        sound_readings.select(*columns, F.lit(True).alias("new"))
+    )
+    preceding = Window.partitionBy("device").orderBy("time_ms", "partition", "offset").rowsBetween(-recent_readings, -1)
+    judged = all_readings.select(
+        *columns,
+        "new",
+        F.avg("value").over(preceding).alias("mean"),
+        F.stddev_samp("value").over(preceding).alias("stddev"),
+        F.count("value").over(preceding).alias("known"),
+    )
+    score = F.abs(F.col("value") - F.col("mean")) / F.greatest("stddev", F.lit(deviation_min))
+    far = judged.where(F.col("new") & (F.col("known") >= recent_readings_min)).withColumn("score", score)
+    return far.where(F.col("score") >= score_min).select(*schemas.ALARM_COLUMNS)
+
+
+def alarm_records(found: DataFrame) -> DataFrame:
+    """Turn alarms into Kafka records, keyed by device."""
+    return found.select(F.col("device").alias("key"), F.to_json(F.struct(*schemas.ALARM_COLUMNS)).alias("value"))
+
+
+def most_recent(recent: DataFrame, sound_readings: DataFrame, *, recent_readings: int, oldest_ms: int) -> DataFrame:
+    """Keep each device's last readings by event time, none older than `oldest_ms`: so silent devices are forgotten."""
+    columns = schemas.RECENT_COLUMNS
+    all_readings = recent.select(*columns).unionByName(sound_readings.select(*columns))
+    newest_first = Window.partitionBy("device").orderBy(F.desc("time_ms"), F.desc("partition"), F.desc("offset"))
+    ranked = all_readings.where(F.col("time_ms") >= oldest_ms).withColumn("rank", F.row_number().over(newest_first))
+    return ranked.where(F.col("rank") <= recent_readings).select(*columns)
