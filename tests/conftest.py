@@ -9,6 +9,15 @@ import pytest
 from tests.support import processes
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        choices=("edge", "kafka"),
+        default="edge",
+        help="run the conformance tests against the edge broker, or against Apache Kafka 4.3.1",
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

@@ -84,7 +84,7 @@ make_venv() {
 
 # pip's own lines are many; the downloads and the builds are the ones that take time.
 pip_install() {
-    "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable ".[$2]" |
+    "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off --use-pep517 --editable ".[$2]" |
         { grep --line-buffered -E '^ *(Downloading|Building wheel|Successfully installed)' || true; }
 }
 
