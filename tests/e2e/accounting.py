@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One record as its producer wrote it down, in the order in which it was produced per key."""
+    """One record as its producer wrote it down, in the order in which it was produced per key.
+
+    `acked` is None for a producer that is never answered, such as whoever writes a log file.
+    """
 
     key: str
     identity: str
     produced_ms: int
-    acked: bool
+    acked: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def account(evidence: Evidence) -> TopicAccount:
     at_central = {record.identity for record in central}
     published = evidence.published
     known = on_edge if published is None else on_edge | {record.identity for record in published}
-    acked = None if published is None else {record.identity for record in published if record.acked}
+    acked = _acked(published)
     lost_before_edge = _missing_before_edge(acked, evidence.acked_by_broker, edge, on_edge)
     lost_by_mirror = _lost_by_mirror(edge, at_central, evidence.mirror_positions)
     mirrored = len(known & at_central)
@@ -146,6 +149,11 @@ def percentile(values: Sequence[float], fraction: float) -> float | None:
         return None
     ranked = sorted(values)
     return ranked[max(0, math.ceil(fraction * len(ranked)) - 1)]
+
+
+def _acked(published: Sequence[Published] | None) -> set[str] | None:
+    answered = [record for record in published or () if record.acked is not None]
+    return {record.identity for record in answered if record.acked} if answered else None
 
 
 def _missing_before_edge(

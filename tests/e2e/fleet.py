@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 SPIKE_CHANCE = 1 / 300
 LATE_CHANCE = 1 / 250
@@ -89,7 +90,7 @@ class Device:
         self._connected = False
         self._next_seq = 0
         self._lock = threading.RLock()
-        self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=f"{site}-{name}", clean_session=False)
+        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"{site}-{name}", clean_session=False)
         self._client.reconnect_delay_set(min_delay=1, max_delay=4)
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
@@ -108,7 +109,7 @@ class Device:
     def drop_connection(self) -> None:
         """Break the TCP connection as a bad network would; the client connects again by itself."""
         connection = self._client.socket()
-        if connection is not None:
+        if isinstance(connection, socket.socket):
             connection.shutdown(socket.SHUT_RDWR)
 
     def offer(self, late_ms: int = 0) -> None:

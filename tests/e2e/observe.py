@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,15 +105,38 @@ def spark_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
     return found
 
 
+def spark_positions(checkpoint: Path, topic: str) -> dict[str, dict[int, int]]:
+    """Where each query below the checkpoint stands in the topic, by the query's directory; nowhere before a commit."""
+    found = {
+        str(path.parent.relative_to(checkpoint)): spark_offsets(path.parent) for path in checkpoint.rglob("commits")
+    }
+    return {query: offsets.get(topic, {}) for query, offsets in found.items()}
+
+
 def behind(position: Mapping[int, int], ends: Mapping[int, int]) -> int:
     """Records between a position and the ends, summed over partitions."""
     return sum(max(0, end - position.get(part, 0)) for part, end in ends.items())
 
 
-def tail_of(path: Path, keep: Callable[[list[str]], bool]) -> list[list[str]]:
-    """The journal's lines as words, those that `keep` wants; a last line without its newline is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    return [words for line in whole.splitlines() if keep(words := line.split())]
+class JournalReader:
+    """The lines of a journal that is still growing, as words; a last line without its newline waits for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self.lines: list[list[str]] = []
+        self.counts: Counter[str] = Counter()
+
+    def read(self) -> None:
+        """Take in what was written since."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._position += len(whole)
+        for line in whole.decode().splitlines():
+            words = line.split()
+            self.lines.append(words)
+            self.counts[words[0]] += 1

@@ -27,6 +27,25 @@ class ReadBackError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """One record as a consumer got it; an absent key or value is empty."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+
+    @classmethod
+    def of(cls, message: Message) -> Record:
+        """Take over what the client returned."""
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None and partition is not None and offset is not None  # only errors lack them
+        return cls(topic, partition, offset, message.timestamp()[1], message.key() or b"", message.value() or b"")
+
+
+@dataclass(frozen=True, slots=True)
 class Readable:
     """One record, the first time a consumer at central got it."""
 
@@ -35,40 +54,37 @@ class Readable:
     seen_ms: int
 
 
-def reading_identity(message: Message) -> str:
+def reading_identity(record: Record) -> str:
     """Device and sequence number, as the fleet's journal has them."""
-    fields = json.loads(message.value())
+    fields = json.loads(record.value)
     return f"{fields['device']}|{fields['seq']}"
 
 
-def log_identity(message: Message) -> str:
+def log_identity(record: Record) -> str:
     """The line's running number, as the log writer's journal has it."""
-    found = LOG_SEQ.search(message.value())
-    return f"line|{int(found[1])}" if found else content_identity(message)
+    found = LOG_SEQ.search(record.value)
+    return f"line|{int(found[1])}" if found else content_identity(record)
 
 
-def content_identity(message: Message) -> str:
+def content_identity(record: Record) -> str:
     """A digest of key, value and timestamp: what a mirror must not change."""
     digest = hashlib.blake2b(digest_size=12)
-    for part in (message.key(), message.value(), str(message.timestamp()[1]).encode()):
-        digest.update(b"\x00" if part is None else b"\x01%d:" % len(part) + part)
+    for part in (record.key, record.value, str(record.timestamp_ms).encode()):
+        digest.update(b"%d:" % len(part) + part)
     return digest.hexdigest()
 
 
-IDENTITIES: dict[str, Callable[[Message], str]] = {"readings": reading_identity, "logs": log_identity}
+IDENTITIES: dict[str, Callable[[Record], str]] = {"readings": reading_identity, "logs": log_identity}
 
 
-def identity(topic: str, message: Message) -> str:
+def identity(topic: str, record: Record) -> str:
     """What makes this record the same record wherever it is read; `topic` is its name on the edge."""
-    return IDENTITIES.get(topic, content_identity)(message)
+    return IDENTITIES.get(topic, content_identity)(record)
 
 
-def stored(topic: str, messages: Iterable[Message]) -> list[Stored]:
+def stored(topic: str, records: Iterable[Record]) -> list[Stored]:
     """The records as the account wants them."""
-    return [
-        Stored(message.partition(), message.offset(), (message.key() or b"").decode(), identity(topic, message))
-        for message in messages
-    ]
+    return [Stored(record.partition, record.offset, record.key.decode(), identity(topic, record)) for record in records]
 
 
 def _consumer(bootstrap: str, client_id: str, **more: object) -> Consumer:
@@ -83,6 +99,7 @@ def _consumer(bootstrap: str, client_id: str, **more: object) -> Consumer:
             "isolation.level": "read_committed",
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
+            "log_level": 3,  # a cut link is no news here
             **more,
         }
     )
@@ -123,13 +140,13 @@ def end_offsets(bootstrap: str, topics: Iterable[str]) -> dict[str, dict[int, in
         consumer.close()
 
 
-def read_whole(bootstrap: str, topic: str, deadline_s: float = 60.0) -> list[Message]:
+def read_whole(bootstrap: str, topic: str, deadline_s: float = 60.0) -> list[Record]:
     """Every record of the topic from its start to its end of now; raises ReadBackError when that takes too long."""
     consumer = _consumer(bootstrap, "demo-read-back", **{"enable.partition.eof": True})
     try:
         open_partitions = set(partitions(consumer, topic))
         consumer.assign([TopicPartition(topic, part, 0) for part in sorted(open_partitions)])
-        messages: list[Message] = []
+        records: list[Record] = []
         end = time.monotonic() + deadline_s
         while open_partitions:
             if time.monotonic() > end:
@@ -137,18 +154,18 @@ def read_whole(bootstrap: str, topic: str, deadline_s: float = 60.0) -> list[Mes
             for message in consumer.consume(500, timeout=0.5):
                 error = message.error()
                 if error is None:
-                    messages.append(message)
+                    records.append(Record.of(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition())
                 else:
                     raise ReadBackError(f"{topic} at {bootstrap} could not be read: {error}")
-        return messages
+        return records
     finally:
         consumer.close()
 
 
 class Tail(threading.Thread):
-    """Follows the topics at central from their start and notes when each record was first readable."""
+    """Follows the topics at central from their start; `records` are first sights, `count` is of every copy."""
 
     def __init__(self, bootstrap: str, topics: dict[str, str]) -> None:
         """`topics` maps the name at central to the name on the edge."""
@@ -158,6 +175,7 @@ class Tail(threading.Thread):
         self._ending = threading.Event()
         self._met: dict[str, set[str]] = {topic: set() for topic in topics.values()}
         self.records: dict[str, list[Readable]] = {topic: [] for topic in topics.values()}
+        self.count = 0
         self.errors: list[str] = []
 
     def run(self) -> None:
@@ -196,9 +214,11 @@ class Tail(threading.Thread):
         if message.error() is not None:
             self.errors.append(str(message.error()))
             return
-        topic = self._topics[message.topic()]
-        name = identity(topic, message)
+        self.count += 1
+        record = Record.of(message)
+        topic = self._topics[record.topic]
+        name = identity(topic, record)
         if name not in self._met[topic]:
             self._met[topic].add(name)
             seen_ms = time.time_ns() // 1_000_000
-            self.records[topic].append(Readable(name, message.timestamp()[1], seen_ms))
+            self.records[topic].append(Readable(name, record.timestamp_ms, seen_ms))
