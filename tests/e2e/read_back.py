@@ -41,7 +41,9 @@ class Record:
     def of(cls, message: Message) -> Record:
         """Take over what the client returned."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None and partition is not None and offset is not None  # only errors lack them
+        assert topic is not None  # only errors lack these
+        assert partition is not None
+        assert offset is not None
         return cls(topic, partition, offset, message.timestamp()[1], message.key() or b"", message.value() or b"")
 
 
