@@ -103,8 +103,9 @@ def test_commit_and_resume(broker, new_topic, group, tmp_path):
     topic = new_topic()
     for lines in (LINES[:120], LINES[120:]):
         _produce(broker.bootstrap, topic, lines)
-        with _member(tmp_path, f"member-{len(lines)}", broker, group, topic) as member:
-            wait_until(lambda: len(member.output().splitlines()) >= len(lines), 20, "all new lines")
+        member = _member(tmp_path, f"member-{len(lines)}", broker, group, topic)
+        with member:
+            wait_until(lambda: len(member.output().splitlines()) >= len(lines), 20, "all new lines")  # noqa: B023
         assert [line.split(" ", 2)[2] for line in member.output_path.read_text().splitlines()] == lines
 
 
@@ -114,7 +115,7 @@ def test_idempotent_retry_stores_no_duplicate(strict, new_strict_topic):
     settings = [
         f"-X{setting}" for setting in ("enable.idempotence=true", "batch.num.messages=20", "retry.backoff.ms=20")
     ]
-    _produce(strict.bootstrap, topic, LINES, *settings)
+    _produce(strict.bootstrap, topic, LINES, "-E", *settings)  # -E: a lost connection does not end kcat
     assert strict.thief.stolen == 2
     assert [read.value.decode() for read in read_topic(strict.bootstrap, topic)] == LINES
 

@@ -40,7 +40,7 @@ __all__ = [
 
 READY_S = 30.0
 STOP_S = 15.0
-LOG_TAIL_LINES = 60
+LOG_TAIL_LINES = 40
 
 _Found = TypeVar("_Found")
 
@@ -354,6 +354,12 @@ share.coordinator.state.topic.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
+_SIMPLE_LOGGER = "-Dorg.slf4j.simpleLogger"
+_KAFKA_LOGGING = (
+    f"{_SIMPLE_LOGGER}.showDateTime=true",
+    f"{_SIMPLE_LOGGER}.defaultLogLevel=warn",
+    f"{_SIMPLE_LOGGER}.log.kafka.server.KafkaRaftServer=info",  # it says when the server has started
+)
 _KAFKA_CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
 
 
@@ -388,7 +394,7 @@ class ApacheKafka(Process):
         )
         text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         self.properties_path.write_text(text)
-        self._java = [*runtimes.kafka_java(f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.showDateTime=true", *java_options)]
+        self._java = [*runtimes.kafka_java(f"-Xmx{heap}", *_KAFKA_LOGGING, *java_options)]
         command: list[str | Path] = [*self._java, "kafka.Kafka", self.properties_path]
         super().__init__(name, command, directory, ready=self._has_started, ready_s=90)
 
