@@ -1,1 +1,4 @@
-"""mirror."""
+"""The mirror: carries topics from an edge broker (or any Kafka) to the central Kafka, and writes down what is missing.
+
+It is a Kafka client at both ends and imports no other part of the project.
+"""

@@ -1,0 +1,99 @@
+"""The two commands behind the command line: run the mirror until a signal, and show where it stands.
+
+No argument parsing may come in here, and no decision of the mirror.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import asdict, dataclass
+
+from mirror import logs, metrics, topics
+from mirror.clients import Source, SourceError, TopicPartition
+from mirror.config import Config, host_and_port
+from mirror.offsets import Commit
+from mirror.replicator import Replicator
+
+
+async def run(config: Config) -> int:
+    """Mirror until SIGTERM or SIGINT; return the exit status."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    figures = metrics.Metrics()
+    replicator = Replicator(config, figures)
+    server = None
+    if config.metrics:
+        try:
+            server = await metrics.serve(
+                *host_and_port("metrics", config.metrics), figures.registry, replicator.trouble
+            )
+        except OSError as error:
+            logs.error("metrics_port_refused", address=config.metrics, error=error)
+            return 1
+    logs.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
+    print("edge-mirror ready", flush=True)
+    await replicator.run(stop)
+    if server is not None:
+        server.close()
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one partition stands; None where the group holds no position, or the topic is gone."""
+
+    topic: str
+    partition: int
+    source_end: int | None
+    position: int | None
+    lag: int | None
+
+
+async def status(config: Config, *, as_json: bool) -> int:
+    """Print a line per partition from the source group's commits and the source's ends; return the exit status."""
+    source = Source(config.source, config.group_id, config.request_timeout_ms)
+    try:
+        await source.open()
+        found = await _standings(source, config)
+    except SourceError as error:
+        print(f"The source {config.source} does not answer: {error}.", file=sys.stderr)
+        return 1
+    finally:
+        await source.close()
+    print(json.dumps([asdict(standing) for standing in found]) if as_json else _table(found))
+    return 0
+
+
+async def _standings(source: Source, config: Config) -> list[Standing]:
+    known = await source.topics()
+    commits = await source.commits()
+    chosen = topics.selected(known, config.pattern, ledger=config.ledger) if config.topics else []
+    there = {TopicPartition(name, number) for name in chosen for number in range(known[name])}
+    there |= {partition for partition in commits if partition.partition < known.get(partition.topic, 0)}
+    _, ends = await source.bounds(there)
+    return [_standing(partition, ends, commits) for partition in sorted(there | commits.keys())]
+
+
+def _standing(
+    partition: TopicPartition, ends: dict[TopicPartition, int], commits: dict[TopicPartition, Commit]
+) -> Standing:
+    end = ends.get(partition)
+    position = commits[partition].offset if partition in commits else None
+    lag = None if end is None or position is None else max(0, end - position)
+    return Standing(partition.topic, partition.partition, end, position, lag)
+
+
+def _table(found: list[Standing]) -> str:
+    head = ("TOPIC", "PARTITION", "SOURCE END", "POSITION", "LAG")
+    rows = [head, *(tuple("-" if cell is None else str(cell) for cell in asdict(row).values()) for row in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )

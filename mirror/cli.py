@@ -1,0 +1,96 @@
+"""The command line of edge-mirror: arguments in, exit status out (0 done, 1 failed, 2 bad usage or configuration).
+
+No client may be imported here before the arguments are known to be good: --help and --version answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from mirror import logs
+from mirror.config import Config, ConfigurationError, load
+from mirror.topics import POLICIES
+
+_RUN_EXAMPLE = """example:
+  edge-mirror run --source 127.0.0.1:9092 --target kafka.example.org:9092 --topics 'readings|logs' --site hamburg
+"""
+_STATUS_EXAMPLE = """example:
+  edge-mirror status --source 127.0.0.1:9092 --site hamburg
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    required = ("source", "target", "topics") if given.command == "run" else ("source",)
+    try:
+        config = _load(given, required)
+    except ConfigurationError as error:
+        print(f"edge-mirror: {error}", file=sys.stderr)
+        return 2
+    logs.set_up()
+    return _start(given, config)
+
+
+def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
+    names = ("source", "target", "topics", "site", "policy", "metrics")
+    config = load(given.config, {name: getattr(given, name, None) for name in names}, required)
+    if not config.site and not config.target:
+        raise ConfigurationError(
+            "neither site nor target is set: one of them names the group that holds the positions."
+        )
+    return config
+
+
+def _start(given: argparse.Namespace, config: Config) -> int:
+    from mirror import app  # noqa: PLC0415 - brings aiokafka, which takes long to import on a Pi
+
+    if given.command == "run":
+        return asyncio.run(app.run(config))
+    return asyncio.run(app.status(config, as_json=given.json))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="edge-mirror",
+        description="Mirror topics from an edge broker to the central Kafka; losses are written down, never skipped.",
+        epilog=_RUN_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"edge-mirror {version('drupelet')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = _command(commands, "run", "mirror until SIGTERM or SIGINT", _RUN_EXAMPLE)
+    run.add_argument("--policy", choices=POLICIES, help="names at the target: SITE.TOPIC (prefix, the default with "
+                     "--site) or TOPIC (identity, the default without)")  # fmt: skip
+    run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health there; off by default")
+    status = _command(commands, "status", "show source end, committed position and lag per partition", _STATUS_EXAMPLE)
+    status.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, example: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name, help=text, description=text, epilog=example, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument("--source", metavar="HOST:PORT", help="the edge broker")
+    command.add_argument("--target", metavar="HOST:PORT", help="the central Kafka")
+    command.add_argument(
+        "--topics", metavar="REGEX", help="whole names of the topics to mirror; __edge_ledger always is"
+    )
+    command.add_argument("--site", metavar="NAME", help="the site's name: prefix of the topics, part of the group id")
+    command.add_argument(
+        "--config", metavar="FILE.toml", type=Path, help="more settings; the command line overrides it"
+    )
+    return command
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The mirror's configuration: one TOML file of flat keys, overridden by the command line, checked whole.
+
+No client may be imported here. An unknown key is an error that suggests the nearest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, is_site_name
+
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+class ConfigurationError(ValueError):
+    """The configuration cannot be used; the message is one sentence with the remedy, for stderr and exit status 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set; the names are the TOML keys. Empty text means not set."""
+
+    source: str = ""
+    """HOST:PORT of the edge broker."""
+    target: str = ""
+    """HOST:PORT of the central Kafka."""
+    topics: str = ""
+    """Regular expression that a topic's whole name must match."""
+    site: str = ""
+    """The site's name: prefix of the topics, part of the group id."""
+    policy: str = ""
+    """`prefix` or `identity`; prefix when a site is named, else identity."""
+    metrics: str = ""
+    """HOST:PORT for /metrics and /health; off when empty."""
+    ledger: bool = True
+    """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
+    compression: str = "zstd"
+    """Of the batches sent to the target: none, gzip, snappy, lz4, zstd."""
+    window_records_max: int = 10_000
+    """Offsets per partition that may be sent beyond the commit: the bound on duplicates after a kill."""
+    batch_bytes_max: int = 512 * 1024
+    """Bytes of one batch before compression; must stay below the target's max.message.bytes."""
+    buffer_bytes_max: int = 16 * 1024 * 1024
+    """Bytes read and not yet acknowledged, over all partitions; also the most that is under way to the target."""
+    commit_interval_ms: int = 1_000
+    """Longest time between an acknowledgement and its commit."""
+    refresh_interval_ms: int = 5_000
+    """Time between looks for new topics and partitions."""
+    request_timeout_ms: int = 30_000
+    """Time for one request to either side, its transfer included."""
+    delivery_timeout_ms: int = 120_000
+    """Time without an acknowledgement after which the producer is made anew."""
+    stop_timeout_ms: int = 10_000
+    """Time that a clean stop waits for acknowledgements, and again for the last commit."""
+    backoff_max_ms: int = 10_000
+    """Longest wait between attempts to reach a side."""
+    target_replication_factor: int = 0
+    """Of the topics created at the target; 0 means one replica per broker, three at most."""
+
+    @property
+    def name_policy(self) -> Policy:
+        """The policy in force."""
+        return cast(Policy, self.policy) if self.policy else ("prefix" if self.site else "identity")
+
+    @property
+    def group_id(self) -> str:
+        """The source group that holds the positions: `edge-mirror-SITE`, or the target's address without a site."""
+        return f"edge-mirror-{self.site or self.target}"
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled topic pattern."""
+        return re.compile(self.topics)
+
+
+def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str, ...]) -> Config:
+    """Return the checked configuration from a file and the command line's values (None: not given there).
+
+    Raises ConfigurationError; `required` names the keys that must be set.
+    """
+    values = _read(path) if path is not None else {}
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    _check_types(values)
+    config = Config(**values)
+    _check(config, required)
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}.") from error
+
+
+def _check_types(values: Mapping[str, Any]) -> None:
+    kinds: dict[str, type] = {field.name: type(field.default) for field in fields(Config)}
+    for key, value in values.items():
+        if key not in kinds:
+            near = difflib.get_close_matches(key, kinds, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(kinds)}."
+            raise ConfigurationError(f"Unknown configuration key {key}: {hint}")
+        if type(value) is not kinds[key]:
+            raise ConfigurationError(f"{key} must be of type {kinds[key].__name__}, not {value!r}.")
+
+
+def _check(config: Config, required: tuple[str, ...]) -> None:
+    for key in required:
+        if not getattr(config, key):
+            raise ConfigurationError(f"{key} is not set: give --{key} or the key in the configuration file.")
+    for key in ("source", "target", "metrics"):
+        if getattr(config, key):
+            host_and_port(key, getattr(config, key))
+    _check_names(config)
+    _check_bounds(config)
+
+
+def _check_names(config: Config) -> None:
+    if config.site and not is_site_name(config.site):
+        raise ConfigurationError(
+            f"site {config.site!r} cannot start a topic name: use letters, digits, '.', '_', '-', "
+            f"at most {SITE_LENGTH_MAX}."
+        )
+    if config.policy and config.policy not in POLICIES:
+        raise ConfigurationError(f"policy {config.policy!r} is not known: use prefix or identity.")
+    if config.policy == "prefix" and not config.site:
+        raise ConfigurationError("policy prefix needs a site: give --site NAME, or use --policy identity.")
+    if config.source and config.source == config.target:
+        raise ConfigurationError(f"source and target are both {config.source}: a mirror needs two clusters.")
+    try:
+        re.compile(config.topics)
+    except re.error as error:
+        raise ConfigurationError(f"topics {config.topics!r} is not a regular expression: {error}.") from error
+
+
+_LEAST = {
+    "batch_bytes_max": 1024,
+    "buffer_bytes_max": 64 * 1024,
+    "window_records_max": 1,
+    "target_replication_factor": 0,
+}
+
+
+def _check_bounds(config: Config) -> None:
+    if config.compression not in get_args(Compression):
+        raise ConfigurationError(
+            f"compression {config.compression!r} is not known: use {', '.join(get_args(Compression))}."
+        )
+    for field in fields(Config):
+        value = getattr(config, field.name)
+        least = _LEAST.get(field.name, 1)
+        if type(value) is int and not least <= value < 2**31:
+            raise ConfigurationError(f"{field.name} must be between {least} and {2**31 - 1}, not {value}.")
+
+
+def host_and_port(key: str, text: str) -> tuple[str, int]:
+    """Return the two parts of HOST:PORT ([HOST]:PORT for IPv6); raises ConfigurationError naming `key`."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port) < 65536:
+        raise ConfigurationError(f"{key} must be HOST:PORT, not {text!r}.")
+    return host, int(port)

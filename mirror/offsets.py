@@ -1,0 +1,154 @@
+"""PURE. What is known of one partition: what was sent, what is safe at the target, what is committed at the source.
+
+No client, no clock and no chance may come in here. One batch at a time is under way per partition, so order is kept
+whatever fails.
+
+    acked <= position <= reserved          all offsets of the source, exclusive ends
+    | safe at the target | under way | may be sent | must wait for the next commit
+
+| event            | acked              | position       | committed                              |
+|------------------|--------------------|----------------|----------------------------------------|
+| begin, resume    | the commit's offset| = acked        | the commit (none: nothing may be sent)  |
+| stored(commit)   |                    |                | commit; reserved = commit.sent_up_to   |
+| send(end)        |                    | end            | asserted: end <= reserved              |
+| ack              | = position         |                |                                        |
+| restart          |                    | = acked        |                                        |
+| skip(to)         | to                 | to             | only with nothing under way            |
+
+A commit promises before the act how far sending may go (`sent_up_to`, in OffsetCommit's metadata). After a restart the
+records in [acked, sent_up_to) are the only ones that can be at the target already. How many really are is read from the
+target's own offsets: `target_end` is the offset after the last record we know to be there; whatever lies between it and
+our next batch was written by our former self, or by another writer. That is an upper bound, exact where the mirror is
+the topic's only writer, and it is capped by the records that are sent again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+METADATA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A position in the source group; its metadata says how far sending may go and where the target ended."""
+
+    offset: int
+    sent_up_to: int
+    target_end: int | None = None
+
+    def metadata(self) -> str:
+        """Return the text for OffsetCommit's metadata field, under 100 bytes."""
+        fields = {"version": METADATA_VERSION, "sent_up_to": self.sent_up_to, "target_end": self.target_end}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def read_commit(offset: int, metadata: str) -> Commit:
+    """Return the commit found in the group; metadata that is not ours (an operator reset the offset) counts as none."""
+    try:
+        fields = json.loads(metadata)
+    except ValueError:
+        return Commit(offset, offset)
+    if not isinstance(fields, dict) or fields.get("version") != METADATA_VERSION:
+        return Commit(offset, offset)
+    sent_up_to, target_end = fields.get("sent_up_to"), fields.get("target_end")
+    if not isinstance(sent_up_to, int) or sent_up_to < offset:
+        return Commit(offset, offset)
+    return Commit(offset, sent_up_to, target_end if isinstance(target_end, int) else None)
+
+
+class Acked(NamedTuple):
+    """What an acknowledgement told: records now twice at the target, and records the target has lost."""
+
+    duplicates: int
+    target_lost: int
+
+
+class PartitionOffsets:
+    """The state of one partition; its methods are the events of the table above."""
+
+    def __init__(self, offset: int, *, resend_end: int | None = None, target_end: int | None = None) -> None:
+        self.acked = offset
+        self.position = offset
+        self.committed: Commit | None = None
+        self.target_end = target_end
+        self._resend_end = offset if resend_end is None else resend_end  # below it, a record may be there already
+        self._strangers = 0  # records at the target that are not from this life, not yet matched with one sent again
+        self._under_way = 0  # records of the batch under way
+
+    @classmethod
+    def resume(cls, commit: Commit) -> PartitionOffsets:
+        """Return the state after a restart from a commit that the source group holds."""
+        offsets = cls(commit.offset, resend_end=commit.sent_up_to, target_end=commit.target_end)
+        offsets.committed = commit
+        return offsets
+
+    @classmethod
+    def rewind(cls, log_start: int, log_end: int, target_end: int | None) -> PartitionOffsets:
+        """Return the state after the source lost its tail: read anew from `log_start`, all below `log_end` twice."""
+        offsets = cls(log_start, resend_end=log_end, target_end=target_end)
+        offsets._strangers = log_end - log_start
+        return offsets
+
+    @property
+    def reserved(self) -> int:
+        """The offset before which records may be sent; equal to or below `position` when a commit must come first."""
+        return self.position if self.committed is None else self.committed.sent_up_to
+
+    def send(self, end_offset: int, records: int) -> None:
+        """Note that `records` records in [position, end_offset) are handed to the producer."""
+        assert self._under_way == 0, "one batch at a time"
+        assert self.position < end_offset <= self.reserved, "sent beyond what the commit allows"
+        assert 0 < records <= end_offset - self.position
+        self.position, self._under_way = end_offset, records
+
+    def ack(self, base_offset: int | None) -> Acked:
+        """Note that the batch under way is safe, from `base_offset` at the target on (None: the target did not say)."""
+        records, self._under_way = self._under_way, 0
+        again = max(0, min(records, self._resend_end - self.acked))
+        self.acked = self.position
+        if base_offset is None:
+            self.target_end = None
+            return Acked(again, 0)
+        lost = 0 if self.target_end is None else max(0, self.target_end - base_offset)
+        self._strangers += again if self.target_end is None else max(0, base_offset - self.target_end)
+        self.target_end = base_offset + records
+        duplicates = min(again, self._strangers)
+        self._strangers = self._strangers - duplicates if self._resend_end > self.acked else 0
+        return Acked(duplicates, lost)
+
+    def restart(self) -> None:
+        """Note that the fate of the batch under way is unknown and will be sent again by a new producer."""
+        self._resend_end = max(self._resend_end, self.position)
+        self.position, self._under_way = self.acked, 0
+
+    def skip(self, to_offset: int) -> None:
+        """Note that there is nothing to send in [position, to_offset): explained, or in the ledger."""
+        assert self._under_way == 0
+        assert to_offset >= self.position
+        self.acked = self.position = to_offset
+
+    def next_commit(self, window_records: int) -> Commit | None:
+        """Return what to commit now so that `window_records` more may be sent, or None when it would change nothing."""
+        commit = Commit(self.acked, max(self.acked + window_records, self._may_be_there()), self.target_end)
+        return None if commit == self.committed else commit
+
+    def last_commit(self) -> Commit | None:
+        """Return what to commit before a clean exit: no more is promised than was sent."""
+        commit = Commit(self.acked, self._may_be_there(), self.target_end)
+        return None if commit == self.committed else commit
+
+    def _may_be_there(self) -> int:
+        return max(self.position, self._resend_end)
+
+    def stored(self, commit: Commit) -> None:
+        """Note that the source group holds this commit, durably."""
+        self.committed = commit
+
+    def wants_commit(self, window_records: int) -> bool:
+        """Tell whether sending will soon stop for want of a commit, and a commit now would help."""
+        return self.committed is None or (
+            self.reserved - self.position <= window_records // 2 and self.reserved < self.acked + window_records
+        )

@@ -1,0 +1,604 @@
+"""The replicator: reads the source, sends to the target, commits what is safe, and writes down what is missing.
+
+No Kafka client may be used here but through clients.py; what to do is decided in plan.py and offsets.py.
+
+| task        | does                                                                                        |
+|-------------|---------------------------------------------------------------------------------------------|
+| read        | finds topics, reads records into the lanes, settles every gap before it reads on               |
+| send (lane) | one per partition: one batch under way at a time, so order is kept whatever fails              |
+| keep target | makes the producer, and makes it anew after any failed delivery                                |
+| commit      | stores positions: every commit interval, or as soon as a lane runs short of its reservation    |
+| watch       | lag, health, log lines when a side falls silent or comes back                                  |
+
+Every task works for ever and backs off by itself; an exception that leaves one is a bug and ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mirror import ledger, logs, plan, topics
+from mirror.clients import (
+    OutOfRangeError,
+    RecordTooLargeError,
+    Source,
+    SourceError,
+    Target,
+    TargetError,
+    TopicPartition,
+)
+from mirror.config import Config
+from mirror.metrics import Metrics
+from mirror.offsets import Commit, PartitionOffsets
+
+POLL_WAIT_MS = 200
+POLL_RECORDS_MAX = 4_000
+RECORD_OVERHEAD_BYTES = 400  # of a record in this process's memory, beside its key, value and headers
+RECORD_FRAME_BYTES = 24  # of a record in a batch, at most a few more for large ones
+SETTLE_S = 5.0
+STEADY_S = 30.0  # of reading without trouble, after which the back-off starts again from its shortest
+SILENT_S = 10.0  # without an answer, after which a side counts as away
+SOURCE_SILENT_REOPEN_S = 60.0
+WATCH_S = 1.0
+
+
+class Lane:
+    """One partition on its way: what was read and not yet acknowledged, and its offsets."""
+
+    def __init__(self, partition: TopicPartition, target_topic: str, cleanup_policy: str) -> None:
+        self.partition = partition
+        self.target_topic = target_topic
+        self.cleanup_policy = cleanup_policy
+        self.partitions = 1
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.trouble = ""
+        self.drained = asyncio.Event()  # set while nothing read is left to be acknowledged
+        self.sent_at: float | None = None
+        self.ensured_in = 0  # the generation of the producer for which the target's topic was made sure of
+        self.batch_bytes_max = 0
+        self.spans: tuple[int, int, list[plan.BatchSpan]] = (0, 0, [])
+        self.start(PartitionOffsets(0))
+
+    def start(self, offsets: PartitionOffsets) -> None:
+        """Begin from these offsets with nothing read."""
+        self.offsets = offsets
+        self.read_offset = offsets.position
+        self.buffer: deque[Any] = deque()
+        self.buffered_bytes = 0
+        self.drained.set()
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the source's cleaner may take records out of the middle."""
+        return "compact" in self.cleanup_policy
+
+    def fields(self) -> dict[str, object]:
+        """Return what a log line says of this lane."""
+        return {"topic": self.partition.topic, "partition": self.partition.partition}
+
+
+class Replicator:
+    """Mirrors until it is told to stop; `trouble()` says what is wrong, `metrics` counts."""
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self.config = config
+        self.metrics = metrics
+        self.source = Source(config.source, config.group_id, config.request_timeout_ms)
+        self.target = _target(config, config.target)
+        self.node = f"mirror@{socket.gethostname()}"
+        self._ledger = _target(config, config.source)
+        self._ledger_open = False
+        self._ledger_lock = asyncio.Lock()
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._window = plan.LinkWindow(config.buffer_bytes_max)
+        self._under_way_bytes = 0
+        self._quiet = asyncio.Event()  # set while no batch is under way
+        self._quiet.set()
+        self._buffered_bytes = 0
+        self._generation = 0
+        self._target_up = asyncio.Event()
+        self._target_broken = asyncio.Event()
+        self._target_attempt = 0
+        self._commit_now = asyncio.Event()
+        self._room = asyncio.Event()
+        self._stopping = False
+        self._troubles: dict[str, str] = {"source": "not reached yet", "target": "not reached yet"}
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Mirror until `stop` is set; then wait for the acknowledgements under way, commit, and close."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            loops = [self._read(), self._keep_target(), self._commit(), self._watch()]
+            running = [tasks.create_task(loop) for loop in loops]
+            await stop.wait()
+            await self._wind_up(running)
+        await self._last_commit()
+        await self._close()
+
+    async def _wind_up(self, running: list[asyncio.Task[None]]) -> None:
+        self._stopping = True
+        running[0].cancel()
+        try:
+            async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
+                await self._quiet.wait()
+        except TimeoutError:
+            logs.warning("stop_without_ack", bytes=self._under_way_bytes)
+        for task in [*running, *(lane.task for lane in self._lanes.values() if lane.task is not None)]:
+            task.cancel()
+
+    async def _last_commit(self) -> None:
+        try:
+            await self._store(lambda offsets: offsets.last_commit())
+        except SourceError as error:
+            logs.warning("last_commit_failed", error=error)
+
+    async def _close(self) -> None:
+        await asyncio.gather(self.source.close(), self.target.close(), self._ledger.close())
+        logs.info("stopped")
+
+    def trouble(self) -> str:
+        """Return what is wrong in one line, or empty text."""
+        return "; ".join(f"{name}: {text}" for name, text in self._troubles.items())
+
+    def _set_trouble(self, name: str, text: str) -> None:
+        before = self._troubles.pop(name, "")
+        if text:
+            self._troubles[name] = text
+        if text and not before:
+            logs.warning("trouble", where=name, error=text)
+        elif before and not text:
+            logs.info("well_again", where=name)
+
+    def _pause_s(self, attempt: int) -> float:
+        return plan.backoff_s(attempt, self.config.backoff_max_ms, random.random())  # noqa: S311 - jitter, no secret
+
+    # -- read: topics ----------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        attempt = 0
+        while True:
+            opened_at = time.monotonic()
+            try:
+                await self.source.open()
+                await self._discover()
+                self._set_trouble("source", "")
+                await self._read_on()
+            except SourceError as error:
+                self._set_trouble("source", str(error))
+            attempt = 0 if time.monotonic() - opened_at > STEADY_S else attempt
+            self.metrics.restarts.labels("source").inc()
+            await self.source.close()
+            await asyncio.sleep(self._pause_s(attempt))
+            attempt += 1
+
+    async def _read_on(self) -> None:
+        refresh_at = time.monotonic() + self.config.refresh_interval_ms / 1000
+        while True:
+            try:
+                await self._read_some()
+            except OutOfRangeError as error:
+                await self._settle_out_of_range(error.positions)
+                self._assign()
+            if time.monotonic() >= refresh_at:
+                await self._discover()
+                refresh_at = time.monotonic() + self.config.refresh_interval_ms / 1000
+
+    async def _discover(self) -> None:
+        """Bring the lanes in line with the source's topics, and read each from where it stands."""
+        found = await self.source.topics()
+        names = topics.selected(found, self.config.pattern, ledger=self.config.ledger)
+        wanted = {TopicPartition(name, number): found[name] for name in names for number in range(found[name])}
+        for partition in [partition for partition in self._lanes if partition not in wanted]:
+            self._drop(partition)
+        new = [partition for partition in wanted if partition not in self._lanes]
+        for partition, lane in self._lanes.items():
+            lane.partitions = wanted[partition]
+        if new:
+            await self._add(new, found)
+        if new or self.source.assigned != self._lanes.keys():
+            self._assign()
+
+    async def _add(self, new: list[TopicPartition], found: dict[str, int]) -> None:
+        policies = await self.source.cleanup_policies(sorted({partition.topic for partition in new}))
+        commits = await self.source.commits(new)
+        self.source.assign({tp: lane.read_offset for tp, lane in self._lanes.items()} | dict.fromkeys(new, 0))
+        starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
+        for partition in new:
+            lane = self._new_lane(partition, policies[partition.topic])
+            if lane is None:
+                continue
+            lane.partitions = found[partition.topic]
+            commit = commits.get(partition)
+            lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
+            self._lanes[partition] = lane
+            lane.task = self._tasks.create_task(self._send(lane))
+            logs.info("resume" if commit else "begin", **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
+        self._commit_now.set()
+
+    def _new_lane(self, partition: TopicPartition, cleanup_policy: str) -> Lane | None:
+        try:
+            name = topics.target_name(partition.topic, self.config.name_policy, self.config.site or None)
+        except topics.TopicNameError as error:
+            self._set_trouble(partition.topic, str(error))
+            return None
+        lane = Lane(partition, name, cleanup_policy)
+        lane.batch_bytes_max = self.config.batch_bytes_max
+        return lane
+
+    def _drop(self, partition: TopicPartition) -> None:
+        lane = self._lanes.pop(partition)
+        logs.warning("topic_gone", **lane.fields(), acked=lane.offsets.acked)
+        if lane.task is not None:
+            lane.task.cancel()
+        self._buffered_bytes -= lane.buffered_bytes
+        self._set_trouble(_name(lane), "")
+        with contextlib.suppress(KeyError):
+            self.metrics.lag.remove(partition.topic, str(partition.partition))
+
+    def _assign(self) -> None:
+        self.source.assign({partition: lane.read_offset for partition, lane in self._lanes.items()})
+
+    # -- read: records ---------------------------------------------------------------------------------------------
+
+    async def _read_some(self) -> None:
+        ready = [partition for partition, lane in self._lanes.items() if self._has_room(lane)]
+        if not ready:
+            self.source.excuse_silence()
+            self._room.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_WAIT_MS / 1000):
+                    await self._room.wait()
+            return
+        polled = await self.source.poll(ready, POLL_WAIT_MS, POLL_RECORDS_MAX)
+        for partition, records in polled.items():
+            await self._accept(self._lanes[partition], records)
+        for partition in ready:
+            position = await self.source.position(partition)
+            if position > self._lanes[partition].read_offset:
+                await self._cross(self._lanes[partition], position)
+                self._lanes[partition].wake.set()
+        if self.source.silent_s() > SOURCE_SILENT_REOPEN_S:
+            raise SourceError(f"no answer for {SOURCE_SILENT_REOPEN_S:.0f} s")
+
+    def _has_room(self, lane: Lane) -> bool:
+        lane_bytes_max = self.config.buffer_bytes_max // 4
+        return lane.buffered_bytes < lane_bytes_max and self._buffered_bytes < self.config.buffer_bytes_max
+
+    async def _accept(self, lane: Lane, records: list[Any]) -> None:
+        """Take records into the lane, after every jump in their offsets was explained or written down."""
+        if records[0].offset != lane.read_offset or records[-1].offset - records[0].offset + 1 != len(records):
+            for count, record in enumerate(records):
+                if record.offset != lane.read_offset:
+                    await self._cross(lane, record.offset)
+                self._buffer(lane, records[count : count + 1])
+        else:
+            self._buffer(lane, records)
+        lane.wake.set()
+
+    def _buffer(self, lane: Lane, records: list[Any]) -> None:
+        lane.buffer.extend(records)
+        lane.drained.clear()
+        lane.read_offset = records[-1].offset + 1
+        size = sum(_size(record) for record in records) + RECORD_OVERHEAD_BYTES * len(records)
+        lane.buffered_bytes += size
+        self._buffered_bytes += size
+
+    async def _cross(self, lane: Lane, seen: int) -> None:
+        """Settle the offsets between what was expected and what was seen, by the rule in plan.py."""
+        if seen < lane.read_offset:
+            raise SourceError(f"{lane.partition} went back from {lane.read_offset} to {seen}")
+        if lane.compacted:
+            lane.read_offset = seen
+            return
+        spans = await self._spans(lane, seen)
+        for piece in plan.judge_jump(lane.read_offset, seen, spans, compacted=lane.compacted):
+            if piece.verdict == "unread":
+                raise SourceError(f"{lane.partition} was read past offset {piece.first_offset}, which is there")
+            if piece.verdict == "missing":
+                await self._lose(lane, "source_offset_jump", piece.first_offset, piece.end_offset)
+            lane.read_offset = piece.end_offset
+
+    async def _spans(self, lane: Lane, seen: int) -> list[plan.BatchSpan]:
+        first, end, spans = lane.spans
+        if not first <= lane.read_offset <= seen <= end:
+            spans = await self.source.spans(lane.partition, lane.read_offset, seen)
+            lane.spans = (lane.read_offset, spans[-1].end_offset, spans)
+        return spans
+
+    # -- read: gaps ------------------------------------------------------------------------------------------------
+
+    async def _settle_out_of_range(self, positions: Iterable[TopicPartition]) -> None:
+        wanted = [partition for partition in positions if partition in self._lanes]
+        starts, ends = await self.source.bounds(wanted)
+        for partition in wanted:
+            lane = self._lanes[partition]
+            verdict = plan.judge_out_of_range(lane.read_offset, starts[partition], ends[partition])
+            if verdict.first_offset < verdict.end_offset:
+                await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
+            if verdict.resume_offset < lane.read_offset:
+                await self._rewind(lane, starts[partition], ends[partition])
+            lane.read_offset = verdict.resume_offset
+            lane.wake.set()
+
+    async def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
+        """Start the lane again from the log's start, once what was read before is safe at the target."""
+        logs.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
+        await lane.drained.wait()
+        lane.start(PartitionOffsets.rewind(log_start, log_end, lane.offsets.target_end))
+        self._commit_now.set()
+
+    async def _lose(self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None) -> None:
+        """Write a loss down, at the source, acknowledged by all replicas; comes back only when that is done."""
+        records = end - first if cause == "record_too_large" or not lane.compacted else None
+        entry = ledger.loss(
+            cause,
+            *lane.partition,
+            first,
+            end,
+            records=records,
+            size_bytes=size,
+            time_ms=int(time.time() * 1000),
+            node=self.node,
+        )
+        logs.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
+        async with self._ledger_lock:
+            await self._write_down(entry)
+        self.metrics.ledger.labels(cause).inc()
+
+    async def _write_down(self, entry: ledger.LedgerRecord) -> None:
+        attempt = 0
+        while True:
+            try:
+                if not self._ledger_open:
+                    await self._ledger.open()
+                    await self._ledger.ensure_topic(topics.LEDGER_TOPIC, 1, ledger.TOPIC_CONFIGS)
+                    self._ledger_open = True
+                timeout_s = self.config.delivery_timeout_ms / 1000
+                await self._ledger.write(topics.LEDGER_TOPIC, *ledger.encode(entry), timeout_s)
+            except TargetError as error:
+                self._set_trouble("ledger", str(error))
+                self._ledger_open = False
+                await self._ledger.close()
+                await asyncio.sleep(self._pause_s(attempt))
+                attempt += 1
+            else:
+                self._set_trouble("ledger", "")
+                return
+
+    # -- send ------------------------------------------------------------------------------------------------------
+
+    async def _send(self, lane: Lane) -> None:
+        attempt = 0
+        while True:
+            await self._target_up.wait()
+            try:
+                await self._ensure_topic(lane)
+                self._set_trouble(_name(lane), "")
+                attempt = 0
+                await self._send_some(lane)
+            except TargetError as error:
+                self._set_trouble(_name(lane), str(error))
+                await asyncio.sleep(self._pause_s(attempt))
+                attempt += 1
+
+    async def _ensure_topic(self, lane: Lane) -> None:
+        if lane.ensured_in == self._generation:
+            return
+        generation = self._generation
+        configs = {"cleanup.policy": lane.cleanup_policy}
+        created = await self.target.ensure_topic(lane.target_topic, lane.partitions, configs)
+        if created:
+            logs.info("topic_created", topic=lane.target_topic, partitions=lane.partitions)
+            for other in self._lanes.values():
+                if other.target_topic == lane.target_topic and other.offsets.target_end is None:
+                    other.offsets.target_end = 0
+        lane.ensured_in = generation
+
+    async def _send_some(self, lane: Lane) -> None:
+        """Send the lane's next batch and wait for it, or wait until there is something to send."""
+        lane.wake.clear()
+        taken = None if self._stopping else self._take(lane)
+        if taken is None:
+            await lane.wake.wait()
+            return
+        batch, records, size = taken
+        lane.offsets.send(records[-1].offset + 1, len(records))
+        lane.sent_at = time.monotonic()
+        generation = self._generation
+        self._under_way_bytes += size
+        self._quiet.clear()
+        try:
+            base_offset = await self.target.deliver(
+                batch, lane.target_topic, lane.partition.partition, self.config.delivery_timeout_ms / 1000
+            )
+        except TargetError as error:
+            await self._undelivered(lane, records, size, error, generation)
+        else:
+            self._delivered(lane, records, size, base_offset, time.monotonic() - lane.sent_at)
+        finally:
+            lane.sent_at = None
+            self._under_way_bytes -= size
+            if not self._under_way_bytes:
+                self._quiet.set()
+
+    def _take(self, lane: Lane) -> tuple[Any, list[Any], int] | None:
+        """Return a batch of what may be sent now, its records and its bytes, or None when nothing may."""
+        offsets, buffer = lane.offsets, lane.buffer
+        if not buffer and offsets.position < lane.read_offset:
+            offsets.skip(lane.read_offset)
+        if offsets.wants_commit(self.config.window_records_max):
+            self._commit_now.set()
+        room = self._window.batch_bytes(self._under_way_bytes, lane.batch_bytes_max)
+        if not buffer or not room or buffer[0].offset >= offsets.reserved:
+            return None
+        batch, size, count = self.target.batch(), 0, 0
+        for record in buffer:
+            record_bytes = _size(record)
+            if record.offset >= offsets.reserved or (count and size + record_bytes > room):
+                break
+            if not _append(batch, record):
+                break
+            size += record_bytes
+            count += 1
+        return batch, [buffer.popleft() for _ in range(count)], size
+
+    def _delivered(self, lane: Lane, records: list[Any], size: int, base_offset: int | None, seconds: float) -> None:
+        acked = lane.offsets.ack(base_offset)
+        self._window.acked(size, seconds)
+        self._target_attempt = 0
+        self._free(lane, records, size)
+        labels = (lane.partition.topic, str(lane.partition.partition))
+        self.metrics.records.labels(*labels).inc(len(records))
+        self.metrics.bytes.labels(*labels).inc(size)
+        self.metrics.duplicates.inc(acked.duplicates)
+        self.metrics.target_lost.inc(acked.target_lost)
+        if acked.duplicates:
+            logs.info("duplicates", **lane.fields(), records=acked.duplicates)
+        if acked.target_lost:
+            logs.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
+        for other in self._lanes.values():
+            if other.buffer:
+                other.wake.set()
+
+    def _free(self, lane: Lane, records: list[Any], size: int) -> None:
+        freed = size + RECORD_OVERHEAD_BYTES * len(records)
+        lane.buffered_bytes -= freed
+        self._buffered_bytes -= freed
+        self._room.set()
+        if not lane.buffer:
+            lane.drained.set()
+
+    async def _undelivered(
+        self, lane: Lane, records: list[Any], size: int, error: TargetError, generation: int
+    ) -> None:
+        """Put the batch back and have its producer made anew: the sequence numbers have a hole now."""
+        lane.offsets.restart()
+        lane.buffer.extendleft(reversed(records))
+        if isinstance(error, RecordTooLargeError):
+            await self._refused(lane, records, size)
+        if generation == self._generation:
+            self._target_up.clear()
+            self._target_broken.set()
+        self._set_trouble("target", str(error))
+
+    async def _refused(self, lane: Lane, records: list[Any], size: int) -> None:
+        if len(records) > 1:
+            lane.batch_bytes_max = max(1, size // 2)
+            return
+        offset = records[0].offset
+        await self._lose(lane, "record_too_large", offset, offset + 1, size - RECORD_FRAME_BYTES)
+        lane.buffer.popleft()
+        lane.offsets.skip(offset + 1)
+        lane.batch_bytes_max = self.config.batch_bytes_max
+        self._free(lane, records, size)
+
+    async def _keep_target(self) -> None:
+        while True:
+            try:
+                await self.target.open()
+            except TargetError as error:
+                self._set_trouble("target", str(error))
+            else:
+                self._generation += 1
+                self._target_broken.clear()
+                self._target_up.set()
+                self._set_trouble("target", "")
+                await self._target_broken.wait()
+                await self._settle()
+                self._window.failed()
+                self.metrics.restarts.labels("target").inc()
+            self._target_up.clear()
+            await self.target.close()
+            await asyncio.sleep(self._pause_s(self._target_attempt))
+            self._target_attempt += 1
+
+    async def _settle(self) -> None:
+        """Let the other lanes' batches arrive, so that they need not be sent twice."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self._quiet.wait()
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        attempt = 0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.commit_interval_ms / 1000):
+                    await self._commit_now.wait()
+            self._commit_now.clear()
+            try:
+                await self._store(lambda offsets: offsets.next_commit(self.config.window_records_max))
+                attempt = 0
+                self._set_trouble("commit", "")
+            except SourceError as error:
+                self._set_trouble("commit", str(error))
+                await asyncio.sleep(self._pause_s(attempt))
+                attempt += 1
+
+    async def _store(self, choose: Callable[[PartitionOffsets], Commit | None]) -> None:
+        chosen = {lane: (lane.offsets, choose(lane.offsets)) for lane in self._lanes.values()}
+        commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
+        if not commits:
+            return
+        await self.source.commit(commits, self.config.stop_timeout_ms / 1000)
+        for lane, (offsets, commit) in chosen.items():
+            if commit is not None:
+                offsets.stored(commit)
+                lane.wake.set()
+
+    # -- watch -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for partition, lane in self._lanes.items():
+                end = self.source.end_offset(partition)
+                if end is not None:
+                    lag = max(0, end - lane.offsets.acked)
+                    self.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
+            self.metrics.under_way.set(self._under_way_bytes)
+            self.metrics.buffered.set(self._buffered_bytes)
+            silent_s = self.source.silent_s() if self._lanes else 0
+            self._set_trouble("source fetch", f"no answer for {silent_s:.0f} s" if silent_s > SILENT_S else "")
+            oldest = min((lane.sent_at for lane in self._lanes.values() if lane.sent_at is not None), default=None)
+            waited_s = 0.0 if oldest is None else time.monotonic() - oldest
+            self._set_trouble("target ack", f"none for {waited_s:.0f} s" if waited_s > SILENT_S else "")
+
+
+def _target(config: Config, bootstrap: str) -> Target:
+    return Target(
+        bootstrap,
+        compression=config.compression,
+        batch_bytes_max=config.batch_bytes_max,
+        request_timeout_ms=config.request_timeout_ms,
+        replicas=config.target_replication_factor,
+    )
+
+
+def _name(lane: Lane) -> str:
+    return f"{lane.partition.topic}-{lane.partition.partition}"
+
+
+def _append(batch: Any, record: Any) -> bool:
+    headers = list(record.headers) if record.headers else []
+    added = batch.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=headers)
+    return added is not None
+
+
+def _size(record: Any) -> int:
+    """Return about what a record takes in a batch."""
+    size: int = RECORD_FRAME_BYTES + record.serialized_key_size + record.serialized_value_size
+    for key, value in record.headers:
+        size += len(key) + len(value or b"") + 4
+    return size

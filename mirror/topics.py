@@ -1,0 +1,54 @@
+"""PURE. Which topics are mirrored, and what they are called at the target.
+
+No client, no clock, no configuration file may come in here.
+Names follow Kafka: 1 to 249 characters of `a-z A-Z 0-9 . _ -`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+LEDGER_TOPIC = "__edge_ledger"
+TOPIC_NAME_LENGTH_MAX = 249
+SITE_LENGTH_MAX = 100
+
+Policy = Literal["prefix", "identity"]
+POLICIES: tuple[Policy, ...] = ("prefix", "identity")
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicNameError(ValueError):
+    """A topic has no legal name at the target; the message names it and the remedy."""
+
+
+def is_site_name(site: str) -> bool:
+    """Tell whether a site can be the first part of a topic name."""
+    return len(site) <= SITE_LENGTH_MAX and _LEGAL_NAME.fullmatch(site) is not None and site not in (".", "..")
+
+
+def selected(names: Iterable[str], pattern: re.Pattern[str], *, ledger: bool) -> list[str]:
+    """Return the topics to mirror, sorted: those whose whole name matches, and the loss ledger if `ledger` says so.
+
+    Other topics that start with `__` belong to the brokers and are never mirrored.
+    """
+    return sorted(name for name in names if _is_selected(name, pattern, ledger))
+
+
+def _is_selected(name: str, pattern: re.Pattern[str], ledger: bool) -> bool:
+    if name == LEDGER_TOPIC:
+        return ledger
+    return not name.startswith("__") and pattern.fullmatch(name) is not None
+
+
+def target_name(topic: str, policy: Policy, site: str | None) -> str:
+    """Return the topic's name at the target: `SITE.TOPIC` (prefix) or unchanged; raises TopicNameError if too long."""
+    name = topic if policy == "identity" else f"{site}.{topic}"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise TopicNameError(
+            f"Topic {topic} would be called {name} at the target, which is longer than {TOPIC_NAME_LENGTH_MAX} "
+            "characters: choose a shorter site name."
+        )
+    return name
