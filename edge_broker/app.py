@@ -1,0 +1,177 @@
+"""The broker put together: store, groups, workers, listener, timers; started, run until a signal, stopped after the last sync.
+
+Lives here: order of start and stop, and the periodic chores. Must never come in: protocol, storage formats, policies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from edge_broker.clock import SystemClock
+from edge_broker.config import BrokerConfig
+from edge_broker.errors import ConfigurationError, StorageFault
+from edge_broker.handlers.broker import Broker, Endpoint
+from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator
+from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.handlers.registry import HANDLERS
+from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.http import serve_http
+from edge_broker.network.log_lines import log_line
+from edge_broker.network.metrics import health_problem, metrics_text
+from edge_broker.network.server import Server, is_loopback
+from edge_broker.network.worker import Worker
+from edge_broker.storage.filesystem import RealFileSystem
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.topic_config import settings_from
+
+GROUP_TICK_S = 0.1
+DRAIN_S = 5.0
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    data_dir: str
+    listen: Endpoint
+    advertise: Endpoint | None
+    metrics: Endpoint | None
+    config: BrokerConfig
+
+
+def run(options: Options) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    try:
+        import uvloop  # noqa: PLC0415 - absent on 32-bit boards
+    except ImportError:
+        return asyncio.run(_serve(options))
+    return uvloop.run(_serve(options))
+
+
+async def _serve(options: Options) -> int:
+    loop = asyncio.get_running_loop()
+    clock = SystemClock()
+    store = open_store(options, clock)
+    config = options.config
+    disk, reader = Worker("disk", loop), Worker("reader", loop)
+    broker = Broker(config, store, new_coordinator(config), clock, options.advertise or options.listen)
+    dispatcher = Dispatcher(broker, HANDLERS, loop, disk, reader)
+    server = Server(config, dispatcher, loop)
+    try:
+        bound = await server.listen(options.listen)
+    except ConfigurationError:
+        store.close()
+        raise
+    if options.advertise is None:
+        broker.advertised = bound
+    started_ms = clock.wall_ms()
+    http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, started_ms)
+    _warn(options)
+    dispatcher.start(load_groups(broker))
+    chores = _start_chores(loop, broker, dispatcher)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    log_line("info", "started", listen=f"{bound.host}:{bound.port}", leader_epoch=store.leader_epoch, topics=len(store.topics))
+    sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
+    sys.stdout.flush()
+    await stop.wait()
+    for chore in chores:
+        chore.cancel()
+    await _stop(server, dispatcher, (disk, reader), store)
+    if http:
+        http.close()
+    return 0
+
+
+def open_store(options: Options, clock: SystemClock) -> LogStore:
+    """Recover the data directory and log what recovery found; StorageFault when the store itself cannot be used."""
+    begin_ms = clock.monotonic_ms()
+    store = LogStore.open(RealFileSystem(), options.data_dir, settings_from(options.config), clock.wall_ms(), clock.new_uuid)
+    for note in store.recovery_notes:
+        log_line("warning", "recovery", note=note)
+    log_line("info", "store-open", data_dir=options.data_dir, unclean=store.started_unclean, took_ms=clock.monotonic_ms() - begin_ms)
+    return store
+
+
+async def _serve_metrics(
+    endpoint: Endpoint, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
+) -> asyncio.Server:
+    try:
+        http = await serve_http(
+            endpoint.host,
+            endpoint.port,
+            lambda: metrics_text(broker, dispatcher, server, started_ms),
+            lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {error.strerror or error}; choose another --metrics"
+        ) from None
+    log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
+    return http
+
+
+def _warn(options: Options) -> None:
+    for name, endpoint in (("--listen", options.listen), ("--metrics", options.metrics)):
+        if endpoint is not None and not is_loopback(endpoint.host):
+            log_line(
+                "warning",
+                "INSECURE-LISTENER",
+                option=name,
+                listen=f"{endpoint.host}:{endpoint.port}",
+                text="anyone who reaches this address can read, write and delete everything: no encryption, no passwords; "
+                "keep it inside a network you trust or listen on 127.0.0.1",
+            )
+
+
+def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: Dispatcher) -> list[asyncio.Task[None]]:
+    config = broker.config
+    checkpoint_s = config.integer("log.flush.offset.checkpoint.interval.ms") / 1000
+    retention_s = config.integer("log.retention.check.interval.ms") / 1000
+
+    async def every(seconds: float, start: Callable[[], Outcome]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            dispatcher.start(start())
+
+    return [
+        loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
+        loop.create_task(every(checkpoint_s, lambda: _disk(broker.store.checkpoint))),
+        loop.create_task(every(retention_s, lambda: _disk(lambda: delete_expired(broker)))),
+    ]
+
+
+def _disk(work: Callable[[], Any]) -> Do:
+    return Do(work, lambda _: Reply(None), lambda _: Reply(None))
+
+
+def delete_expired(broker: Broker) -> None:
+    """Apply retention to every partition; one that fails goes offline by itself. [worker]"""
+    now_ms = broker.clock.wall_ms()
+    for topic in list(broker.store.topics.values()):
+        for log in topic.partitions:
+            if log.fault is None:
+                with contextlib.suppress(StorageFault):  # delete_expired set the fault on its log; the next read reports it
+                    deleted = log.delete_expired(now_ms)
+                    if deleted:
+                        log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
+
+
+async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, ...], store: LogStore) -> None:
+    """Refuse new requests at once, answer those under way, sync, mark the stop clean."""
+    dispatcher.refusing = True
+    server.close_listener()
+    dispatcher.sync_all()
+    deadline = asyncio.get_running_loop().time() + DRAIN_S
+    while dispatcher.syncing and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.005)
+    server.close_connections()
+    for worker in workers:
+        worker.close()
+    store.close()
+    log_line("info", "stopped", clean=True)

@@ -1,0 +1,165 @@
+"""The broker's configuration: Kafka's broker keys where Kafka has one, `edge.` keys where it has none.
+
+Lives here: the table of keys, and turning a TOML file and `key=value` texts into checked values.
+Must never come in: topic-level keys (storage/topic_config.py), defaults hidden elsewhere, reading of the environment.
+Source: Kafka documentation, "Broker Configs".
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from edge_broker.errors import ConfigurationError
+
+Value = int | bool | str
+LEFT_TO_KERNEL_MS = 9223372036854775807
+_INT_MAX = 2147483647
+
+
+class Key(NamedTuple):
+    """One configuration key; `low` and `high` are inclusive bounds of integers, `choices` the allowed texts."""
+
+    name: str
+    default: Value
+    doc: str
+    low: int = 0
+    high: int = LEFT_TO_KERNEL_MS
+    choices: tuple[str, ...] = ()
+
+
+_TABLE = (
+    Key("broker.id", 1, "Node id of this broker.", 0, _INT_MAX),
+    Key("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
+    Key("delete.topic.enable", True, "Allow topics to be deleted."),
+    Key("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1, 1000),
+    Key("edge.topic.partitions.max", 1000, "Most partitions that one topic may have.", 1, 100_000),
+    Key("message.max.bytes", 1_048_588, "Largest record batch accepted.", 61, 1 << 30),
+    Key("socket.request.max.bytes", 16_777_216, "Largest request accepted; a larger frame closes its connection.", 1024, 1 << 30),
+    Key("queued.max.request.bytes", 67_108_864, "Memory for half-received requests of all connections together.", 1 << 20, 1 << 34),
+    Key("max.connections", 2000, "Open connections; one more is closed at once.", 1, 1_000_000),
+    Key("connections.max.idle.ms", 600_000, "A connection silent for this long is closed.", 1000),
+    Key("fetch.max.bytes", 16_777_216, "Most bytes of records in one Fetch response (a larger first batch is still sent).", 1024, 1 << 30),
+    Key("log.segment.bytes", 67_108_864, "Size at which a segment is closed and the next begun.", 4096, _INT_MAX),
+    Key("log.roll.ms", 604_800_000, "Age at which a segment is closed.", 1000),
+    Key("log.retention.ms", 604_800_000, "Age at which closed segments are deleted; -1 keeps them.", -1),
+    Key("log.retention.bytes", -1, "Size of a partition above which its oldest closed segments are deleted; -1 has no bound.", -1),
+    Key("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 100),
+    Key("log.cleanup.policy", "delete", "What becomes of old records.", choices=("delete", "compact", "compact,delete", "delete,compact")),
+    Key("log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", 64, _INT_MAX),
+    Key("log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=("CreateTime",)),
+    Key(
+        "log.flush.interval.ms",
+        1000,
+        "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves all topics to the kernel.",
+        1,
+    ),
+    Key("edge.flush.interval.min.ms", 0, "Shortest time between the starts of two syncs, for the card's sake.", 0, 60_000),
+    Key("log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100),
+    Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
+    Key("offset.metadata.max.bytes", 4096, "Largest metadata text of a committed offset.", 0, _INT_MAX),
+    Key("group.min.session.timeout.ms", 6000, "Shortest session timeout a group member may ask for.", 1, _INT_MAX),
+    Key("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a group member may ask for.", 1, _INT_MAX),
+    Key("group.initial.rebalance.delay.ms", 0, "How long an empty group waits for more members.", 0, _INT_MAX),
+    Key("group.max.size", 1000, "Most members of one group.", 1, _INT_MAX),
+    Key("producer.id.expiration.ms", 86_400_000, "Idle time after which the state of an idempotent producer is dropped.", 1000),
+)
+KEYS: dict[str, Key] = {key.name: key for key in _TABLE}
+
+
+class BrokerConfig:
+    """Checked values of every key; `explicit` holds the names that were set rather than defaulted."""
+
+    def __init__(self, explicit: Mapping[str, Value] | None = None) -> None:
+        self.explicit = dict(explicit or {})
+        unknown = [name for name in self.explicit if name not in KEYS]
+        if unknown:
+            raise ConfigurationError(unknown_key(unknown[0], KEYS))
+        self._values = {key.name: self.explicit.get(key.name, key.default) for key in _TABLE}
+        if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
+            raise ConfigurationError("group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other")
+
+    def integer(self, name: str) -> int:
+        """The value of an integer key."""
+        value = self._values[name]
+        assert isinstance(value, int)
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """The value of a boolean key."""
+        return bool(self._values[name])
+
+    def text(self, name: str) -> str:
+        """The value of any key as Kafka writes it: `true`, `false`, decimal digits or the text itself."""
+        value = self._values[name]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """One sentence about an unknown key that suggests the nearest known one."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"unknown configuration key {name!r}; " + (f"did you mean {near[0]!r}?" if near else "see edge-broker serve --help")
+
+
+def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str]) -> BrokerConfig:
+    """Configuration from a TOML text and `key=value` assignments, which win; ConfigurationError names the bad one.
+
+    Tables in TOML stand for dots: `[log.retention]` with `ms = 1000` is `log.retention.ms`.
+    """
+    explicit: dict[str, Value] = {}
+    for name, raw in _toml_items(toml_text, file_name) if toml_text is not None else ():
+        explicit[name] = checked(name, raw, f"in {file_name}")
+    for assignment in assignments:
+        name, equals, raw_text = assignment.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--set {assignment!r} has no '='; write --set key=value")
+        explicit[name.strip()] = checked(name.strip(), raw_text.strip(), "in --set")
+    return BrokerConfig(explicit)
+
+
+def _toml_items(text: str, file_name: str) -> list[tuple[str, object]]:
+    import tomllib  # noqa: PLC0415 - only a broker with a file pays for it
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file_name} is no valid TOML: {error}") from None
+    return list(_flat(table, ""))
+
+
+def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def checked(name: str, raw: object, where: str) -> Value:
+    """The value of key `name` from a TOML value or a text; ConfigurationError names the key, the value and the bounds."""
+    key = KEYS.get(name)
+    if key is None:
+        raise ConfigurationError(unknown_key(name, KEYS))
+    if isinstance(key.default, bool):
+        return _boolean(key, raw, where)
+    if isinstance(key.default, int):
+        return _integer(key, raw, where)
+    if str(raw) not in key.choices:
+        raise ConfigurationError(f"{name} {where} is {raw!r}; allowed: {', '.join(key.choices)}")
+    return str(raw)
+
+
+def _boolean(key: Key, raw: object, where: str) -> bool:
+    text = str(raw).lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"{key.name} {where} is {raw!r}; write true or false")
+    return text == "true"
+
+
+def _integer(key: Key, raw: object, where: str) -> int:
+    try:
+        value = int(str(raw))
+    except ValueError:
+        raise ConfigurationError(f"{key.name} {where} is {raw!r}; write a whole number") from None
+    if not key.low <= value <= key.high:
+        raise ConfigurationError(f"{key.name} {where} is {value}; it must lie between {key.low} and {key.high}")
+    return value

@@ -1,0 +1,91 @@
+"""What every handler may see of the broker: its state, and the lists in which handlers leave work for the shell.
+
+Lives here: one value with the store, the groups, the configuration and the clock. Must never come in: sockets, threads, timers.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from edge_broker.clock import Clock
+from edge_broker.config import BrokerConfig
+from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.message import Message
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.store import LogStore, Topic
+
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+
+class Endpoint(NamedTuple):
+    """A host name or address and a port."""
+
+    host: str
+    port: int
+
+
+class RequestContext(NamedTuple):
+    """Who asked: `token` is unique per request, `api_version` the version of request and response."""
+
+    token: int
+    api_version: int
+    client_id: str
+    client_host: str
+
+
+class Broker:
+    """State of one broker; owned by the event loop.
+
+    Handlers leave work for the shell in four lists, which it empties after each call: `appended` (logs written to), `rolls` (logs whose
+    segment is full), `deleted` (logs taken away), `answered` (token and response of parked requests). `groups_loaded` is False until
+    the committed offsets have been read back; `creating` holds names of topics that are being made.
+    """
+
+    def __init__(self, config: BrokerConfig, store: LogStore, groups: GroupCoordinator, clock: Clock, advertised: Endpoint) -> None:
+        self.config = config
+        self.store = store
+        self.groups = groups
+        self.clock = clock
+        self.advertised = advertised
+        self.node_id = config.integer("broker.id")
+        self.groups_loaded = False
+        self.appended: list[PartitionLog] = []
+        self.rolls: list[PartitionLog] = []
+        self.deleted: list[PartitionLog] = []
+        self.answered: list[tuple[int, Message]] = []
+        self.creating: set[str] = set()
+        self.producer_ids: range = range(0)
+
+    def log_of(self, topic: str, partition: int) -> PartitionLog:
+        """The log of a partition; Refusal when there is none or its storage has failed."""
+        found = self.store.topics.get(topic)
+        if found is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first")
+        return partition_of(found, partition)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
+        """The topic with this id; Refusal UNKNOWN_TOPIC_ID when it was deleted or never existed."""
+        found = self.store.topics_by_id.get(topic_id)
+        if found is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        return found
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client that knows another leader epoch than ours; -1 means that it does not say (KIP-320)."""
+        if current_leader_epoch in (-1, self.store.leader_epoch):
+            return
+        if current_leader_epoch < self.store.leader_epoch:
+            raise Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
+        raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")
+
+
+def partition_of(topic: Topic, partition: int) -> PartitionLog:
+    """One partition of a topic; Refusal UNKNOWN_TOPIC_OR_PARTITION outside its range."""
+    if not 0 <= partition < len(topic.partitions):
+        raise Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has {len(topic.partitions)} partitions, none is {partition}"
+        )
+    return topic.partitions[partition]

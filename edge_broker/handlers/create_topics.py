@@ -1,0 +1,93 @@
+"""CreateTopics (key 19): answered when the topic is on disk and synced.
+
+Source: Kafka protocol, CreateTopics 0 to 7; KIP-464 (defaults by -1), KIP-525 (configs in the answer), KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.topic_creation import Errors, NewTopic, check_new_topic, create
+from edge_broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from edge_broker.storage.topic_config import describe_topic_config
+
+DEFAULT = -1
+
+
+def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Outcome:
+    """Make each topic that may be made; the others get an error of their own."""
+    wanted: dict[str, NewTopic] = {}
+    errors: Errors = {}
+    for asked in request.topics:
+        try:
+            if asked.name in wanted or asked.name in errors:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
+            topic = _new_topic(broker, asked)
+            check_new_topic(broker, topic)
+            wanted[asked.name] = topic
+        except Refusal as refusal:
+            errors[asked.name] = refusal
+            wanted.pop(asked.name, None)
+    if request.validate_only or not wanted:
+        return _reply(broker, request, wanted, errors)
+    return create(
+        broker,
+        list(wanted.values()),
+        again=lambda: create_topics(broker, context, request),
+        then=lambda failed: _reply(broker, request, wanted, errors | failed),
+    )
+
+
+def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
+    if asked.name in INTERNAL_TOPICS:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself")
+    config = {entry.name: entry.value for entry in asked.configs if entry.value is not None}
+    return NewTopic(asked.name, _partitions(broker, asked), config)
+
+
+def _partitions(broker: Broker, asked: CreatableTopic) -> int:
+    if asked.assignments:
+        if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "give either partitions and replication factor or assignments, not both")
+        indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+        if indexes != list(range(len(indexes))) or any(a.broker_ids != [broker.node_id] for a in asked.assignments):
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assign partitions 0, 1, … to broker {broker.node_id}, the only one here"
+            )
+        return len(indexes)
+    if asked.replication_factor not in (DEFAULT, 1):
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {asked.replication_factor} on one broker; use 1")
+    return broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
+
+
+def _reply(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Reply:
+    results = [_result(broker, name, wanted, errors) for name in dict.fromkeys(topic.name for topic in request.topics)]
+    return Reply(CreateTopicsResponse(topics=results))
+
+
+def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Errors) -> CreatableTopicResult:
+    if name in errors:
+        return CreatableTopicResult(
+            name=name, error_code=errors[name].code, error_message=errors[name].message, num_partitions=-1, replication_factor=-1
+        )
+    topic = wanted[name]
+    made = broker.store.topics.get(name)
+    result = CreatableTopicResult(name=name, num_partitions=topic.partitions, replication_factor=1, configs=_configs(broker, topic))
+    if made is not None:
+        result.topic_id = made.topic_id
+    return result
+
+
+def _configs(broker: Broker, topic: NewTopic) -> list[CreatableTopicConfigs]:
+    described = describe_topic_config(broker.store.settings, topic.config)
+    return [
+        CreatableTopicConfigs(name=entry.name, value=entry.value, read_only=entry.read_only, config_source=1 if entry.explicit else 5)
+        for entry in described
+    ]

@@ -1,0 +1,73 @@
+"""DeleteTopics (key 20): answered when the name is gone from the disk; whoever waits for the topic is told.
+
+Source: Kafka protocol, DeleteTopics 0 to 6.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from edge_broker.storage.store import Topic
+
+BY_STATE_FROM = 6
+NO_TOPIC_ID = uuid.UUID(int=0)
+
+
+class _Asked(NamedTuple):
+    name: str | None
+    topic_id: uuid.UUID
+
+
+def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Outcome:
+    """Take each topic away that may go; the others get an error of their own."""
+    if context.api_version >= BY_STATE_FROM:
+        asked = [_Asked(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        asked = [_Asked(name, NO_TOPIC_ID) for name in request.topic_names]
+    results: list[DeletableTopicResult] = []
+    gone: list[Topic] = []
+    for one in asked:
+        try:
+            topic = _deletable(broker, one)
+        except Refusal as refusal:
+            results.append(
+                DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=refusal.code, error_message=refusal.message)
+            )
+        else:
+            gone.append(broker.store.remove_topic(topic.name))
+            broker.deleted.extend(topic.partitions)
+            results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
+    reply = Reply(DeleteTopicsResponse(responses=results))
+    if not gone:
+        return reply
+
+    def work() -> None:
+        for topic in gone:
+            broker.store.erase_topic(topic)
+
+    def failed(error: Exception) -> Outcome:
+        for result in results:
+            if result.error_code == 0:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                result.error_message = str(error)
+        return reply
+
+    return Do(work, lambda _: reply, failed)
+
+
+def _deletable(broker: Broker, asked: _Asked) -> Topic:
+    if not broker.config.boolean("delete.topic.enable"):
+        raise Refusal(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted here: delete.topic.enable is false")
+    if asked.name in INTERNAL_TOPICS:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} belongs to the broker")
+    if asked.name is None:
+        return broker.topic_by_id(asked.topic_id)
+    topic = broker.store.topics.get(asked.name)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist")
+    return topic

@@ -1,0 +1,23 @@
+"""DescribeCluster (key 60): the one broker there is. Source: KIP-700, KIP-919."""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+
+
+def describe_cluster(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> Outcome:
+    """Cluster id, controller and brokers; controllers cannot be asked for, as the broker is its own."""
+    if request.endpoint_type != BROKERS:
+        message = "this cluster has no separate controllers; ask for brokers (endpoint type 1)"
+        return Reply(DescribeClusterResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+    node = DescribeClusterBroker(broker_id=broker.node_id, host=broker.advertised.host, port=broker.advertised.port)
+    return Reply(DescribeClusterResponse(cluster_id=broker.store.cluster_id, controller_id=broker.node_id, brokers=[node]))

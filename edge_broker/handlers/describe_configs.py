@@ -1,0 +1,88 @@
+"""DescribeConfigs (key 32): topic-level and broker-level keys with where each value comes from.
+
+Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), KIP-569 (types and documentation).
+"""
+
+from __future__ import annotations
+
+from edge_broker.config import KEYS
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from edge_broker.storage.topic_config import describe_topic_config
+
+TOPIC, BROKER = 2, 4
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+TYPES = {bool: 1, str: 2, int: 5}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG
+
+
+def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Outcome:
+    """Describe each resource; an unknown one gets an error of its own."""
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[])
+        try:
+            result.configs = _entries(broker, resource.resource_type, resource.resource_name)
+        except Refusal as refusal:
+            result.error_code, result.error_message = refusal.code, refusal.message
+        if resource.configuration_keys is not None:
+            result.configs = [entry for entry in result.configs if entry.name in resource.configuration_keys]
+        for entry in result.configs:
+            entry.synonyms = entry.synonyms if request.include_synonyms else []
+            entry.documentation = entry.documentation if request.include_documentation else None
+        results.append(result)
+    return Reply(DescribeConfigsResponse(results=results))
+
+
+def _entries(broker: Broker, resource_type: int, name: str) -> list[DescribeConfigsResourceResult]:
+    if resource_type == TOPIC:
+        return _topic_entries(broker, name)
+    if resource_type == BROKER:
+        if name not in ("", str(broker.node_id)):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"broker {name} is not here, this is broker {broker.node_id}")
+        return _broker_entries(broker)
+    raise Refusal(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} is not served; ask for topics (2) or brokers (4)")
+
+
+def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+    topic = broker.store.topics.get(name)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    return [
+        _entry(entry.name, entry.value, TOPIC_CONFIG if entry.explicit else DEFAULT_CONFIG, entry.kind, entry.doc, entry.read_only)
+        for entry in describe_topic_config(broker.store.settings, topic.config)
+    ]
+
+
+def _broker_entries(broker: Broker) -> list[DescribeConfigsResourceResult]:
+    return [
+        _entry(
+            key.name,
+            broker.config.text(key.name),
+            STATIC_BROKER_CONFIG if key.name in broker.config.explicit else DEFAULT_CONFIG,
+            type(key.default),
+            key.doc,
+            read_only=True,
+        )
+        for key in KEYS.values()
+    ]
+
+
+def _entry(name: str, value: str, source: int, kind: type, doc: str, read_only: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=read_only,
+        is_default=source == DEFAULT_CONFIG,
+        config_source=source,
+        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)],
+        config_type=TYPES.get(kind, 2),
+        documentation=doc,
+    )

@@ -1,0 +1,68 @@
+"""DescribeTopicPartitions (key 75): partitions of topics, page by page. Source: KIP-966.
+
+| limit | value |
+|---|---|
+| partitions in one response | the request's response_partition_limit, at most 2000 |
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from edge_broker.storage.store import Topic
+
+PARTITIONS_MAX = 2000
+
+
+def describe_topic_partitions(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Outcome:
+    """Topics in order of their names, from the cursor on, until the limit is reached."""
+    names = sorted({topic.name for topic in request.topics}) or sorted(broker.store.topics)
+    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    cursor = request.cursor
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        found = broker.store.topics.get(name)
+        if found is None:
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[])
+            )
+            continue
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first)
+            break
+        shown = _topic(broker, found, max(first, 0), left)
+        response.topics.append(shown)
+        left -= len(shown.partitions)
+        if max(first, 0) + len(shown.partitions) < len(found.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=max(first, 0) + len(shown.partitions)
+            )
+            break
+    return Reply(response)
+
+
+def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+    partitions = [
+        DescribeTopicPartitionsResponsePartition(
+            partition_index=log.partition,
+            leader_id=broker.node_id,
+            leader_epoch=broker.store.leader_epoch,
+            replica_nodes=[broker.node_id],
+            isr_nodes=[broker.node_id],
+        )
+        for log in topic.partitions[first : first + limit]
+    ]
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions
+    )

@@ -1,0 +1,150 @@
+"""Fetch (key 1): whole batches as they lie on disk, up to the high watermark, with long polling.
+
+A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes` are there, a
+partition has an error, or `max_wait_ms` is over. Sessions (KIP-227) are declined with session id 0, which is always legal.
+Data that is not in the page cache is read in the reader thread.
+
+Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.handlers.broker import Broker, RequestContext, partition_of
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.store import Topic
+
+BY_ID_FROM = 13
+Cold = tuple[PartitionData, PartitionLog, int, int]
+
+
+class _Gathered:
+    """One pass over a request's partitions."""
+
+    __slots__ = ("bytes_read", "cold", "failed", "logs", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[FetchableTopicResponse] = []
+        self.logs: list[PartitionLog] = []
+        self.cold: list[Cold] = []
+        self.bytes_read = 0
+        self.failed = False
+
+    def reply(self) -> Reply:
+        return Reply(FetchResponse(responses=self.topics))
+
+
+def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
+    """Answer at once when there is enough or something is wrong, else wait for the logs."""
+    if request.session_id != 0:
+        return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    gathered = _gather(broker, context, request)
+    outcome = _enough(gathered, request)
+    if outcome is not None or request.max_wait_ms <= 0:
+        return outcome or gathered.reply()
+
+    def ready() -> Outcome | None:
+        return _enough(_gather(broker, context, request), request)
+
+    def at_deadline() -> Outcome:
+        last = _gather(broker, context, request)
+        return _read_cold(last) if last.cold else last.reply()
+
+    return Wait(gathered.logs, ready, request.max_wait_ms, at_deadline)
+
+
+def _enough(gathered: _Gathered, request: FetchRequest) -> Outcome | None:
+    if gathered.cold:
+        return _read_cold(gathered)
+    if gathered.failed or gathered.bytes_read >= request.min_bytes or not gathered.logs:
+        return gathered.reply()
+    return None
+
+
+def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
+    gathered = _Gathered()
+    bytes_left = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+    for wanted in request.topics:
+        answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
+        gathered.topics.append(answer)
+        for partition in wanted.partitions:
+            data = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
+            answer.partitions.append(data)
+            try:
+                log = _log(broker, context, wanted, partition)
+                _read(broker, gathered, log, partition, data, bytes_left - gathered.bytes_read)
+            except Refusal as refusal:
+                data.error_code = refusal.code
+                gathered.failed = True
+            except StorageFault:
+                data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                gathered.failed = True
+    return gathered
+
+
+def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition: FetchPartition) -> PartitionLog:
+    log = partition_of(_topic(broker, context, wanted), partition.partition)
+    broker.check_leader_epoch(partition.current_leader_epoch)
+    if log.fault is not None:
+        raise log.fault
+    return log
+
+
+def _topic(broker: Broker, context: RequestContext, wanted: FetchTopic) -> Topic:
+    if context.api_version >= BY_ID_FROM:
+        return broker.topic_by_id(wanted.topic_id)
+    found = broker.store.topics.get(wanted.topic)
+    if found is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.topic!r} does not exist")
+    return found
+
+
+def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData, bytes_left: int) -> None:
+    """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
+    data.log_start_offset = log.log_start_offset
+    data.high_watermark = data.last_stable_offset = log.high_watermark
+    gathered.logs.append(log)
+    if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
+        gathered.failed = True
+        return
+    if bytes_left <= 0 and gathered.bytes_read > 0:
+        return
+    bytes_max = max(min(wanted.partition_max_bytes, bytes_left), 0)
+    records = log.read(wanted.fetch_offset, bytes_max, blocking=False)
+    if records is None:
+        gathered.cold.append((data, log, wanted.fetch_offset, bytes_max))
+        return
+    data.records = records
+    gathered.bytes_read += len(records)
+
+
+def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> bool:
+    """Tell a reader whose last epoch ended earlier here where to cut (KIP-595)."""
+    epoch, end_offset = log.epoch_end(wanted.last_fetched_epoch)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return False
+    data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return True
+
+
+def _read_cold(gathered: _Gathered) -> Do:
+    def work() -> None:
+        for data, log, offset, bytes_max in gathered.cold:
+            try:
+                data.records = log.read(offset, bytes_max, blocking=True) or b""
+            except Refusal as refusal:
+                data.error_code = refusal.code
+            except StorageFault:
+                data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    return Do(work, lambda _: gathered.reply(), lambda _: gathered.reply(), worker="reader")

@@ -1,0 +1,32 @@
+"""InitProducerId (key 22): a producer id that was never given out before, also not before a crash.
+
+Ids come from blocks whose reservation is synced before the first one is used; a crash skips the rest of its block.
+Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
+    """Give the next id, after reserving a block when the last one is used up."""
+    if request.transactional_id is not None:
+        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
+    if broker.producer_ids:
+        producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
+        return Reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    def reserved(block: range) -> Outcome:
+        if not broker.producer_ids:
+            broker.producer_ids = block
+        return init_producer_id(broker, context, request)
+
+    return Do(broker.store.reserve_producer_ids, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+def _refuse(code: ErrorCode) -> Reply:
+    return Reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))

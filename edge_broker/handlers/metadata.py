@@ -1,0 +1,112 @@
+"""Metadata (key 3): brokers and topics; a topic that is asked for and missing is made here, and its leader returned at once.
+
+Must never come in: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for topic ids.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.topic_creation import Errors, automatic_topic, check_new_topic, create
+from edge_broker.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.store import Topic
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+NULL_MEANS_ALL_FROM = 1
+AUTO_CREATE_FLAG_FROM = 4
+
+
+def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Outcome:
+    """Answer for the topics asked for, for all when none are named."""
+    missing = _missing(broker, context, request)
+    refused: Errors = {}
+    wanted = []
+    for name in missing:
+        topic = automatic_topic(broker, name)
+        try:
+            check_new_topic(broker, topic)
+        except Refusal as refusal:
+            refused[name] = refusal
+        else:
+            wanted.append(topic)
+    if not wanted:
+        return _reply(broker, context, request, refused)
+    return create(
+        broker,
+        wanted,
+        again=lambda: metadata(broker, context, request),
+        then=lambda errors: _reply(broker, context, request, refused | errors),
+    )
+
+
+def _all_asked(context: RequestContext, request: MetadataRequest) -> bool:
+    return request.topics is None or (context.api_version < NULL_MEANS_ALL_FROM and not request.topics)
+
+
+def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
+    """Names that do not exist and are to be made, without repeats."""
+    allowed = broker.config.boolean("auto.create.topics.enable")
+    if context.api_version >= AUTO_CREATE_FLAG_FROM:
+        allowed = allowed and request.allow_auto_topic_creation
+    if not allowed or _all_asked(context, request):
+        return []
+    names = (topic.name for topic in request.topics or [])
+    return list(dict.fromkeys(name for name in names if name is not None and name not in broker.store.topics))
+
+
+def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Reply:
+    if _all_asked(context, request):
+        topics = [_topic(broker, topic) for topic in broker.store.topics.values()]
+    else:
+        topics = [_asked(broker, entry.name, entry.topic_id, refused) for entry in request.topics or []]
+    advertised = broker.advertised
+    return Reply(
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],
+            cluster_id=broker.store.cluster_id,
+            controller_id=broker.node_id,
+            topics=topics,
+        )
+    )
+
+
+def _asked(broker: Broker, name: str | None, topic_id: uuid.UUID, refused: Errors) -> MetadataResponseTopic:
+    if name is None:
+        by_id = broker.store.topics_by_id.get(topic_id)
+        if by_id is not None:
+            return _topic(broker, by_id)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[])
+    found = broker.store.topics.get(name)
+    if found is not None:
+        return _topic(broker, found)
+    code = refused[name].code if name in refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_TOPIC_ID, partitions=[])
+
+
+def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(broker, log) for log in topic.partitions],
+    )
+
+
+def _partition(broker: Broker, log: PartitionLog) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        partition_index=log.partition,
+        leader_id=broker.node_id,
+        leader_epoch=broker.store.leader_epoch,
+        replica_nodes=[broker.node_id],
+        isr_nodes=[broker.node_id],
+    )

@@ -1,0 +1,39 @@
+"""OffsetForLeaderEpoch (key 23): where an epoch ended here, so that a reader can tell whether its log was cut.
+
+Source: KIP-101, KIP-279, KIP-320.
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Outcome:
+    """The greatest epoch not above the one asked for, and its end offset."""
+    topics = [
+        OffsetForLeaderTopicResult(topic=topic.topic, partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions])
+        for topic in request.topics
+    ]
+    return Reply(OffsetForLeaderEpochResponse(topics=topics))
+
+
+def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=wanted.partition)
+    try:
+        log = broker.log_of(topic, wanted.partition)
+        broker.check_leader_epoch(wanted.current_leader_epoch)
+        if log.fault is not None:
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
+        answer.leader_epoch, answer.end_offset = log.epoch_end(wanted.leader_epoch)
+    except Refusal as refusal:
+        answer.error_code = refusal.code
+    return answer

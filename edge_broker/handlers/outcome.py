@@ -1,0 +1,76 @@
+"""What a handler may answer with.
+
+| outcome | meaning | who goes on |
+|---|---|---|
+| Reply | the response is ready | sent in the connection's order |
+| Wait | nothing to say until one of these logs moves, or the deadline | `ready` is asked at each move, `at_deadline` once |
+| Park | a group will answer this token | whoever completes the group |
+| Do | this work may block | `work` in a worker thread, then `then` with its result on the loop |
+
+Lives here: these four values. Must never come in: how they are resolved (network/dispatcher.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from edge_broker.protocol.message import Message
+from edge_broker.storage.log import PartitionLog
+
+
+class Reply:
+    """Send `response` now; None sends nothing (Produce with acks=0)."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: Message | None) -> None:
+        self.response = response
+
+
+class Wait:
+    """Ask `ready` again whenever one of `logs` moves; unsynced data of `logs` is synced at once, as somebody waits for it."""
+
+    __slots__ = ("at_deadline", "logs", "ready", "wait_ms")
+
+    def __init__(
+        self,
+        logs: Sequence[PartitionLog],
+        ready: Callable[[], Outcome | None],
+        wait_ms: int,
+        at_deadline: Callable[[], Outcome],
+    ) -> None:
+        self.logs = logs
+        self.ready = ready
+        self.wait_ms = wait_ms
+        self.at_deadline = at_deadline
+
+
+class Park:
+    """The answer comes later under the request's own token."""
+
+    __slots__ = ()
+
+
+class Do:
+    """Run `work` in the `disk` worker (whatever changes files) or the `reader` worker; `then` gets its result on the loop.
+
+    A StorageFault or Refusal that `work` raises goes to `failed`.
+    """
+
+    __slots__ = ("failed", "then", "work", "worker")
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        then: Callable[[Any], Outcome],
+        failed: Callable[[Exception], Outcome],
+        worker: Literal["disk", "reader"] = "disk",
+    ) -> None:
+        self.work = work
+        self.then = then
+        self.failed = failed
+        self.worker = worker
+
+
+Outcome: TypeAlias = Reply | Wait | Park | Do

@@ -1,0 +1,85 @@
+"""Making topics: the checks and the work that CreateTopics, Metadata and FindCoordinator share.
+
+Lives here: what a valid new topic is, and the outcome that makes one. Must never come in: the shape of any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
+from edge_broker.handlers.outcome import Do, Outcome
+from edge_broker.storage.store import Topic
+from edge_broker.storage.topic_config import check_topic_config
+from edge_broker.storage.topics import check_topic_name
+
+Errors = dict[str, Refusal]
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made: `partitions` is at least 1, `config` holds explicitly set topic-level keys."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+def offsets_topic(broker: Broker) -> NewTopic:
+    """How `__consumer_offsets` is made."""
+    return NewTopic(OFFSETS_TOPIC, broker.config.integer("offsets.topic.num.partitions"), {"cleanup.policy": "compact"})
+
+
+def automatic_topic(broker: Broker, name: str) -> NewTopic:
+    """How a topic is made that somebody merely asked for."""
+    if name == OFFSETS_TOPIC:
+        return offsets_topic(broker)
+    return NewTopic(name, broker.config.integer("num.partitions"), {})
+
+
+def check_new_topic(broker: Broker, topic: NewTopic) -> None:
+    """Refuse a topic that exists, is badly named, has too many partitions or a wrong configuration."""
+    check_topic_name(topic.name)
+    if topic.name in broker.store.topics:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    partitions_max = broker.config.integer("edge.topic.partitions.max")
+    if not 1 <= topic.partitions <= partitions_max:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed")
+    check_topic_config(topic.config)
+
+
+def create(broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]) -> Do:
+    """Make topics on disk, then show them; `then` gets the refusals by name.
+
+    When another request is making one of them already, `again` is called once that is over.
+    """
+    names = [topic.name for topic in topics]
+    if broker.creating.intersection(names):
+        return Do(lambda: None, lambda _: again(), lambda _: again())
+    broker.creating.update(names)
+
+    def work() -> list[Topic | Refusal]:
+        return [_make(broker, topic) for topic in topics]
+
+    def show(made: list[Topic | Refusal]) -> Outcome:
+        broker.creating.difference_update(names)
+        errors: Errors = {}
+        for name, topic in zip(names, made, strict=True):
+            if isinstance(topic, Refusal):
+                errors[name] = topic
+            else:
+                broker.store.add_topic(topic)
+        return then(errors)
+
+    def failed(error: Exception) -> Outcome:
+        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in names])
+
+    return Do(work, show, failed)
+
+
+def _make(broker: Broker, topic: NewTopic) -> Topic | Refusal:
+    try:
+        return broker.store.make_topic(topic.name, topic.partitions, dict(topic.config), broker.clock.new_uuid())
+    except Refusal as refusal:
+        return refusal

@@ -1,0 +1,286 @@
+"""From a frame to an answer: finds the handler, calls it, and resolves its `Reply`, `Wait`, `Park` or `Do`.
+
+Lives here: who waits for which log, which request is parked, what runs in which worker. Must never come in: what any API means
+(handlers), sockets (connection), when to sync (syncer).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
+from edge_broker.handlers.registry import Handler
+from edge_broker.network.connection import Connection, Exchange
+from edge_broker.network.log_lines import log_line
+from edge_broker.network.syncer import Syncer
+from edge_broker.network.worker import Worker
+from edge_broker.protocol.api import APIS, Api, read_request_header, response_frame
+from edge_broker.protocol.codec import decode
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
+from edge_broker.storage.log import PartitionLog
+
+API_VERSIONS = 18
+
+
+class _Call:
+    """What it takes to answer a request: the exchange and how its response is written; `done` instead for work of our own."""
+
+    __slots__ = ("api", "correlation_id", "done", "exchange", "timer", "token", "version", "wait")
+
+    def __init__(self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int) -> None:
+        self.exchange = exchange
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.token = token
+        self.wait: Wait | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def answer(self, response: Message | None) -> None:
+        if self.exchange is not None:
+            assert self.api is not None
+            frame = response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
+            self.exchange.answer(frame)
+
+
+class Dispatcher:
+    """Resolves handler outcomes; owned by the loop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler],
+        loop: asyncio.AbstractEventLoop,
+        disk: Worker,
+        reader: Worker,
+    ) -> None:
+        self.broker = broker
+        self.requests: dict[str, int] = {}
+        self.failures = 0
+        self._handlers = handlers
+        self._loop = loop
+        self._workers = {"disk": disk, "reader": reader}
+        self.syncer = Syncer(loop, disk, broker.config.integer("edge.flush.interval.min.ms"), self.moved)
+        self._waiting: dict[PartitionLog, dict[_Call, None]] = {}
+        self._parked: dict[int, _Call] = {}
+        self._rolling: set[PartitionLog] = set()
+        self._next_token = 1
+        self.refusing = False
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that wait for a log, a group or a worker."""
+        return len(self._parked) + sum(map(len, self._waiting.values()))
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        """Handle one request; ProtocolViolation when it is none."""
+        header = read_request_header(frame)
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            raise ProtocolViolation(f"API key {header.api_key} is not served")
+        api = APIS[header.api_key]
+        token = self._next_token
+        self._next_token = token + 1
+        exchange = Exchange(connection, token)
+        call = _Call(exchange, api, header.api_version, header.correlation_id, token)
+        self.requests[api.name] = self.requests.get(api.name, 0) + 1
+        if not api.min_version <= header.api_version <= api.max_version:
+            self._unsupported(connection, call, handler)
+            return
+        request = decode(api.request, header.api_version, frame, header.body_position)
+        connection.expect(exchange)
+        context = RequestContext(token, header.api_version, header.client_id or "", connection.peer)
+        self._run(call, lambda: handler(self.broker, context, request))
+        self._drain()
+
+    def _unsupported(self, connection: Connection, call: _Call, handler: Handler) -> None:
+        """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the connection."""
+        assert call.api is not None
+        if call.api.key != API_VERSIONS:
+            raise ProtocolViolation(
+                f"{call.api.name} version {call.version} is not served, {call.api.min_version} to {call.api.max_version} are"
+            )
+        assert call.exchange is not None
+        connection.expect(call.exchange)
+        call.version = 0
+        outcome = handler(self.broker, RequestContext(call.token, 0, "", connection.peer), None)
+        assert isinstance(outcome, Reply)
+        assert isinstance(outcome.response, ApiVersionsResponse)
+        outcome.response.error_code = ErrorCode.UNSUPPORTED_VERSION
+        call.answer(outcome.response)
+
+    @property
+    def syncing(self) -> bool:
+        """True while somebody waits for a sync or a worker; long polls and groups do not count."""
+        return self.syncer.busy or bool(self._rolling)
+
+    def sync_all(self) -> None:
+        """Sync whatever is not synced yet."""
+        for topic in self.broker.store.topics.values():
+            for log in topic.partitions:
+                if log.high_watermark < log.log_end_offset and log.fault is None:
+                    self.syncer.sync_soon(log)
+
+    def start(self, outcome: Outcome) -> None:
+        """Resolve work of the broker's own, which answers nobody."""
+        self._next_token += 1
+        self._resolve(_Call(None, None, 0, 0, self._next_token - 1), outcome)
+        self._drain()
+
+    def _run(self, call: _Call, step: Callable[[], Outcome | None]) -> None:
+        """Take one step of a call; a bug in a handler costs that connection and leaves a trace."""
+        try:
+            outcome = step()
+        except ProtocolViolation:
+            raise
+        except Exception as error:  # noqa: BLE001 - the neighbours go on; the trace says what to mend
+            self._failed(call, error)
+            return
+        if outcome is not None:
+            self._resolve(call, outcome)
+
+    def _failed(self, call: _Call, error: Exception) -> None:
+        self.failures += 1
+        trace = "".join(traceback.format_exception(error))
+        name = call.api.name if call.api else "own work"
+        log_line("error", "handler-failed", api=name, version=call.version, error=repr(error), trace=trace)
+        self._forget(call)
+        if call.exchange is not None:
+            call.exchange.connection.abort()
+
+    def _resolve(self, call: _Call, outcome: Outcome) -> None:
+        if isinstance(outcome, Reply):
+            call.answer(outcome.response)
+        elif isinstance(outcome, Wait):
+            self._wait(call, outcome)
+        elif isinstance(outcome, Park):
+            self._park(call)
+        else:
+            self._do(call, outcome)
+
+    def _do(self, call: _Call, do: Do) -> None:
+        def done(result: Any, error: Exception | None) -> None:
+            if error is None:
+                self._run(call, lambda: do.then(result))
+            elif isinstance(error, (StorageFault, Refusal)):
+                log_line("error", "work-failed", error=error)
+                self._run(call, lambda: do.failed(error))
+            else:
+                self._failed(call, error)
+            self._drain()
+
+        self._workers[do.worker].submit(do.work, done)
+
+    def _park(self, call: _Call) -> None:
+        self._parked[call.token] = call
+        if call.exchange is not None:
+            call.exchange.connection.on_close[call.token] = lambda: self._abandon(call)
+
+    def _abandon(self, call: _Call) -> None:
+        self._forget(call)
+        self.broker.groups.forget(call.token)
+
+    def _wait(self, call: _Call, wait: Wait) -> None:
+        call.wait = wait
+        for log in wait.logs:
+            self._waiting.setdefault(log, {})[call] = None
+            if log.high_watermark < log.log_end_offset and log.fault is None:
+                self.syncer.sync_soon(log)
+        call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
+        if call.exchange is not None:
+            call.exchange.connection.on_close[call.token] = lambda: self._forget(call)
+
+    def _deadline(self, call: _Call) -> None:
+        wait = call.wait
+        if wait is not None:
+            self._forget(call)
+            self._run(call, wait.at_deadline)
+            self._drain()
+
+    def _forget(self, call: _Call) -> None:
+        """Take a call off every list it may stand on."""
+        self._parked.pop(call.token, None)
+        if call.wait is not None:
+            for log in call.wait.logs:
+                waiting = self._waiting.get(log)
+                if waiting is not None:
+                    waiting.pop(call, None)
+                    if not waiting:
+                        del self._waiting[log]
+            call.wait = None
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+        if call.exchange is not None:
+            call.exchange.connection.on_close.pop(call.token, None)
+
+    def moved(self, log: PartitionLog) -> None:
+        """Ask everyone who waits for `log` whether that was enough."""
+        if log.fault is not None:
+            log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
+        self._wake(log)
+        self._drain()
+        if log in self._waiting and log.high_watermark < log.log_end_offset and log.fault is None:
+            self.syncer.sync_soon(log)
+
+    def _wake(self, log: PartitionLog) -> None:
+        for call in list(self._waiting.get(log, ())):
+            wait = call.wait
+            if wait is not None:
+                self._run(call, lambda call=call, wait=wait: self._ready(call, wait))  # type: ignore[misc]
+
+    def _ready(self, call: _Call, wait: Wait) -> Outcome | None:
+        outcome = wait.ready()
+        if outcome is not None:
+            self._forget(call)
+        return outcome
+
+    def _drain(self) -> None:
+        """See to what handlers left behind: appended logs, due rolls, answers of groups."""
+        broker = self.broker
+        while broker.appended or broker.answered or broker.rolls or broker.deleted:
+            while broker.appended:
+                self._appended(broker.appended.pop())
+            while broker.rolls:
+                self._roll(broker.rolls.pop())
+            while broker.deleted:
+                log = broker.deleted.pop()
+                self.syncer.forget(log)
+                self._wake(log)
+            while broker.answered:
+                token, response = broker.answered.pop(0)
+                call = self._parked.get(token)
+                if call is not None:
+                    self._forget(call)
+                    call.answer(response)
+
+    def _appended(self, log: PartitionLog) -> None:
+        if log.high_watermark == log.log_end_offset:
+            self._wake(log)
+        elif log in self._waiting:
+            self.syncer.sync_soon(log)
+        else:
+            self.syncer.sync_later(log)
+
+    def _roll(self, log: PartitionLog) -> None:
+        """Close the segment in the disk worker; appends to this partition wait for it, others do not."""
+        if log in self._rolling:
+            return
+        self._rolling.add(log)
+
+        def done(_result: Any, error: Exception | None) -> None:
+            self._rolling.discard(log)
+            if isinstance(error, StorageFault):
+                log.fail(error)
+            elif error is not None:
+                log_line("error", "roll-failed", topic=log.topic, partition=log.partition, error=repr(error))
+                log.fail(StorageFault(f"{log.topic}-{log.partition}", log.log_end_offset, repr(error)))
+            self.moved(log)
+
+        self._workers["disk"].submit(log.roll, done)

@@ -1,0 +1,44 @@
+"""A thread that runs blocking work in order and hands each result back to the event loop.
+
+Lives here: the one place of the broker that makes threads. Must never come in: knowledge of what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Done = Callable[[Any, Exception | None], None]
+
+
+class Worker:
+    """Runs jobs one after another, first in, first out; `done(result, error)` is called on the loop."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], Any], done: Done) -> None:
+        """Queue `work`; its outcome reaches `done` on the loop, an exception as the second argument."""
+        self._jobs.put((work, done))
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, done = job
+            result: Any = None
+            error: Exception | None = None
+            try:
+                result = work()
+            except Exception as caught:  # noqa: BLE001 - whatever it is, the loop decides
+                error = caught
+            self._loop.call_soon_threadsafe(done, result, error)
