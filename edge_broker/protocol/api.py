@@ -1,0 +1,116 @@
+"""The table of APIs, and the headers around every request and response.
+
+Lives here: which message belongs to which key, the versions of each, and the frames' outer bytes. Must never come in:
+what an API does; whether the broker serves one is decided by the handlers that exist. Source: Kafka protocol guide,
+KIP-482 for flexible headers, KIP-511 for ApiVersions.
+
+    request frame   | api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string | [tags] | body |
+    response frame  | size int32 | correlation_id int32 | [tags] | body |
+
+Tags are there in flexible versions, except in the response to ApiVersions: its header is always the old one, as the
+client does not yet know what the broker speaks.
+"""
+
+from __future__ import annotations
+
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from edge_broker.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class Api:
+    """One API: its key and name, its two messages, and its versions.
+
+    `min_version` to `max_version` are served; `advertised_min` is lower for Produce alone, where librdkafka before
+    2.11.1 turns compression off unless version 0 is on offer (KAFKA-18659).
+    """
+
+    __slots__ = ("advertised_min", "flexible_from", "key", "max_version", "min_version", "name", "request", "response")
+
+    def __init__(
+        self, key: int, request: type[Message], response: type[Message], versions: range, *, advertised_min: int = -1
+    ) -> None:
+        self.key = key
+        self.name = request.__name__.removesuffix("Request")
+        self.request = request
+        self.response = response
+        self.min_version = versions[0]
+        self.max_version = versions[-1]
+        self.advertised_min = self.min_version if advertised_min < 0 else advertised_min
+        self.flexible_from = request.FLEXIBLE_FROM
+
+    def __repr__(self) -> str:
+        return f"Api({self.name} {self.min_version}-{self.max_version})"
+
+    def serves(self, version: int) -> bool:
+        """Say whether requests of this version can be decoded and answered."""
+        return self.min_version <= version <= self.max_version
+
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS = 11, 12, 13, 14, 15, 16
+API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 18, 19, 20, 22
+OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 23, 32, 60, 75
+
+
+def _versions(first: int, last: int) -> range:
+    return range(first, last + 1)
+
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        Api(PRODUCE, ProduceRequest, ProduceResponse, _versions(3, 12), advertised_min=0),
+        Api(FETCH, FetchRequest, FetchResponse, _versions(4, 17)),
+        Api(LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, _versions(1, 10)),
+        Api(METADATA, MetadataRequest, MetadataResponse, _versions(0, 13)),
+        Api(OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, _versions(0, 9)),
+        Api(OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, _versions(1, 9)),
+        Api(FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, _versions(0, 6)),
+        Api(JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, _versions(0, 9)),
+        Api(HEARTBEAT, HeartbeatRequest, HeartbeatResponse, _versions(0, 4)),
+        Api(LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, _versions(0, 5)),
+        Api(SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, _versions(0, 5)),
+        Api(DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, _versions(0, 6)),
+        Api(LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, _versions(0, 5)),
+        Api(API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, _versions(0, 4)),
+        Api(CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, _versions(0, 7)),
+        Api(DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, _versions(0, 6)),
+        Api(INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, _versions(0, 5)),
+        Api(OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, _versions(2, 4)),
+        Api(DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, _versions(0, 4)),
+        Api(DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse, _versions(0, 2)),
+        Api(
+            DESCRIBE_TOPIC_PARTITIONS,
+            DescribeTopicPartitionsRequest,
+            DescribeTopicPartitionsResponse,
+            _versions(0, 0),
+        ),
+    )
+}

@@ -1,0 +1,215 @@
+"""How a message is declared: a class of fields, each with its wire type, versions, tag and default.
+
+Lives here: the base class `Message`, the field specifiers, and what they make of a class (slots, initialiser).
+Must never come in: bytes; `codec.py` reads and writes them. Source: Kafka's message schemas, in our own words
+(README.md beside them, KIP-482 for tagged fields).
+
+Versions are written as Kafka writes them: "0+", "4+", "0-12", "3". A field that a version lacks has its default there.
+Every field may be left out of the initialiser; what it then is, is the schema's default (0, "", [], the zero UUID).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+NO_UUID = UUID(int=0)
+LAST_VERSION = 0x7FFF
+NEVER = LAST_VERSION + 1
+
+_NEW_LIST: Any = object()  # stands in an initialiser for "a list of its own", as None may be a value
+
+
+class Versions:
+    """An inclusive range of versions, empty when the first lies after the last."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, text: str) -> None:
+        first, dash, last = text.rstrip("+").partition("-")
+        self.first = int(first)
+        self.last = LAST_VERSION if text.endswith("+") else int(last if dash else first)
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+class Field:
+    """One declared field: its wire type `kind` and, for arrays and structs, `of` what (a kind or a message).
+
+    `nullable` holds the versions in which null may be sent, None for never; `tag` the number of a tagged field.
+    """
+
+    __slots__ = ("default", "kind", "name", "nullable", "of", "tag", "versions")
+
+    def __init__(
+        self, kind: str, versions: str, default: Any, tag: int | None, *, nullable: str | None = None, of: Any = None
+    ) -> None:
+        self.name = ""
+        self.kind = kind
+        self.versions = Versions(versions)
+        self.default = default
+        self.tag = tag
+        self.nullable = Versions(nullable) if nullable else None
+        self.of = of
+
+
+@dataclass_transform(kw_only_default=True)
+class MessageType(type):
+    """Makes the fields of a class body its slots and keeps their declarations in `FIELDS`."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, flexible_from: int = NEVER
+    ) -> MessageType:
+        """Build the class; `flexible_from` is the first version with compact lengths and tagged fields."""
+        fields = {key: value for key, value in namespace.items() if type(value) is Field}
+        for key, field in fields.items():
+            field.name = key
+            del namespace[key]
+        namespace["__slots__"] = tuple(fields)
+        namespace["FIELDS"] = tuple(fields.values())
+        namespace["FLEXIBLE_FROM"] = flexible_from
+        return super().__new__(cls, name, bases, namespace)
+
+
+class Message(metaclass=MessageType):
+    """A request, a response, or a structure inside one; all fields are keyword arguments with defaults."""
+
+    FIELDS: ClassVar[tuple[Field, ...]]
+    FLEXIBLE_FROM: ClassVar[int]
+
+    def __init__(self, **values: object) -> None:
+        cls = type(self)
+        type.__setattr__(cls, "__init__", _initialiser(cls))
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.FIELDS)
+        return f"{type(self).__name__}({shown})"
+
+
+def _initialiser(cls: type[Message]) -> Callable[..., None]:
+    """Compile the initialiser of a class at its first use: straight assignments are four times as fast as a loop."""
+    names = {field.name: _NEW_LIST if isinstance(field.default, list) else field.default for field in cls.FIELDS}
+    parameters = ", ".join(f"{name}={name}" for name in names)
+    lines = [f"def __init__(self{', *, ' if names else ''}{parameters}):"]
+    for name, default in names.items():
+        value = f"[] if {name} is _new_list else {name}" if default is _NEW_LIST else name
+        lines.append(f"    self.{name} = {value}")
+    scope = {**names, "_new_list": _NEW_LIST}
+    exec("\n".join([*lines, "    return None"]), scope)  # noqa: S102 - made of declared names only
+    return cast("Callable[..., None]", scope["__init__"])
+
+
+def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare a signed byte."""
+    return cast("int", Field("int8", versions, default, tag))
+
+
+def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare a signed integer of two bytes."""
+    return cast("int", Field("int16", versions, default, tag))
+
+
+def int32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare a signed integer of four bytes."""
+    return cast("int", Field("int32", versions, default, tag))
+
+
+def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare a signed integer of eight bytes."""
+    return cast("int", Field("int64", versions, default, tag))
+
+
+def uint16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare an unsigned integer of two bytes."""
+    return cast("int", Field("uint16", versions, default, tag))
+
+
+def uint32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Declare an unsigned integer of four bytes."""
+    return cast("int", Field("uint32", versions, default, tag))
+
+
+def float64(versions: str = "0+", *, default: float = 0.0, tag: int | None = None) -> float:
+    """Declare a floating point number of eight bytes."""
+    return cast("float", Field("float64", versions, default, tag))
+
+
+def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = None) -> bool:
+    """Declare a truth value, one byte."""
+    return cast("bool", Field("bool", versions, default, tag))
+
+
+def uuid_(versions: str = "0+", *, tag: int | None = None) -> UUID:
+    """Declare a UUID; `NO_UUID` stands for none."""
+    return cast("UUID", Field("uuid", versions, NO_UUID, tag))
+
+
+def string(versions: str = "0+", *, default: str = "", tag: int | None = None) -> str:
+    """Declare a text that is never null, at most 32767 bytes of UTF-8."""
+    return cast("str", Field("string", versions, default, tag))
+
+
+def nullable_string(
+    versions: str = "0+", *, nullable: str | None = None, default: str | None = "", tag: int | None = None
+) -> str | None:
+    """Declare a text that may be null in the versions `nullable` (all, when not given)."""
+    return cast("str | None", Field("string", versions, default, tag, nullable=nullable or versions))
+
+
+def bytes_(versions: str = "0+", *, tag: int | None = None) -> bytes:
+    """Declare bytes that are never null; decoding copies them, as they are kept for longer than the frame."""
+    return cast("bytes", Field("bytes", versions, b"", tag))
+
+
+def nullable_bytes(
+    versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
+) -> bytes | None:
+    """Declare bytes that may be null in the versions `nullable` (all, when not given); decoding copies them."""
+    return cast("bytes | None", Field("bytes", versions, default, tag, nullable=nullable or versions))
+
+
+def records(versions: str = "0+") -> bytes | memoryview | None:
+    """Declare record batches, null allowed; decoding gives a view into the frame, encoding does not copy large ones."""
+    return cast("bytes | memoryview | None", Field("records", versions, None, None, nullable=versions))
+
+
+def array(of: Callable[..., T], versions: str = "0+", *, tag: int | None = None) -> list[T]:
+    """Declare a list of messages (`array(Topic)`) or of a wire type (`array(int32)`)."""
+    return cast("list[T]", Field("array", versions, [], tag, of=_element(of)))
+
+
+def nullable_array(
+    of: Callable[..., T], versions: str = "0+", *, nullable: str | None = None, default: list[T] | None = _NEW_LIST
+) -> list[T] | None:
+    """Declare a list that may be null in the versions `nullable` (all, when not given)."""
+    value = [] if default is _NEW_LIST else default
+    return cast("list[T] | None", Field("array", versions, value, None, nullable=nullable or versions, of=_element(of)))
+
+
+def struct(of: type[T], versions: str = "0+", *, tag: int) -> T | None:
+    """Declare a tagged structure; None stands for the schema's default, which is not sent."""
+    return cast("T | None", Field("struct", versions, None, tag, of=of))
+
+
+def nullable_struct(of: type[T], versions: str = "0+") -> T | None:
+    """Declare a structure that may be null in all its versions, and is by default."""
+    return cast("T | None", Field("struct", versions, None, None, nullable=versions, of=of))
+
+
+def _element(of: Callable[..., object]) -> object:
+    """Return the message of an array's elements, or the kind of a wire type given by its specifier."""
+    return of if isinstance(of, MessageType) else cast("Field", of()).kind
