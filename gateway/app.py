@@ -1,0 +1,127 @@
+"""The gateway put together: sources, publisher, metrics; started, watched and stopped on one asyncio loop.
+
+A task that ends by an error nobody foresaw ends the process with status 1: systemd starts it again, and nothing that
+was not acknowledged is lost by that. Nothing about one source may come in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from gateway.config import GatewayConfig, MqttConfig
+from gateway.logfmt import Log
+from gateway.metrics import Metrics, MetricsServer
+from gateway.publisher import Producer, Publisher
+from gateway.sources.board import BoardSource
+from gateway.sources.files import FileSource
+
+_log = Log("gateway")
+
+
+class Source(Protocol):
+    """What every source offers."""
+
+    name: str
+    ready: asyncio.Event
+
+    async def run(self) -> None:
+        """Take events in until cancelled."""
+
+    def stop_reading(self) -> None:
+        """Take nothing new; what was taken is still acknowledged."""
+
+    def problem(self) -> str | None:
+        """Say in one line what is wrong, or None."""
+
+
+class Gateway:
+    """All parts of one gateway process."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        """Build the parts; raises ConfigurationError or StateError, opens no connection."""
+        self._config = config
+        self.metrics = Metrics()
+        self.publisher = Publisher(config.kafka, self.metrics, config.node, partial(_start_producer, config))
+        self.sources: list[Source] = [
+            FileSource(file, self.publisher, config.state_dir, self.metrics) for file in config.files
+        ]
+        if config.board is not None:
+            self.sources.append(BoardSource(config.board, self.publisher))
+        if config.mqtt is not None:
+            self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
+        self._server = MetricsServer(self.metrics, self.problem)
+
+    def problem(self) -> str | None:
+        """Say in one line what is wrong with the gateway, or None."""
+        problems = [self.publisher.problem(), *(source.problem() for source in self.sources)]
+        return next((problem for problem in problems if problem is not None), None)
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Work until SIGTERM or SIGINT; raises what a part failed with."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        if self._config.metrics is not None:
+            await self._server.start(*self._config.metrics)
+        publishing = asyncio.ensure_future(self.publisher.run())
+        reading = [asyncio.ensure_future(source.run()) for source in self.sources]
+        try:
+            await self._work(stop, on_ready, [publishing, *reading])
+        finally:
+            await _cancel(reading)  # first: they save what was acknowledged, and say goodbye
+            await _cancel([publishing])
+            await self._server.stop()
+
+    async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Task[None]]) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        announcing = asyncio.ensure_future(self._announce(on_ready))
+        try:
+            await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await self._drain()
+        finally:
+            await _cancel([stopping, announcing])
+
+    async def _announce(self, on_ready: Callable[[], None]) -> None:
+        for source in self.sources:
+            await source.ready.wait()
+        _log.info("ready", sources=len(self.sources))
+        on_ready()
+
+    async def _drain(self) -> None:
+        """Take nothing new and wait a little for what is under way; what is left is not acknowledged to its source."""
+        for source in self.sources:
+            source.stop_reading()
+        try:
+            await asyncio.wait_for(self.publisher.drained(), self._config.stop_timeout_ms / 1000)
+        except TimeoutError:
+            _log.warning("stopped_with_pending", pending_records=self.publisher.pending_records)
+        _log.info("stopping")
+
+
+async def _start_producer(config: GatewayConfig) -> Producer:
+    from gateway.kafka_producer import KafkaProducer  # noqa: PLC0415 (aiokafka takes long to import)
+
+    return await KafkaProducer.start(config.kafka, config.node)
+
+
+def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, metrics: Metrics) -> Source:
+    from gateway.sources.mosquitto import MosquittoWatch  # noqa: PLC0415 (paho only where MQTT is read)
+    from gateway.sources.mqtt import MqttSource  # noqa: PLC0415
+
+    watch = MosquittoWatch(publisher, config.state_dir / "mosquitto.json", mqtt.client_id)
+    return MqttSource(mqtt, publisher, watch, metrics)
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(error, Exception):  # the first one is raised by whoever waited for it; the others are seen here
+            _log.error("task_failed", error=f"{type(error).__name__}: {error}")

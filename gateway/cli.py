@@ -1,0 +1,139 @@
+"""The command line `edge-gateway`: parses, reports errors as one sentence, sets exit codes. No work is done here."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from gateway import logfmt
+from gateway.config import GatewayConfig, load_config
+from gateway.errors import ConfigurationError
+from gateway.state import StateError
+
+_EXAMPLES = {
+    "run": "edge-gateway run --config /etc/drupelet/gateway.toml",
+    "check": "edge-gateway check --config /etc/drupelet/gateway.toml",
+    "mosquitto-conf": "edge-gateway mosquitto-conf --config gateway.toml > /etc/mosquitto/mosquitto.conf",
+    "example": "edge-gateway example > gateway.toml",
+}
+_HELP = {
+    "run": "read the sources into the Kafka broker, in the foreground",
+    "check": "check a configuration file and say what it would do",
+    "mosquitto-conf": "write the mosquitto.conf that goes with a configuration",
+    "example": "write a commented configuration to start from",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status: 0 done, 1 failed, 2 bad usage or configuration."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _COMMANDS[options.command](options)
+    except (ConfigurationError, StateError) as error:
+        print(f"edge-gateway: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="edge-gateway",
+        description="Takes MQTT, log files and board health to a Kafka broker; acknowledges what is on disk there.",
+        epilog=f"example: {_EXAMPLES['run']}",
+    )
+    parser.add_argument("--version", action="version", version=f"edge-gateway {version('drupelet')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in _HELP.items():
+        command = commands.add_parser(
+            name, help=text, description=text.capitalize(), epilog=f"example: {_EXAMPLES[name]}"
+        )
+        if name != "example":
+            command.add_argument("--config", type=Path, required=True, metavar="FILE.toml", help="the configuration")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from gateway.app import Gateway  # noqa: PLC0415 (keeps --help and check quick)
+
+    config = load_config(options.config)
+    logfmt.set_up(config.log_level)
+    _warn(config)
+    log = logfmt.Log("gateway")
+
+    async def work() -> None:
+        await Gateway(config).run(lambda: print("edge-gateway ready", flush=True))
+
+    try:
+        asyncio.run(work())
+    except (ConfigurationError, StateError):
+        raise
+    except Exception as error:  # noqa: BLE001 (the last line of defence: logged whole, exit status 1)
+        log.error("failed", trace=True, error=error)
+        return 1
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = load_config(options.config)
+    _warn(config)
+    print(f"{options.config}: ok")
+    for line in describe(config):
+        print(f"  {line}")
+    return 0
+
+
+def describe(config: GatewayConfig) -> list[str]:
+    """Return what a configuration does, a line per source and route."""
+    lines = [f"kafka {','.join(config.kafka.bootstrap_servers)}"]
+    if config.mqtt is not None:
+        lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {config.mqtt.client_id}")
+        lines += [f"  {route.pattern} -> {route.topic}, key {route.key}" for route in config.mqtt.routes]
+    lines += [f"file {file.path} -> {file.topic}" for file in config.files]
+    if config.board is not None:
+        lines.append(f"board {config.board.name} -> {config.board.topic}, every {config.board.interval_ms} ms")
+    return lines
+
+
+def _mosquitto_conf(options: argparse.Namespace) -> int:
+    from gateway.mosquitto_conf import render  # noqa: PLC0415
+
+    config = load_config(options.config)
+    _warn(config)
+    print(render(config.mosquitto), end="")
+    return 0
+
+
+def _example(_options: argparse.Namespace) -> int:
+    print(files("gateway").joinpath("example.toml").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _warn(config: GatewayConfig) -> None:
+    """Say loudly what is open to the network without security."""
+    mosquitto = config.mosquitto
+    for host, port in mosquitto.listeners:
+        if not _is_loopback(host) and mosquitto.password_file is None:
+            print(
+                f"WARNING: mosquitto.listeners {host}:{port} lets anyone publish: set mosquitto.password_file.",
+                file=sys.stderr,
+            )
+    if config.metrics is not None and not _is_loopback(config.metrics[0]):
+        print(f"WARNING: metrics on {config.metrics[0]} can be read by anyone on that network.", file=sys.stderr)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+_COMMANDS = {"run": _run, "check": _check, "mosquitto-conf": _mosquitto_conf, "example": _example}
+
+if __name__ == "__main__":
+    sys.exit(main())

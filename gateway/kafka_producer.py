@@ -1,0 +1,116 @@
+"""The seam to aiokafka: its producer as the publisher wants it, its exceptions mapped once.
+
+Nothing else in the gateway imports aiokafka. Idempotent, acks=all; batches never expire on their own, so a
+producer keeps trying while the broker is away, and what fails for good fails by its future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka_errors
+
+from gateway.config import KafkaConfig
+from gateway.publisher import KafkaFailure, RefusedTimestampError, RefusedTooLargeError
+from gateway.records import Record
+
+_START_TIMEOUT_S = 30.0
+_DISCARD_TIMEOUT_S = 5.0
+_TOO_LARGE = (
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordListTooLargeError,
+    kafka_errors.RecordTooLargeError,
+)
+
+
+class KafkaProducer:
+    """An aiokafka producer; build it with `start`."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    @classmethod
+    async def start(cls, config: KafkaConfig, node: str) -> KafkaProducer:
+        """Connect and get a producer id; raises KafkaFailure when that takes too long or fails."""
+        client = AIOKafkaProducer(
+            bootstrap_servers=list(config.bootstrap_servers),
+            client_id=node,
+            acks="all",
+            enable_idempotence=True,
+            compression_type=None if config.compression_type == "none" else config.compression_type,
+            linger_ms=config.linger_ms,
+            max_batch_size=config.batch_bytes_max,
+            max_request_size=config.record_bytes_max,
+            request_timeout_ms=config.request_timeout_ms,
+            security_protocol=config.security_protocol,
+            ssl_context=_ssl_context(config),
+        )
+        producer = cls(client)
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await client.start()
+        except BaseException as error:
+            await producer.discard()
+            if isinstance(error, (kafka_errors.KafkaError, OSError)):  # TimeoutError is an OSError
+                raise KafkaFailure(str(error) or type(error).__name__) from error
+            raise
+        return producer
+
+    async def send(self, record: Record) -> asyncio.Future[Any]:
+        """Queue a record; the future fails with a Refused… error, or a KafkaFailure."""
+        try:
+            queued: asyncio.Future[Any] = await self._producer.send(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                timestamp_ms=record.timestamp_ms,
+                headers=list(record.headers),
+            )
+        except (kafka_errors.KafkaError, OSError) as error:
+            raise _mapped(error) from error
+        answer: asyncio.Future[Any] = queued.get_loop().create_future()
+        queued.add_done_callback(lambda done: _pass_on(done, answer))
+        return answer
+
+    async def discard(self) -> None:
+        """Close without flushing: cancel the sender, whose flush would wait for a broker that is away."""
+        client = self._producer
+        client._closed = True  # aiokafka has no close without flush
+        sender = client._sender.sender_task
+        if sender is not None:
+            sender.cancel()
+        with contextlib.suppress(TimeoutError, kafka_errors.KafkaError, OSError):  # it is given up either way
+            async with asyncio.timeout(_DISCARD_TIMEOUT_S):
+                await client.client.close()
+        if sender is not None:
+            await asyncio.wait([sender], timeout=_DISCARD_TIMEOUT_S)
+
+
+def _ssl_context(config: KafkaConfig) -> ssl.SSLContext | None:
+    if config.security_protocol != "SSL":
+        return None
+    return ssl.create_default_context(cafile=config.ssl_ca_file)
+
+
+def _pass_on(done: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
+    if answer.done():
+        return
+    if done.cancelled():
+        answer.cancel()
+    elif (error := done.exception()) is not None:
+        answer.set_exception(_mapped(error))
+    else:
+        answer.set_result(done.result())
+
+
+def _mapped(error: BaseException) -> Exception:
+    text = str(error) or type(error).__name__
+    if isinstance(error, _TOO_LARGE):
+        return RefusedTooLargeError(text)
+    if isinstance(error, kafka_errors.InvalidTimestampError):
+        return RefusedTimestampError(text)
+    return KafkaFailure(text)

@@ -1,0 +1,54 @@
+"""PURE: the mosquitto.conf that goes with a gateway configuration. Source: mosquitto.conf(5), mosquitto 2.0.
+
+What matters for the promise: the queue survives a restart, is bounded by bytes and not by count, what does not fit is
+counted in `$SYS`, and a packet that is too large closes its connection instead of being acknowledged and dropped.
+"""
+
+from __future__ import annotations
+
+from gateway.config import MosquittoConfig
+
+
+def render(config: MosquittoConfig) -> str:
+    """Return the text of mosquitto.conf."""
+    lines = [
+        "# Written by `edge-gateway mosquitto-conf`; change the gateway's [mosquitto] table instead of this file.",
+        *(f"listener {port} {host}" for host, port in config.listeners),
+        *_access(config),
+        f"user {config.user}",
+        "",
+        "# Sessions and queues are kept in a file, written every autosave_interval seconds and when mosquitto stops.",
+        "# What devices were told is safe since the last write is lost in a power cut: mosquitto answers from memory.",
+        "persistence true",
+        f"persistence_location {_directory(config)}",
+        f"autosave_interval {config.autosave_interval_s}",
+        "autosave_on_changes false",
+        "",
+        "# The queue of an absent or slow gateway is bounded by bytes alone; drops are counted in $SYS and ledgered.",
+        "max_queued_messages 0",
+        f"max_queued_bytes {config.queued_bytes_max}",
+        f"max_inflight_messages {config.inflight_messages_max}",
+        "queue_qos0_messages false",
+        "allow_duplicate_messages false",
+        f"sys_interval {config.sys_interval_s}",
+        "",
+        "# A larger packet closes its connection: the device is not told that it was taken.",
+        f"max_packet_size {config.packet_bytes_max}",
+        "",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+        "log_type notice",
+        "connection_messages false",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _access(config: MosquittoConfig) -> list[str]:
+    if config.password_file is None:
+        return ["allow_anonymous true"]
+    return ["allow_anonymous false", f"password_file {config.password_file}"]
+
+
+def _directory(config: MosquittoConfig) -> str:
+    return str(config.persistence_dir).rstrip("/") + "/"

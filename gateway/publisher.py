@@ -1,0 +1,319 @@
+"""Hands records to the Kafka broker and says when each one is safe: after acks=all, never before.
+
+Nothing is dropped while the broker is away: records wait, bounded by bytes and count (`full`), and sources stop
+reading. One lane per Kafka topic keeps a topic that cannot be written to from holding up its neighbours. The one
+aiokafka producer is idempotent; when it fails for good it is replaced, and everything unanswered is sent again in the
+order it came. First occurrences stay in order: the old producer sent A B in order, the new one sends A B C, so however
+the two interleave in the log, the first A stands before the first B.
+
+| event on a record | before | after |
+|---|---|---|
+| `offer` | | waiting |
+| given to the producer | waiting | sent |
+| acknowledged by acks=all | sent | gone, `on_acked` called |
+| producer failed | sent | waiting, at the front |
+| refused alone as too large | waiting, sent | gone, replaced by its ledger record, which inherits `on_acked` |
+| refused for its timestamp | sent | waiting, with the time of receipt |
+
+Sources: KIP-98 (idempotence), aiokafka 0.12 and later. MQTT and files must not come in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from gateway.backoff import Backoff
+from gateway.config import KafkaConfig
+from gateway.logfmt import Log
+from gateway.metrics import Metrics
+from gateway.records import CAUSE_TOO_LARGE, LEDGER_TOPIC, Loss, Record, new_loss_id
+
+STALLED_AFTER_S = 10.0
+_log = Log("gateway.publisher")
+
+
+class Producer(Protocol):
+    """The part of a Kafka producer that lanes use; raises what the publisher's `ProducerErrors` name."""
+
+    async def send(self, record: Record) -> asyncio.Future[Any]:
+        """Queue a record and return the future of its acknowledgement; not queued when it raises."""
+
+    async def discard(self) -> None:
+        """Close at once, leaving unsent what is unsent."""
+
+
+class RefusedTooLargeError(Exception):
+    """The client or the broker will never take a record, or a batch, of this size."""
+
+
+class RefusedTimestampError(Exception):
+    """The broker takes no record with this timestamp."""
+
+
+class KafkaFailure(Exception):
+    """The client or the broker could not take a record now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Delivery:
+    record: Record
+    on_acked: Callable[[], None]
+    offered_s: float
+    alone: bool = False  # sent by itself after its batch was refused: what is refused again is the culprit
+    restamped: bool = False
+
+
+@dataclass(slots=True)
+class _Lane:
+    topic: str
+    waiting: deque[_Delivery] = field(default_factory=deque)
+    sent: dict[_Delivery, asyncio.Future[Any]] = field(default_factory=dict)  # in the order of sending
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    trouble: str | None = None
+
+    def take_back(self) -> None:
+        """Put what was sent and not answered back in front of what waits, in its order."""
+        self.waiting.extendleft(reversed(self.sent))
+        self.sent.clear()
+        self.wake.set()
+
+
+class Publisher:
+    """Accepts records with `offer` and calls back when each is safe; `run` does the work until cancelled."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        metrics: Metrics,
+        node: str,
+        start_producer: Callable[[], Awaitable[Producer]],
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._node = node
+        self._start_producer = start_producer
+        self._lanes: dict[str, _Lane] = {}
+        self._producer: Producer | None = None
+        self._broken: asyncio.Future[BaseException] | None = None
+        self._backoff = Backoff()
+        self._replace_after_s = 2 * config.request_timeout_ms / 1000
+        self._pending_bytes = 0
+        self._pending_records = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._last_progress_s = time.monotonic()
+        self._trouble: str | None = None
+        metrics.pending_records.set_function(lambda: self._pending_records)
+        metrics.pending_bytes.set_function(lambda: self._pending_bytes)
+
+    @property
+    def full(self) -> bool:
+        """Whether sources must stop reading; the bound is soft by what a source has already in hand."""
+        return (
+            self._pending_bytes >= self._config.pending_bytes_max
+            or self._pending_records >= self._config.pending_records_max
+        )
+
+    @property
+    def pending_records(self) -> int:
+        """Records taken in and not yet acknowledged."""
+        return self._pending_records
+
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        while self.full:
+            self._room.clear()
+            await self._room.wait()
+
+    async def drained(self) -> None:
+        """Wait until every record offered so far and since is acknowledged."""
+        await self._empty.wait()
+
+    def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
+        """Take a record in; `on_acked` is called once, on the loop, when it (or its ledger record) is on disk."""
+        if self._pending_records == 0:
+            self._last_progress_s = time.monotonic()
+        self._count(record, +1)
+        lane = self._lanes.get(record.topic)
+        if lane is None:
+            lane = self._lanes[record.topic] = _Lane(record.topic)
+            self._start_lane(lane)
+        lane.waiting.append(_Delivery(record, on_acked, time.monotonic()))
+        lane.wake.set()
+
+    def report(self, loss: Loss, on_acked: Callable[[], None]) -> None:
+        """Write a loss to the ledger; `on_acked` is called when that is on disk."""
+        _log.warning("loss", cause=loss.cause, topic=loss.topic, records=loss.records, bytes=loss.bytes, id=loss.id)
+        self.offer(loss.to_record(self._node), partial(self._loss_written, loss, on_acked))
+
+    def _loss_written(self, loss: Loss, on_acked: Callable[[], None]) -> None:
+        self._metrics.ledger_records.labels(loss.cause).inc()
+        on_acked()
+
+    def problem(self) -> str | None:
+        """Say in one line why records are not getting through, or None."""
+        waited_s = time.monotonic() - self._last_progress_s
+        trouble = self._trouble or next((lane.trouble for lane in self._lanes.values() if lane.trouble), None)
+        if trouble is not None:
+            return f"{trouble}; {self._pending_records} records wait"
+        if self._pending_records and waited_s > STALLED_AFTER_S:
+            servers = ",".join(self._config.bootstrap_servers)
+            return f"no acknowledgement from {servers} for {waited_s:.0f} s; {self._pending_records} records wait"
+        return None
+
+    async def run(self) -> None:
+        """Keep a producer at work until cancelled; failures are retried for ever, with backoff."""
+        while True:
+            try:
+                self._producer = await self._connect()
+                error = await self._work()
+                _log.warning("producer_replaced", error=_describe(error), pending_records=self._pending_records)
+                self._metrics.producer_restarts.inc()
+            finally:
+                await self._let_go()
+            await self._backoff.sleep()
+
+    async def _connect(self) -> Producer:
+        while True:
+            try:
+                producer = await self._start_producer()
+            except (OSError, TimeoutError, KafkaFailure) as error:
+                self._trouble = f"the broker cannot be reached ({_describe(error)})"
+                _log.warning("broker_away", error=_describe(error), pending_records=self._pending_records)
+                await self._backoff.sleep()
+            else:
+                self._trouble = None
+                _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
+                return producer
+
+    async def _work(self) -> BaseException:
+        self._broken = asyncio.get_running_loop().create_future()
+        for lane in self._lanes.values():
+            self._start_lane(lane)
+        while not self._broken.done():
+            await asyncio.wait([self._broken], timeout=self._replace_after_s)
+            if self._pending_records and time.monotonic() - self._last_progress_s > self._replace_after_s:
+                # it never asks the bootstrap servers again: a broker that came back elsewhere is found only afresh
+                self._break(KafkaFailure(f"no acknowledgement for {self._replace_after_s:.0f} s"))
+        return self._broken.result()
+
+    async def _let_go(self) -> None:
+        """Stop the lanes and the producer; what was not acknowledged waits again, in order."""
+        producer, self._producer, self._broken = self._producer, None, None
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if producer is not None:
+            await producer.discard()
+        for lane in self._lanes.values():
+            lane.task = None
+            lane.take_back()
+
+    def _start_lane(self, lane: _Lane) -> None:
+        if self._producer is not None and lane.task is None:
+            lane.task = asyncio.get_running_loop().create_task(self._run_lane(lane, self._producer))
+            lane.task.add_done_callback(self._lane_ended)
+
+    def _lane_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(error)
+
+    async def _run_lane(self, lane: _Lane, producer: Producer) -> None:
+        backoff = Backoff()
+        while True:
+            while not lane.waiting:
+                lane.wake.clear()
+                await lane.wake.wait()
+            delivery = lane.waiting[0]
+            if delivery.alone and lane.sent:
+                await asyncio.wait(list(lane.sent.values()))
+            try:
+                answer = await producer.send(delivery.record)
+            except RefusedTooLargeError:
+                lane.waiting.popleft()
+                self._refuse_too_large(delivery)
+                continue
+            except KafkaFailure as error:  # not queued: the topic is unknown yet, or the broker is away
+                lane.trouble = f"topic {lane.topic} takes no records ({_describe(error)})"
+                _log.warning("send_retried", topic=lane.topic, error=_describe(error), waiting=len(lane.waiting))
+                await backoff.sleep()
+                continue
+            lane.waiting.popleft()
+            lane.sent[delivery] = answer
+            lane.trouble = None
+            backoff.reset()
+            answer.add_done_callback(partial(self._answered, lane, delivery))
+            if delivery.alone:
+                await asyncio.wait([answer])
+
+    def _answered(self, lane: _Lane, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
+        if delivery not in lane.sent:  # a late answer to a producer that was given up; the record is sent again
+            if not answer.cancelled():
+                answer.exception()
+            return
+        error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+        if error is None:
+            del lane.sent[delivery]
+            self._safe(delivery)
+        else:
+            self._note_refusal(lane, delivery, error)
+            self._break(error)  # the refused batch took sequence numbers with it: only a fresh producer can go on
+
+    def _note_refusal(self, lane: _Lane, delivery: _Delivery, error: BaseException) -> None:
+        """Decide what becomes of a record that was answered with an error: the same again, or otherwise."""
+        if isinstance(error, RefusedTooLargeError) and lane.topic != LEDGER_TOPIC:
+            if delivery.alone:
+                del lane.sent[delivery]
+                self._refuse_too_large(delivery)
+            delivery.alone = True
+        elif isinstance(error, RefusedTimestampError):
+            if delivery.alone and not delivery.restamped:
+                delivery.record = replace(delivery.record, timestamp_ms=delivery.record.received_ms)
+                delivery.restamped = True
+            delivery.alone = True
+
+    def _safe(self, delivery: _Delivery) -> None:
+        record = delivery.record
+        now = time.monotonic()
+        self._last_progress_s = now
+        self._trouble = None
+        self._backoff.reset()
+        self._count(record, -1)
+        self._metrics.records.labels(record.source, record.topic).inc()
+        self._metrics.ack_seconds.observe(now - delivery.offered_s)
+        delivery.on_acked()
+
+    def _refuse_too_large(self, delivery: _Delivery) -> None:
+        record = delivery.record
+        self._count(record, -1)
+        now_ms = time.time_ns() // 1_000_000
+        loss = Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, record.payload_bytes, now_ms)
+        self.report(loss, delivery.on_acked)
+
+    def _count(self, record: Record, sign: int) -> None:
+        self._pending_records += sign
+        self._pending_bytes += sign * record.memory_bytes
+        if not self.full:
+            self._room.set()
+        if self._pending_records:
+            self._empty.clear()
+        else:
+            self._empty.set()
+
+
+def _describe(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,101 @@
+"""The envelope in which an event travels from a source to the publisher, and the ledger record for an event lost.
+
+Pure values: no client, no clock, no file. Ledger record, version 1, is JSON with its keys in this order:
+
+| key | type | meaning |
+|---|---|---|
+| version | int | 1 |
+| id | string | the same for a repeat of the same record, so that a reader counts a loss once |
+| cause | string | one of the CAUSE_ names below |
+| topic | string | the Kafka topic, or `mqtt:<topic>` for what never reached Kafka |
+| partition, first_offset, last_offset | null | the gateway loses things before they have offsets |
+| records, bytes | int or null | how much; null is unknown |
+| time_ms | int | when the loss was noticed |
+| node | string | `gateway@<host>` |
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+
+LEDGER_TOPIC = "__edge_ledger"
+CAUSE_TOO_LARGE = "record_too_large"
+CAUSE_PAYLOAD_REJECTED = "mqtt_payload_rejected"
+CAUSE_QUEUE_DROPPED = "mqtt_queue_dropped"
+CAUSE_SOURCE_GONE = "source_offset_out_of_range"
+
+RECORD_OVERHEAD_BYTES = 256  # what a pending record costs beside its key, value and headers; measured, rounded up
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event on its way to a Kafka topic; `origin` is what a ledger record names should it never get there."""
+
+    source: str
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+    received_ms: int
+    origin: str
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of key, value and headers together."""
+        return len(self.key) + len(self.value) + sum(len(name) + len(value) for name, value in self.headers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the record holds while it waits."""
+        return self.payload_bytes + RECORD_OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that will never reach Kafka, as it is written to the ledger; `records` or `bytes` None is unknown."""
+
+    id: str
+    cause: str
+    topic: str
+    records: int | None
+    bytes: int | None
+    time_ms: int
+
+    def to_record(self, node: str) -> Record:
+        """Return the ledger record that reports the loss, noticed by `node`."""
+        fields = {
+            "version": 1,
+            "id": self.id,
+            "cause": self.cause,
+            "topic": self.topic,
+            "partition": None,
+            "first_offset": None,
+            "last_offset": None,
+            "records": self.records,
+            "bytes": self.bytes,
+            "time_ms": self.time_ms,
+            "node": node,
+        }
+        return Record(
+            source="ledger",
+            topic=LEDGER_TOPIC,
+            key=self.id.encode(),
+            value=json.dumps(fields, ensure_ascii=False).encode(),
+            headers=(),
+            timestamp_ms=self.time_ms,
+            received_ms=self.time_ms,
+            origin=self.topic,
+        )
+
+
+def new_loss_id() -> str:
+    """Return an id for a loss that nothing else identifies; the caller keeps it for every retry."""
+    return str(uuid.uuid4())
+
+
+def loss_id_for(*parts: object) -> str:
+    """Return the id that the same parts always give: a loss found again after a restart keeps its id."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "drupelet:" + "|".join(map(str, parts))))

@@ -1,0 +1,83 @@
+"""The board's own health as records: one JSON object every interval.
+
+What is measured is hardware's business; here it is only asked, stamped and handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gateway.config import BoardConfig
+from gateway.logfmt import Log
+from gateway.publisher import Publisher
+from gateway.records import Record
+
+_log = Log("gateway.board")
+
+
+def health_record(config: BoardConfig, health: Mapping[str, Any], now_ms: int) -> Record:
+    """Return the record for one reading of the board's health."""
+    value = json.dumps({**health, "board": config.name, "time_ms": now_ms}, ensure_ascii=False).encode()
+    headers = (("source", b"board"),)
+    return Record("board", config.topic, config.name.encode(), value, headers, now_ms, now_ms, config.topic)
+
+
+class BoardSource:
+    """Reads the board's health into the publisher; `run` goes on until cancelled."""
+
+    name = "board"
+
+    def __init__(
+        self,
+        config: BoardConfig,
+        publisher: Publisher,
+        read_health: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._config = config
+        self._publisher = publisher
+        self._read_health = read_health or _read_health
+        # One thread of its own: the CPU's load is measured since the same thread's last reading
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="board")
+        self._trouble: str | None = None
+        self._stopping = False
+        self.ready = asyncio.Event()
+
+    def problem(self) -> str | None:
+        """Say in one line why the board's health is not read, or None."""
+        return self._trouble
+
+    def stop_reading(self) -> None:
+        """Take no more readings."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Read every interval; while there is no room no reading is taken, so none is lost."""
+        due_s = time.monotonic()
+        self.ready.set()
+        while not self._stopping:
+            await self._publisher.room()
+            await self._read_once()
+            due_s = max(due_s + self._config.interval_ms / 1000, time.monotonic())
+            await asyncio.sleep(due_s - time.monotonic())
+
+    async def _read_once(self) -> None:
+        try:
+            health = await asyncio.get_running_loop().run_in_executor(self._thread, self._read_health)
+        except OSError as error:
+            self._trouble = f"the board's health cannot be read ({error})"
+            _log.warning("health_unreadable", error=error)
+            return
+        self._trouble = None
+        if not self._stopping:
+            self._publisher.offer(health_record(self._config, health, time.time_ns() // 1_000_000), lambda: None)
+
+
+def _read_health() -> Mapping[str, Any]:
+    from hardware.health import read_health  # noqa: PLC0415 (psutil only where a board is read)
+
+    return read_health()

@@ -1,0 +1,167 @@
+"""Log files into the publisher: a position is saved, with fsync, only after the broker acknowledged all before it.
+
+The following of the file is in `tail`; here is what needs the loop: room, order, saving. After a crash, lines between
+the saved position and the crash are sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway import state
+from gateway.config import FileConfig
+from gateway.logfmt import Log
+from gateway.metrics import Metrics
+from gateway.publisher import Publisher
+from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
+from gateway.sources.tail import Gone, Item, Line, Place, Tail, TooLong
+
+_log = Log("gateway.files")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    after: Place | None  # None: a loss being reported, which moves no position
+    acked: bool = False
+
+
+def state_path(state_dir: Path, path: Path) -> Path:
+    """Return where the position of a followed file is kept."""
+    return state_dir / "files" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
+
+
+def load_place(path: Path) -> Place | None:
+    """Return the saved place, or None for a file not seen before; raises StateError."""
+    saved = state.load(path)
+    if saved is None:
+        return None
+    try:
+        return Place(**saved["place"])
+    except (KeyError, TypeError) as error:
+        raise state.StateError(f"{path} holds no place: remove it, and the file is read anew.") from error
+
+
+class FileSource:
+    """Follows one file into the publisher; `run` goes on until cancelled."""
+
+    def __init__(self, config: FileConfig, publisher: Publisher, state_dir: Path, metrics: Metrics) -> None:
+        self.name = f"file {config.path}"
+        self._config = config
+        self._publisher = publisher
+        self._state_path = state_path(state_dir, config.path)
+        self._unread = metrics.file_unread_bytes.labels(str(config.path))
+        self._tail = Tail(
+            config.path,
+            load_place(self._state_path),
+            line_bytes_max=config.line_bytes_max,
+            quiet_polls_max=config.rotate_wait_ms // config.poll_interval_ms,
+            start_at_end=config.start == "end",
+        )
+        self._waiting: deque[_Waiting] = deque()
+        self._safe: Place | None = None
+        self._saved: Place | None = None
+        self._save_due = asyncio.Event()
+        self._stopping = False
+        self._trouble: str | None = None
+        self.ready = asyncio.Event()
+
+    def problem(self) -> str | None:
+        """Say in one line why the file is not read or its position not saved, or None."""
+        return self._trouble
+
+    def stop_reading(self) -> None:
+        """Take no more lines."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Follow the file and save its position until cancelled; positions acknowledged until then are saved."""
+        saver = asyncio.ensure_future(self._save_regularly())
+        try:
+            await self._follow()
+        finally:
+            saver.cancel()
+            await asyncio.gather(saver, return_exceptions=True)
+            await self._save()
+            self._tail.close()
+
+    async def _follow(self) -> None:
+        while True:
+            items = [] if self._stopping else await asyncio.to_thread(self._read)
+            self.ready.set()
+            if self._safe is None and not items and not self._waiting:
+                self._safe = self._tail.place  # where it all begins: after a crash "end" must not mean a later end
+                await self._save()
+            for item in items:
+                await self._publisher.room()
+                self._take(item)
+            if not items:
+                await asyncio.sleep(self._config.poll_interval_ms / 1000)
+
+    def _read(self) -> list[Item]:
+        try:
+            items = self._tail.read()
+            self._unread.set(self._tail.unread_bytes())
+        except OSError as error:
+            if self._trouble is None:
+                _log.warning("file_unreadable", path=self._config.path, error=error)
+            self._trouble = f"{self._config.path} cannot be read ({error})"
+            return []
+        self._trouble = None
+        return items
+
+    def _take(self, item: Item) -> None:
+        waiting = _Waiting(None if isinstance(item, Gone) else item.after)
+        self._waiting.append(waiting)
+        on_acked = partial(self._acked, waiting)
+        if isinstance(item, Line):
+            self._publisher.offer(self._record(item), on_acked)
+        else:
+            self._publisher.report(self._loss(item), on_acked)
+
+    def _record(self, line: Line) -> Record:
+        headers = (("source", b"file"), ("inode", b"%d" % line.inode), ("position", b"%d" % line.position))
+        now_ms = time.time_ns() // 1_000_000
+        topic = self._config.topic
+        return Record("file", topic, str(self._config.path).encode(), line.text, headers, now_ms, now_ms, topic)
+
+    def _loss(self, item: TooLong | Gone) -> Loss:
+        now_ms = time.time_ns() // 1_000_000
+        path, topic = self._config.path, self._config.topic
+        if isinstance(item, TooLong):
+            loss_id = loss_id_for(path, item.inode, item.position, item.bytes)
+            return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes, now_ms)
+        _log.warning("file_gone", path=path, inode=item.place.inode, position=item.place.position)
+        return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, None, now_ms)
+
+    def _acked(self, waiting: _Waiting) -> None:
+        waiting.acked = True
+        while self._waiting and self._waiting[0].acked:
+            self._safe = self._waiting.popleft().after or self._safe
+        self._save_due.set()
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await self._save_due.wait()
+            self._save_due.clear()
+            await self._save()
+            await asyncio.sleep(self._config.save_interval_ms / 1000)
+
+    async def _save(self) -> None:
+        place = self._safe
+        if place is None or place == self._saved:
+            return
+        content: dict[str, Any] = {"path": str(self._config.path), "place": asdict(place)}
+        try:
+            await asyncio.to_thread(state.save, self._state_path, content)
+        except OSError as error:
+            self._trouble = f"the position in {self._config.path} cannot be saved ({error})"
+            _log.error("position_unsaved", path=self._config.path, error=error)
+        else:
+            self._saved = place

@@ -1,0 +1,142 @@
+"""What mosquitto lost before we could read it, from `$SYS` to the ledger.
+
+`$SYS/broker/publish/messages/dropped` counts, since mosquitto's start, messages that fitted no queue. It counts for
+every client of that mosquitto, so with other subscribers the ledger may say too much, never too little. How much of it
+is in the ledger already is kept in a state file, written ahead: a crash between reporting and saving repeats the same
+record with the same id.
+
+| what is seen | lost |
+|---|---|
+| counter above the reported one, same run of mosquitto | the difference |
+| counter below the reported one, or a later start by the uptime | the whole counter |
+| our session is gone although we had one | unknown |
+
+Source: mosquitto(8), broker status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from gateway import state
+from gateway.logfmt import Log
+from gateway.publisher import Publisher
+from gateway.records import CAUSE_QUEUE_DROPPED, Loss, new_loss_id
+
+DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
+UPTIME_TOPIC = "$SYS/broker/uptime"
+SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC)
+RESTART_SLACK_MS = 30_000  # clocks drift and `$SYS` is late; a restart within it is still seen by a smaller counter
+_log = Log("gateway.mosquitto")
+
+
+def is_restart(saved_started_ms: int | None, uptime_s: int, now_ms: int) -> bool:
+    """Whether an uptime read right after connecting belongs to a later run than the saved start."""
+    return saved_started_ms is not None and now_ms - uptime_s * 1000 > saved_started_ms + RESTART_SLACK_MS
+
+
+def dropped_since(reported: int, dropped: int) -> int:
+    """Return how many messages a counter says were lost that are not reported; a smaller counter has restarted."""
+    return dropped - reported if dropped >= reported else dropped
+
+
+class MosquittoWatch:
+    """Turns `$SYS` figures and lost sessions into ledger records, each once."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        state_path: Path,
+        client_id: str,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._publisher = publisher
+        self._path = state_path
+        self._client_id = client_id
+        self._now_ms = now_ms
+        self._uptime_s: int | None = None  # None until the first one on this connection
+        self._dropped: int | None = None  # likewise
+        self._changed = asyncio.Event()
+        self._saved = state.load(state_path) or {}
+        self._had_session = bool(self._saved.get("session", False))
+        self._started_ms: int | None = self._saved.get("started_ms")
+        self._reported = int(self._saved.get("dropped", 0))
+        self._pending = [Loss(**fields) for fields in self._saved.get("pending", [])]
+
+    def session_started(self, session_present: bool) -> None:
+        """Note a new connection; a session that should have been there and is not, is a loss of unknown size."""
+        self._uptime_s = self._dropped = None
+        if self._had_session and not session_present:
+            self._lose(f"mqtt:session/{self._client_id}", None)
+        self._had_session = True
+        self._changed.set()
+
+    def received(self, topic: str, payload: bytes) -> None:
+        """Note a `$SYS` message; one that is not a number is logged and left."""
+        try:
+            number = int(payload.split()[0])
+        except (ValueError, IndexError):
+            _log.warning("sys_value_ignored", topic=topic, value=repr(payload[:40]))
+            return
+        if topic == UPTIME_TOPIC:
+            self._uptime(number)
+        else:
+            self._dropped = number
+        if self._uptime_s is not None and self._dropped is not None:
+            self._compare(self._dropped)
+
+    def _uptime(self, uptime_s: int) -> None:
+        now_ms = self._now_ms()
+        if self._uptime_s is None and is_restart(self._started_ms, uptime_s, now_ms):
+            self._reported = 0
+            self._started_ms = None
+        if self._started_ms is None:
+            self._started_ms = now_ms - uptime_s * 1000
+            self._changed.set()
+        self._uptime_s = uptime_s
+
+    def _compare(self, dropped: int) -> None:
+        lost = dropped_since(self._reported, dropped)
+        if dropped < self._reported:
+            self._started_ms = None
+        if dropped != self._reported:
+            self._reported = dropped
+            self._changed.set()
+        if lost:
+            self._lose(f"mqtt:{DROPPED_TOPIC}", lost)
+
+    def _lose(self, topic: str, records: int | None) -> None:
+        self._pending.append(Loss(new_loss_id(), CAUSE_QUEUE_DROPPED, topic, records, None, self._now_ms()))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Report and save until cancelled; raises OSError when the state cannot be saved."""
+        while True:
+            await self._save()
+            while self._pending:
+                await self._report(self._pending[0])
+            await self._changed.wait()
+            self._changed.clear()
+
+    async def _report(self, loss: Loss) -> None:
+        written = asyncio.Event()
+        self._publisher.report(loss, written.set)
+        await written.wait()
+        self._pending.remove(loss)
+        await self._save()
+
+    async def _save(self) -> None:
+        content = {
+            "session": self._had_session,
+            "started_ms": self._started_ms,
+            "dropped": self._reported,
+            "pending": [asdict(loss) for loss in self._pending],
+        }
+        if content != self._saved:
+            await asyncio.to_thread(state.save, self._path, content)
+            self._saved = content
