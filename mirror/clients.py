@@ -4,7 +4,7 @@ No decision of the mirror may come in here. aiokafka's exceptions are mapped onc
 TargetError mean "try again later", their subclasses say what else there is to do.
 
 Two places reach past aiokafka's documented classes: the source's raw batches (their attributes are the only proof of
-why offsets are missing) and the end of a producer whose broker is away (its own `stop()` waits for deliveries for ever).
+why offsets are missing) and the end of a producer whose broker is away (its `stop()` waits for deliveries for ever).
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class _Admin:
         found = await (await self.client()).describe_topics()
         return {topic["topic"]: len(topic["partitions"]) for topic in found if topic["error_code"] == 0}
 
-    async def create(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
-        """Create a topic; one that exists is left as it is, configs that the broker does not know are left out."""
+    async def create(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> bool:
+        """Create a topic and tell whether it was not there; configs that the broker does not know are left out."""
         client = await self.client()
         for attempt in (configs, {key: value for key, value in configs.items() if key == "cleanup.policy"}):
             topic = NewTopic(name, partitions, replicas, topic_configs=attempt)
@@ -121,6 +121,7 @@ class _Admin:
                 break
         if kind(text).errno and kind is not TopicAlreadyExistsError:
             raise kind(f"topic {name} cannot be created: {text}")
+        return kind is not TopicAlreadyExistsError
 
     async def replicas(self, wanted: int) -> int:
         """Return the replication factor for a new topic: what is wanted, or one per broker, three at most."""
@@ -422,13 +423,20 @@ class Target:
         had = self._topics.get(name, 0)
         if had >= partitions:
             return False
-        await (self._grow(name, partitions) if had else self._create(name, partitions, configs))
-        self._topics = None
-        return not had
+        if had:
+            await self._grow(name, partitions)
+            self._topics[name] = partitions
+            return False
+        created = await self._create(name, partitions, configs)
+        if created:
+            self._topics[name] = partitions
+        else:
+            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
+        return created
 
-    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
         configs = {**configs, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}
-        await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), configs)
+        return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), configs)
 
     async def _grow(self, name: str, partitions: int) -> None:
         client = await self._admin.client()

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from mirror.ledger import CAUSES
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
@@ -21,6 +23,7 @@ class Metrics:
     """The mirror's metrics, in a registry of their own; `topic` is the topic's name at the source."""
 
     def __init__(self) -> None:
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         partition = ("topic", "partition")
         self.records = self._counter("records", "Records acknowledged by the target", partition)
@@ -30,6 +33,8 @@ class Metrics:
         )
         self.target_lost = self._counter("target_lost_records", "Acknowledged records that the target no longer has")
         self.ledger = self._counter("ledger_records", "Records written to the loss ledger", ("cause",))
+        for cause in CAUSES:
+            self.ledger.labels(cause)
         self.restarts = self._counter("restarts", "Clients made anew after a failure", ("side",))
         self.lag = self._gauge("lag_records", "Source end minus what is safe at the target", partition)
         self.under_way = self._gauge("under_way_bytes", "Bytes sent and not yet acknowledged")

@@ -42,7 +42,7 @@ Verdict = Literal["control", "aborted", "compacted", "missing", "unread"]
 
 
 def backoff_s(attempt: int, backoff_max_ms: int, chance: float) -> float:
-    """Return the seconds to wait before retry `attempt` (from 0): doubling, bounded, with jitter by `chance` in [0, 1)."""
+    """Return the seconds to wait before retry `attempt` (from 0): doubling, bounded, jitter by `chance` in [0, 1)."""
     bound_ms = min(backoff_max_ms, BACKOFF_FIRST_MS << min(attempt, 20))
     return bound_ms * (0.5 + chance / 2) / 1000
 
@@ -95,7 +95,7 @@ def _append(pieces: list[Piece], first: int, end: int, verdict: Verdict) -> None
 
 
 class OutOfRange(NamedTuple):
-    """Where to go on after a position was refused, and the offsets [first_offset, end_offset) the source no longer has."""
+    """Where to go on after a position was refused; the offsets [first_offset, end_offset) are gone at the source."""
 
     resume_offset: int
     first_offset: int
@@ -122,7 +122,7 @@ class LinkWindow:
         self.limit_bytes = min(bytes_max, LINK_WINDOW_BYTES_FIRST)
 
     def acked(self, batch_bytes: int, seconds: float) -> None:
-        """Note an acknowledgement: a fast one lets the window grow by what it carried, a slow one shrinks it by a quarter."""
+        """Note an acknowledgement: a fast one grows the window by what it carried, a slow one cuts a quarter off."""
         if seconds < ACK_FAST_S:
             self.limit_bytes = min(self.bytes_max, self.limit_bytes + batch_bytes)
         elif seconds > ACK_SLOW_S:

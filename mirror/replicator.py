@@ -38,6 +38,7 @@ from mirror.config import Config
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 
+NOT_YET = "not reached yet"
 POLL_WAIT_MS = 200
 POLL_RECORDS_MAX = 4_000
 RECORD_OVERHEAD_BYTES = 400  # of a record in this process's memory, beside its key, value and headers
@@ -110,7 +111,7 @@ class Replicator:
         self._commit_now = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = False
-        self._troubles: dict[str, str] = {"source": "not reached yet", "target": "not reached yet"}
+        self._troubles: dict[str, str] = {"source": NOT_YET, "target": NOT_YET}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class Replicator:
         before = self._troubles.pop(name, "")
         if text:
             self._troubles[name] = text
-        if text and not before:
+        if text and before in ("", NOT_YET):
             logs.warning("trouble", where=name, error=text)
         elif before and not text:
             logs.info("well_again", where=name)
@@ -342,7 +343,8 @@ class Replicator:
         records = end - first if cause == "record_too_large" or not lane.compacted else None
         entry = ledger.loss(
             cause,
-            *lane.partition,
+            lane.partition.topic,
+            lane.partition.partition,
             first,
             end,
             records=records,

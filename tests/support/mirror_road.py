@@ -1,0 +1,228 @@
+"""The mirror as a process between two brokers, and what goes in and comes out at either end.
+
+No assertion may live here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import runtimes
+from tests.support.processes import Process, free_port, wait_until
+
+READ_S = 30.0
+FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # inside every retention
+
+
+class EdgeMirror(Process):
+    """edge-mirror run, with its metrics on a free port; `settings` are configuration keys."""
+
+    def __init__(
+        self,
+        directory: Path,
+        source: str,
+        target: str,
+        *,
+        topics: str = "readings",
+        site: str = "",
+        settings: Mapping[str, str | int | bool] | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        config = directory / "mirror.toml"
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in (settings or {}).items()))
+        self.metrics_port = free_port()
+        command: list[str | Path] = [runtimes.console_script("edge-mirror"), "run", "--source", source]
+        command += ["--target", target, "--topics", topics, "--config", config]
+        command += ["--metrics", f"127.0.0.1:{self.metrics_port}", *(["--site", site] if site else [])]
+        super().__init__("edge-mirror", command, directory, ready="edge-mirror ready")
+
+    def metric(self, name: str) -> float:
+        """Return the sum of a metric over its labels."""
+        text = self.get("/metrics")[1]
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of an HTTP request to the metrics port."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def events(self, name: str) -> list[str]:
+        """Return the log lines of one event, over all lives."""
+        return [line for line in self.log_path.read_text().splitlines() if f" mirror {name}" in line]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record as it was read at one end."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    """Create a topic and wait until it is there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    created = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
+    created[topic].result(READ_S)
+
+
+def partition_count(bootstrap: str, topic: str) -> int:
+    """Return how many partitions a topic has; 0 when it is not there."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=READ_S).topics
+    return len(known[topic].partitions) if topic in known else 0
+
+
+def bounds(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Return log start and end of a partition, (0, 0) when it is not there."""
+    consumer = _consumer(bootstrap)
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_S)
+    except KafkaException:
+        return 0, 0
+    finally:
+        consumer.close()
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test-reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+            "isolation.level": "read_committed",
+        }
+    )
+
+
+def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[Found]:
+    """Return every record that a partition holds now; empty when it is not there."""
+    if partition_count(bootstrap, topic) <= partition:
+        return []
+    start, end = bounds(bootstrap, topic, partition)
+    consumer = _consumer(bootstrap)
+    found: list[Found] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        deadline = time.monotonic() + READ_S
+        while consumer.position([TopicPartition(topic, partition)])[0].offset < end and start < end:
+            found += [_found(message) for message in consumer.consume(5000, timeout=0.2) if message.error() is None]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}-{partition} on {bootstrap} could not be read to {end}: {len(found)}")
+    finally:
+        consumer.close()
+    return found
+
+
+def _found(message: Any) -> Found:
+    headers = tuple((key, value) for key, value in message.headers() or [])
+    return Found(message.offset(), message.timestamp()[1], message.key(), message.value(), headers)
+
+
+def numbers(records: list[Found]) -> list[int]:
+    """Return the numbers that Load wrote into the values."""
+    return [int(record.value.split(b" ", 1)[0]) for record in records if record.value]
+
+
+def first_occurrences(found: list[int]) -> list[int]:
+    """Return the numbers without repeats, in order of first occurrence."""
+    return list(dict.fromkeys(found))
+
+
+@dataclass
+class Load:
+    """Produces numbered records to each partition of a topic, from a thread, until stopped; `acked[p]` counts."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    per_second: int = 2000
+    padding: int = 80
+    acked: dict[int, list[int]] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        self.acked = {partition: [] for partition in range(self.partitions)}
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True})
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        number, started = 0, time.monotonic()
+        while not self._stop.is_set():
+            due = int((time.monotonic() - started) * self.per_second / self.partitions)
+            while number < due:
+                for partition in range(self.partitions):
+                    self.send(partition, number)
+                number += 1
+            self._producer.poll(0.005)
+
+    def send(self, partition: int, number: int) -> None:
+        """Produce one numbered record."""
+        value = b"%d " % number + b"x" * self.padding
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic,
+                    value,
+                    key=b"device-%d" % (number % 7),
+                    partition=partition,
+                    timestamp=FIRST_TIMESTAMP_MS + number,
+                    headers=[("number", b"%d" % number)],
+                    on_delivery=lambda error, _: None if error else self.acked[partition].append(number),
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.01)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._producer.flush(READ_S):
+            raise TimeoutError("the load could not be produced")
+
+
+def produce(bootstrap: str, topic: str, first: int, end: int, *, partition: int = 0, padding: int = 80) -> None:
+    """Produce the numbers [first, end) to one partition and wait for acks=all."""
+    load = Load(bootstrap, topic, partition + 1, padding=padding)
+    load.acked = {partition: []}
+    load._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    for number in range(first, end):
+        load.send(partition, number)
+    if load._producer.flush(READ_S):
+        raise TimeoutError(f"{topic} could not be produced to {bootstrap}")
+
+
+def wait_mirrored(bootstrap: str, topic: str, counts: Mapping[int, int], deadline_s: float = 40.0) -> None:
+    """Wait until each partition of a target topic holds so many different numbers."""
+
+    def complete() -> bool:
+        return all(bounds(bootstrap, topic, partition)[1] >= count for partition, count in counts.items())
+
+    wait_until(complete, deadline_s, f"{topic} mirrored: {dict(counts)}", poll_s=0.1)
+    wait_until(
+        lambda: all(len(set(numbers(read_all(bootstrap, topic, p)))) >= n for p, n in counts.items()),
+        deadline_s,
+        f"{topic} mirrored whole",
+        poll_s=0.3,
+    )
