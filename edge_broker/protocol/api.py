@@ -4,8 +4,8 @@ Lives here: which message belongs to which key, the versions of each, and the fr
 what an API does; whether the broker serves one is decided by the handlers that exist. Source: Kafka protocol guide,
 KIP-482 for flexible headers, KIP-511 for ApiVersions.
 
-    request frame   | api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string | [tags] | body |
-    response frame  | size int32 | correlation_id int32 | [tags] | body |
+    request frame  | api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string | [tags] body
+    response frame | size int32 | correlation_id int32 | [tags] body
 
 Tags are there in flexible versions, except in the response to ApiVersions: its header is always the old one, as the
 client does not yet know what the broker speaks.
@@ -13,6 +13,10 @@ client does not yet know what the broker speaks.
 
 from __future__ import annotations
 
+from struct import Struct, error
+
+from edge_broker.errors import ProtocolViolation
+from edge_broker.protocol.codec import encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -114,3 +118,65 @@ APIS: dict[int, Api] = {
         ),
     )
 }
+
+
+class RequestHeader:
+    """What stands in front of a request; its body begins at `body_position` of the frame."""
+
+    __slots__ = ("api_key", "api_version", "body_position", "client_id", "correlation_id")
+
+    def __init__(
+        self, *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_position: int
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body_position = body_position
+
+
+_REQUEST_HEADER = Struct(">hhih")
+_SIZE_AND_ID = Struct(">ii")
+_SIZE_ID_AND_NO_TAGS = Struct(">iiB")
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """Read the header of a request, `frame` being the request without its size; ProtocolViolation when it has none.
+
+    Unknown keys and versions are the caller's to judge; of an unknown key no more than the client id is read.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+        position = _REQUEST_HEADER.size
+        client_id = None
+        if length >= 0:
+            client_id = str(frame[position : position + length], "utf-8")
+            position += length
+        api = APIS.get(api_key)
+        if api is not None and api_version >= api.flexible_from:
+            position = skip_tags(frame, position)
+    except (error, IndexError, UnicodeDecodeError) as reason:
+        raise ProtocolViolation(f"A request of {len(frame)} bytes has no readable header: {reason}.") from reason
+    if length < -1 or position > len(frame):
+        raise ProtocolViolation(f"A request of {len(frame)} bytes has a client id or tags that end beyond it.")
+    return RequestHeader(
+        api_key=api_key,
+        api_version=api_version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+        body_position=position,
+    )
+
+
+def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[bytes | memoryview]:
+    """Write a response with its size and header in front, as parts to be sent one after the other."""
+    parts = encode(response, version)
+    size = 4 + sum(map(len, parts))
+    if version < api.flexible_from or api.key == API_VERSIONS:
+        header = _SIZE_AND_ID.pack(size, correlation_id)
+    else:
+        header = _SIZE_ID_AND_NO_TAGS.pack(size + 1, correlation_id, 0)
+    if parts:
+        parts[0] = header + parts[0]
+        return parts
+    return [header]

@@ -63,6 +63,8 @@ class Field:
 class MessageType(type):
     """Makes the fields of a class body its slots and keeps their declarations in `FIELDS`."""
 
+    FIELDS: tuple[Field, ...]
+
     def __new__(
         cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, flexible_from: int = NEVER
     ) -> MessageType:
@@ -77,7 +79,7 @@ class MessageType(type):
         return super().__new__(cls, name, bases, namespace)
 
 
-class Message(metaclass=MessageType):
+class Message(metaclass=MessageType):  # noqa: PLW1641 - may change, so has no hash
     """A request, a response, or a structure inside one; all fields are keyword arguments with defaults."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
@@ -92,8 +94,6 @@ class Message(metaclass=MessageType):
         if type(other) is not type(self):
             return NotImplemented
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.FIELDS)

@@ -1,0 +1,520 @@
+"""Bytes to messages and back: straight-line functions, written and compiled per message and version at first use.
+
+Lives here: Kafka's wire types and the writer of those functions. Must never come in: knowledge of a particular message.
+Source: Kafka protocol guide (types), KIP-482 (compact lengths, tagged fields).
+
+    type        before flexible versions             in flexible versions
+    int, bool   big-endian, 1 to 8 bytes             the same
+    uuid        16 bytes                             the same
+    string      int16 length (-1 null), UTF-8        uvarint length + 1 (0 null), UTF-8
+    bytes       int32 length (-1 null), bytes        uvarint length + 1 (0 null), bytes
+    array       int32 count (-1 null), elements      uvarint count + 1 (0 null), elements
+    struct      its fields                           its fields, tagged section
+    nullable    int8 -1 for null, else 1 and the     the same
+    struct      struct
+    tagged section: uvarint count, then per field uvarint tag, uvarint size, value; unknown tags are skipped
+
+How a decoder stays inside the frame: fixed-size reads raise at its end; a length may lead past it, but then nothing
+more can be read and the last position is not the end, which raises; the position never goes back; a count is compared
+with the bytes that are left, at the least size of an element, before anything is made for it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct, error, pack, unpack_from
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from uuid import UUID
+
+from edge_broker.errors import ProtocolViolation
+from edge_broker.protocol.message import NO_UUID, Message, MessageType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_broker.protocol.message import Field
+
+    Decoder = Callable[[memoryview, int, int], Any]
+    Encoder = Callable[[Any], list[bytes | memoryview]]
+
+M = TypeVar("M", bound=Message)
+
+STRING_BYTES_MAX = 0x7FFF
+COPIED_BYTES_MAX = (
+    1024  # records up to this size are joined with their neighbours: cheaper than one more buffer to send
+)
+
+_FORMATS = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "uint32": "I",
+    "float64": "d",
+    "bool": "?",
+    "uuid": "16s",
+}
+_SIZES = {kind: Struct(f">{code}").size for kind, code in _FORMATS.items()}
+
+_decoders: dict[tuple[type[Message], int], Decoder] = {}
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+
+def decode(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
+    """Read a message that fills the buffer from `position` to its end; records are views into the buffer.
+
+    Raises ProtocolViolation for anything else.
+    """
+    decoder = _decoders.get((message_type, version)) or _compile_decoder(message_type, version)
+    try:
+        message: M = decoder(buffer, position, len(buffer))
+    except (error, IndexError, UnicodeDecodeError) as reason:
+        raise ProtocolViolation(f"{message_type.__name__} version {version} cannot be read: {reason}.") from reason
+    return message
+
+
+def encode(message: Message, version: int) -> list[bytes | memoryview]:
+    """Write a message as parts to be sent one after the other; large records are handed on, not copied.
+
+    A value that its type cannot hold is our own bug and raises struct.error, TypeError or AttributeError.
+    """
+    encoder = _encoders.get((type(message), version)) or _compile_encoder(type(message), version)
+    return encoder(message)
+
+
+def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most 32 bits; return it and the position behind it."""
+    first = buffer[position]
+    return (first, position + 1) if first < 128 else _rest_of_uvarint(buffer, position + 1, first)
+
+
+def uvarint(value: int) -> bytes:
+    """Write an unsigned varint."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(buffer: memoryview | bytes, position: int) -> int:
+    """Return the position behind a tagged section, which may lie past the end of the buffer."""
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+    return position
+
+
+def _rest_of_uvarint(buffer: memoryview | bytes, position: int, first: int) -> tuple[int, int]:
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+    else:
+        raise ProtocolViolation(f"The varint that ends at byte {position} is longer than 5 bytes.")
+    if value > 0xFFFFFFFF:
+        raise ProtocolViolation(f"The varint that ends at byte {position} is larger than 32 bits.")
+    return value, position
+
+
+def _bad(what: str, value: int, position: int) -> NoReturn:
+    raise ProtocolViolation(f"{what} at byte {position}: {value} is no valid length or end.")
+
+
+@lru_cache(maxsize=1024)
+def _uuid(value: bytes) -> UUID:
+    return UUID(bytes=value)
+
+
+@lru_cache(maxsize=256)
+def _struct(codes: str) -> Struct:
+    return Struct(">" + codes)
+
+
+_SCOPE: dict[str, Any] = {
+    "bad": _bad,
+    "more": _rest_of_uvarint,
+    "uv": uvarint,
+    "uuid_of": _uuid,
+    "skip_tags": skip_tags,
+    "pack": pack,
+    "unpack_from": unpack_from,
+    "new": object.__new__,
+    "no_uuid": NO_UUID,
+    "byte": [bytes((value,)) for value in range(128)],
+}
+
+
+class _Source:
+    """Lines of a function being written, and the names its globals need."""
+
+    def __init__(self, message_type: type[Message], version: int) -> None:
+        self.name = message_type.__name__
+        self.version = version
+        self.flexible = version >= message_type.FLEXIBLE_FROM
+        self.lines: list[str] = []
+        self.depth = 1
+        self.scope = dict(_SCOPE)
+        self.fixed: list[tuple[str, str]] = []  # format code and expression of neighbours still to be read or written
+        self.count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, stem: str) -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def fields(self, of: MessageType) -> tuple[list[Field], list[Field]]:
+        """Return the plain and the tagged fields that the version has, in order."""
+        present = [field for field in of.FIELDS if self.version in field.versions]
+        plain = [field for field in present if field.tag is None]
+        return plain, sorted((field for field in present if field.tag is not None), key=lambda field: field.tag or 0)
+
+    def nullable(self, field: Field) -> bool:
+        return field.nullable is not None and self.version in field.nullable
+
+    def least_size(self, of: MessageType | str) -> int:
+        """Return the fewest bytes that a value can take on the wire, at least 1."""
+        if isinstance(of, MessageType):
+            size = sum(1 if field.kind == "struct" else self.least_size(field.kind) for field in self.fields(of)[0])
+            return max(1, size + self.flexible)
+        if of in _SIZES:
+            return _SIZES[of]
+        return 1 if self.flexible else 2 if of == "string" else 4
+
+    def compile(self, head: str) -> Any:
+        """Return the function `head` introduces."""
+        code = compile("\n".join([f"def {head}:", *self.lines]), f"<{self.name} version {self.version}>", "exec")
+        exec(code, self.scope)  # noqa: S102 - written from our own declarations
+        return self.scope[head.partition("(")[0]]
+
+
+class _DecoderSource(_Source):
+    """Writes `decode(b, p, e)`: buffer, position, end."""
+
+    def flush(self) -> None:
+        """Read the fixed-size neighbours collected so far in one go."""
+        if not self.fixed:
+            return
+        codes = "".join(code for code, _ in self.fixed)
+        read = f"read_{codes.replace('?', 'z')}"
+        self.scope[read] = _struct(codes).unpack_from
+        targets = ", ".join(target for _, target in self.fixed)
+        self.line(f"{targets}{',' if len(self.fixed) == 1 else ''} = {read}(b, p)")
+        self.line(f"p += {_struct(codes).size}")
+        uuids = [target for code, target in self.fixed if code == "16s"]
+        self.fixed.clear()
+        for target in uuids:
+            self.line(f"{target} = uuid_of({target})")
+
+    def length(self, code: str) -> str:
+        """Read a length or count; return its name. Null is -1, as before flexible versions."""
+        name = self.fresh("n")
+        if not self.flexible:
+            self.fixed.append((code, name))
+            self.flush()
+            return name
+        self.uvarint(name)
+        self.line(f"{name} -= 1")
+        return name
+
+    def uvarint(self, name: str) -> None:
+        self.flush()
+        self.line(f"{name} = b[p]")
+        self.line("p += 1")
+        self.line(f"if {name} > 127: {name}, p = more(b, p, {name})")
+
+    def message(self, of: MessageType, name: str) -> None:
+        """Read the fields of a structure into the object `name`."""
+        plain, tagged = self.fields(of)
+        for field in of.FIELDS:
+            if field not in plain:
+                self.line(f"{name}.{field.name} = {_default(field)}")
+        for field in plain:
+            self.value(field, f"{name}.{field.name}", f"{of.__name__}.{field.name}")
+        if self.flexible:
+            self.tags(tagged, name, of.__name__)
+        self.flush()
+
+    def tags(self, tagged: list[Field], name: str, of: str) -> None:
+        """Read the tagged section."""
+        self.flush()
+        if not tagged:
+            self.line("if b[p]: p = skip_tags(b, p)")
+            self.line("else: p += 1")
+            return
+        count, tag, stop = self.fresh("n"), self.fresh("t"), self.fresh("s")
+        self.uvarint(count)
+        self.line(f"for _ in range({count}):")
+        self.depth += 1
+        self.uvarint(tag)
+        self.uvarint(stop)
+        self.line(f"{stop} += p")
+        for index, field in enumerate(tagged):
+            self.line(f"{'el' if index else ''}if {tag} == {field.tag}:")
+            self.depth += 1
+            self.value(field, f"{name}.{field.name}", f"{of}.{field.name}")
+            self.flush()
+            self.depth -= 1
+        self.line(f"else: p = {stop}")
+        self.line(f"if p != {stop}: bad('{of} tag', {stop}, p)")
+        self.depth -= 1
+
+    def value(self, field: Field, target: str, what: str) -> None:
+        """Read one field into `target`; `what` names it in errors."""
+        if field.kind in _FORMATS:
+            self.fixed.append((_FORMATS[field.kind], target))
+        elif field.kind == "array":
+            self.array(field, target, what)
+        elif field.kind == "struct":
+            self.struct(field, target, what)
+        else:
+            self.blob(field.kind, target, what, nullable=self.nullable(field))
+
+    def blob(self, kind: str, target: str, what: str, *, nullable: bool) -> None:
+        """Read a string, bytes or records."""
+        length = self.length("h" if kind == "string" else "i")
+        self.null_check(length, target, what, nullable=nullable)
+        self.depth += nullable
+        if kind == "string" and self.flexible:
+            self.line(f"if {length} > {STRING_BYTES_MAX}: bad('{what}', {length}, p)")
+        end = self.fresh("q")
+        self.line(f"{end} = p + {length}")
+        part = f"b[p:{end}]"
+        made = {"string": f"str({part}, 'utf-8')", "bytes": f"bytes({part})", "records": part}[kind]
+        self.line(f"{target} = {made}")
+        self.line(f"p = {end}")
+        self.depth -= nullable
+
+    def null_check(self, length: str, target: str, what: str, *, nullable: bool) -> None:
+        """Refuse negative lengths; for nullable fields what follows is the `else` branch of null."""
+        self.line(f"if {length} < {-1 if nullable else 0}: bad('{what}', {length}, p)")
+        if nullable:
+            self.line(f"if {length} < 0: {target} = None")
+            self.line("else:")
+
+    def array(self, field: Field, target: str, what: str) -> None:
+        """Read an array."""
+        count, nullable = self.length("i"), self.nullable(field)
+        self.null_check(count, target, what, nullable=nullable)
+        self.depth += nullable
+        self.line(f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)")
+        if field.of in _FORMATS and field.of != "uuid":
+            self.line(f"{target} = list(unpack_from(f'>{{{count}}}{_FORMATS[field.of]}', b, p))")
+            self.line(f"p += {count} * {_SIZES[field.of]}")
+        else:
+            self.elements(field.of, count, target, what)
+        self.depth -= nullable
+
+    def elements(self, of: MessageType | str, count: str, target: str, what: str) -> None:
+        """Read the elements of an array one by one."""
+        items, item = self.fresh("l"), self.fresh("x")
+        self.line(f"{items} = {target} = []")
+        self.line(f"for _ in range({count}):")
+        self.depth += 1
+        if isinstance(of, MessageType):
+            self.scope[of.__name__] = of
+            self.line(f"{item} = new({of.__name__})")
+            self.message(of, item)
+        elif of == "uuid":
+            self.fixed.append(("16s", item))
+            self.flush()
+        else:
+            self.blob(of, item, what, nullable=False)
+        self.line(f"{items}.append({item})")
+        self.depth -= 1
+
+    def struct(self, field: Field, target: str, what: str) -> None:
+        """Read a structure, after its null marker where it is nullable."""
+        nullable, item = self.nullable(field), self.fresh("x")
+        if nullable:
+            marker = self.fresh("n")
+            self.fixed.append(("b", marker))
+            self.flush()
+            self.null_check(marker, target, what, nullable=True)
+        self.depth += nullable
+        self.flush()
+        self.scope[field.of.__name__] = field.of
+        self.line(f"{item} = {target} = new({field.of.__name__})")
+        self.message(field.of, item)
+        self.depth -= nullable
+
+
+class _EncoderSource(_Source):
+    """Writes `encode(m)`: small pieces go through `a` into the list `o`, finished parts into `out`."""
+
+    def __init__(self, message_type: type[Message], version: int) -> None:
+        super().__init__(message_type, version)
+        self.sink = "a"
+
+    def flush(self) -> None:
+        """Write the fixed-size neighbours collected so far in one go."""
+        if not self.fixed:
+            return
+        codes = "".join(code for code, _ in self.fixed)
+        write = f"write_{codes.replace('?', 'z')}"
+        self.scope[write] = _struct(codes).pack
+        self.line(f"{self.sink}({write}({', '.join(value for _, value in self.fixed)}))")
+        self.fixed.clear()
+
+    def length(self, code: str, value: str, *, null_if: str | None) -> None:
+        """Write a length or count, given as an expression that is not evaluated when `null_if` holds."""
+        if not self.flexible:
+            self.fixed.append((code, f"-1 if {null_if} else {value}" if null_if else value))
+            self.flush()
+            return
+        name = self.fresh("n")
+        self.line(f"{name} = {f'0 if {null_if} else ' if null_if else ''}{value} + 1")
+        self.uvarint(name)
+
+    def uvarint(self, name: str) -> None:
+        self.flush()
+        self.line(f"{self.sink}(byte[{name}] if {name} < 128 else uv({name}))")
+
+    def message(self, of: MessageType, name: str) -> None:
+        """Write the fields of the structure `name`."""
+        plain, tagged = self.fields(of)
+        for field in plain:
+            self.value(field, f"{name}.{field.name}")
+        if not self.flexible:
+            return
+        if tagged:
+            self.tags(tagged, name)
+        else:
+            self.fixed.append(("B", "0"))
+
+    def tags(self, tagged: list[Field], name: str) -> None:
+        """Write the tagged section: the fields that differ from their defaults."""
+        self.flush()
+        values = {field: f"{name}.{field.name}" for field in tagged}
+        self.line(
+            f"if not ({' or '.join(_differs(field, value) for field, value in values.items())}): {self.sink}(byte[0])"
+        )
+        self.line("else:")
+        self.depth += 1
+        section, outer = self.fresh("k"), self.sink
+        self.line(f"{section} = []")
+        for field, value in values.items():
+            self.line(f"if {_differs(field, value)}:")
+            self.depth += 1
+            pieces, self.sink = self.fresh("o"), self.fresh("a")
+            self.line(f"{pieces} = []")
+            self.line(f"{self.sink} = {pieces}.append")
+            self.value(field, value)
+            self.flush()
+            self.line(f"{pieces} = b''.join({pieces})")
+            self.line(f"{section}.append(uv({field.tag}) + uv(len({pieces})) + {pieces})")
+            self.sink = outer
+            self.depth -= 1
+        self.line(f"{outer}(uv(len({section})) + b''.join({section}))")
+        self.depth -= 1
+
+    def value(self, field: Field, value: str) -> None:
+        """Write one field."""
+        nullable = self.nullable(field)
+        if field.kind in _FORMATS:
+            self.fixed.append((_FORMATS[field.kind], f"{value}.bytes" if field.kind == "uuid" else value))
+        elif field.kind == "array":
+            self.array(field.of, value, nullable=nullable)
+        elif field.kind == "struct":
+            self.struct(field.of, value, nullable=nullable)
+        elif field.kind == "records":
+            self.records(value)
+        else:
+            self.blob(field.kind, value, nullable=nullable)
+
+    def blob(self, kind: str, value: str, *, nullable: bool) -> None:
+        """Write a string or bytes."""
+        name = self.fresh("s")
+        self.line(f"{name} = {value}{'' if nullable else '.encode()' if kind == 'string' else ''}")
+        if nullable and kind == "string":
+            self.line(f"if {name} is not None: {name} = {name}.encode()")
+        self.length("h" if kind == "string" else "i", f"len({name})", null_if=f"{name} is None" if nullable else None)
+        self.line(f"{f'if {name}: ' if nullable else ''}{self.sink}({name})")
+
+    def records(self, value: str) -> None:
+        """Write record batches: a part of their own when large."""
+        name = self.fresh("r")
+        self.line(f"{name} = {value}")
+        self.length("i", f"len({name})", null_if=f"{name} is None")
+        self.line(f"if not {name}: pass")
+        self.line(f"elif len({name}) <= {COPIED_BYTES_MAX}: {self.sink}({name})")
+        self.line("else:")
+        self.line("    out.append(b''.join(o))")
+        self.line(f"    out.append({name})")
+        self.line("    o.clear()")
+
+    def array(self, of: MessageType | str, value: str, *, nullable: bool) -> None:
+        """Write an array."""
+        items, item = self.fresh("l"), self.fresh("x")
+        self.line(f"{items} = {value}")
+        self.length("i", f"len({items})", null_if=f"{items} is None" if nullable else None)
+        if of in _FORMATS and of != "uuid":
+            self.line(f"if {items}: {self.sink}(pack(f'>{{len({items})}}{_FORMATS[str(of)]}', *{items}))")
+            return
+        self.line(f"for {item} in {items}{' or ()' if nullable else ''}:")
+        self.depth += 1
+        if isinstance(of, MessageType):
+            self.message(of, item)
+        elif of == "uuid":
+            self.fixed.append(("16s", f"{item}.bytes"))
+        else:
+            self.blob(of, item, nullable=False)
+        self.flush()
+        self.line("pass")
+        self.depth -= 1
+
+    def struct(self, of: MessageType, value: str, *, nullable: bool) -> None:
+        """Write a structure, after its null marker where it is nullable."""
+        name = self.fresh("x")
+        self.flush()
+        self.line(f"{name} = {value}")
+        if nullable:
+            self.line(f"{self.sink}(b'\\xff' if {name} is None else b'\\x01')")
+            self.line(f"if {name} is not None:")
+        self.depth += nullable
+        self.message(of, name)
+        self.flush()
+        self.depth -= nullable
+
+
+def _default(field: Field) -> str:
+    return "no_uuid" if field.kind == "uuid" else repr(field.default)
+
+
+def _differs(field: Field, value: str) -> str:
+    """Return the condition under which a tagged field has to be sent."""
+    if field.default is None:
+        return f"{value} is not None"
+    return f"{value} != {_default(field)}"
+
+
+def _compile_decoder(message_type: type[Message], version: int) -> Decoder:
+    source = _DecoderSource(message_type, version)
+    source.scope["message_type"] = message_type
+    source.line("m = new(message_type)")
+    source.message(message_type, "m")
+    source.line(f"if p != e: bad('end of {message_type.__name__}', e, p)")
+    source.line("return m")
+    decoder: Decoder = source.compile("decode(b, p, e)")
+    return _decoders.setdefault((message_type, version), decoder)
+
+
+def _compile_encoder(message_type: type[Message], version: int) -> Encoder:
+    source = _EncoderSource(message_type, version)
+    for text in ("out = []", "o = []", "a = o.append"):
+        source.line(text)
+    source.message(message_type, "m")
+    source.flush()
+    source.line("if o: out.append(b''.join(o))")
+    source.line("return out")
+    encoder: Encoder = source.compile("encode(m)")
+    return _encoders.setdefault((message_type, version), encoder)
