@@ -13,5 +13,6 @@ MALFORMED_COLUMNS = ("partition", "offset", "problem", "text")
 RECENT_COLUMNS = ("device", "time_ms", "partition", "offset", "value")
 RECENT = "device STRING, time_ms BIGINT, partition INT, offset BIGINT, value DOUBLE"
 WINDOW_COLUMNS = ("device", "window_start_ms", "window_end_ms", "min", "mean", "max", "count")
+JUDGED_COLUMNS = (*RECENT_COLUMNS, "new", "mean", "stddev", "known", "age")
 ALARM_COLUMNS = ("device", "time_ms", "value", "mean", "stddev", "score")
 KAFKA_COLUMNS = ("key", "value")

@@ -36,6 +36,7 @@ OPTIONS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # replanning costs more than these batches
+    "spark.sql.codegen.wholeStage": "false",  # compiling Java costs more than it saves on these batches
     "spark.locality.wait": "0",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "30",

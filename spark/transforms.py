@@ -103,36 +103,38 @@ def window_files(windows: DataFrame) -> DataFrame:
     return windows.select(*schemas.WINDOW_COLUMNS, date.alias("date"))
 
 
-def alarms(
-    recent: DataFrame,
-    sound_readings: DataFrame,
-    *,
-    recent_readings: int,
-    recent_readings_min: int,
-    score_min: float,
-    deviation_min: float,
-) -> DataFrame:
-    """Find readings far from the mean of their device's preceding readings.
+def judged(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -> DataFrame:
+    """Set each reading beside the `recent_readings` readings of its device that precede it in event time.
 
-    `recent` are readings of earlier batches: history, never judged again. Each new reading is judged against up to
-    `recent_readings` readings that precede it in event time (itself left out); score = |value - mean| / max(stddev,
-    `deviation_min`). With fewer than `recent_readings_min` of them there is no judgement.
+    `recent` are readings of earlier batches: history, never judged again (`new` is false). The reading itself is left
+    out of `mean`, `stddev` and `known`, the count of the preceding ones; `age` is 1 for a device's newest reading.
     """
     columns = [F.col(name) for name in schemas.RECENT_COLUMNS]
-    all_readings = recent.select(*columns, F.lit(False).alias("new")).unionByName(
-        sound_readings.select(*columns, F.lit(True).alias("new"))
-    )
-    preceding = Window.partitionBy("device").orderBy("time_ms", "partition", "offset").rowsBetween(-recent_readings, -1)
-    judged = all_readings.select(
-        *columns,
-        "new",
-        F.avg("value").over(preceding).alias("mean"),
-        F.stddev_samp("value").over(preceding).alias("stddev"),
-        F.count("value").over(preceding).alias("known"),
-    )
+    new = sound_readings.select(*columns, F.lit(True).alias("new"))
+    order = ("time_ms", "partition", "offset")
+    by_time = Window.partitionBy("device").orderBy(*order)
+    preceding = by_time.rowsBetween(-recent_readings, -1)
+    figures = {
+        "mean": F.avg("value").over(preceding),
+        "stddev": F.stddev_samp("value").over(preceding),
+        "known": F.count("value").over(preceding),
+        "age": F.row_number().over(Window.partitionBy("device").orderBy(*(F.desc(name) for name in order))),
+    }
+    together = recent.select(*columns, F.lit(False).alias("new")).unionByName(new)
+    return together.withColumns(figures).select(*schemas.JUDGED_COLUMNS)
+
+
+def alarms(
+    judged_readings: DataFrame, *, recent_readings_min: int, score_min: float, deviation_min: float
+) -> DataFrame:
+    """Keep the new readings that are far from their device's recent mean.
+
+    score = |value - mean| / max(stddev, `deviation_min`); with fewer than `recent_readings_min` readings before it a
+    reading is not judged.
+    """
     score = F.abs(F.col("value") - F.col("mean")) / F.greatest("stddev", F.lit(deviation_min))
-    far = judged.where(F.col("new") & (F.col("known") >= recent_readings_min)).withColumn("score", score)
-    return far.where(F.col("score") >= score_min).select(*schemas.ALARM_COLUMNS)
+    known = judged_readings.where(F.col("new") & (F.col("known") >= recent_readings_min)).withColumn("score", score)
+    return known.where(F.col("score") >= score_min).select(*schemas.ALARM_COLUMNS)
 
 
 def alarm_records(found: DataFrame) -> DataFrame:
@@ -140,10 +142,6 @@ def alarm_records(found: DataFrame) -> DataFrame:
     return found.select(F.col("device").alias("key"), F.to_json(F.struct(*schemas.ALARM_COLUMNS)).alias("value"))
 
 
-def most_recent(recent: DataFrame, sound_readings: DataFrame, *, recent_readings: int, oldest_ms: int) -> DataFrame:
-    """Keep each device's last readings by event time, none older than `oldest_ms`: so silent devices are forgotten."""
-    columns = schemas.RECENT_COLUMNS
-    all_readings = recent.select(*columns).unionByName(sound_readings.select(*columns))
-    newest_first = Window.partitionBy("device").orderBy(F.desc("time_ms"), F.desc("partition"), F.desc("offset"))
-    ranked = all_readings.where(F.col("time_ms") >= oldest_ms).withColumn("rank", F.row_number().over(newest_first))
-    return ranked.where(F.col("rank") <= recent_readings).select(*columns)
+def most_recent(judged_readings: DataFrame, recent_readings: int) -> DataFrame:
+    """Keep each device's last readings by event time: what the next batch needs to know."""
+    return judged_readings.where(F.col("age") <= recent_readings).select(*schemas.RECENT_COLUMNS)

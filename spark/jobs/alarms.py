@@ -16,6 +16,7 @@ from spark import sinks, sources, transforms
 from spark.config import Settings
 
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
+BATCHES_TO_FORGET = 100  # so often silent devices are looked for
 
 
 class RecentReadingsLostError(Exception):
@@ -32,23 +33,27 @@ def start(session: SparkSession, settings: Settings) -> StreamingQuery:
 
 def judge(settings: Settings, readings: DataFrame, batch_id: int) -> None:
     """Write one batch's alarms, then the recent readings for the next one."""
-    readings.persist()
-    newest_ms = readings.agg(F.max("time_ms")).collect()[0][0] or 0
     recent = sources.recent_readings(readings, previous_path(settings, readings, batch_id))
+    judged = transforms.judged(recent, readings, settings.recent_readings).persist()
     found = transforms.alarms(
-        recent,
-        readings,
-        recent_readings=settings.recent_readings,
+        judged,
         recent_readings_min=settings.recent_readings_min,
         score_min=settings.alarm_score_min,
         deviation_min=settings.deviation_min,
     )
     sinks.write_to_kafka(transforms.alarm_records(found), settings, settings.alarms_topic)
-    oldest_ms = newest_ms - FORGOTTEN_AFTER_MS
-    kept = transforms.most_recent(recent, readings, recent_readings=settings.recent_readings, oldest_ms=oldest_ms)
+    kept = transforms.most_recent(judged, settings.recent_readings)
+    if batch_id % BATCHES_TO_FORGET == 0:
+        kept = without_silent_devices(kept)
     sinks.write_batch(kept, settings.place("alarms_recent"), batch_id, "parquet")
     sinks.delete_batch(readings, settings.place("alarms_recent"), batch_id - 2)
-    readings.unpersist()
+    judged.unpersist()
+
+
+def without_silent_devices(kept: DataFrame) -> DataFrame:
+    """Forget readings a day older than the newest one, so that devices that are gone do not pile up."""
+    newest_ms = kept.agg(F.max("time_ms")).collect()[0][0] or 0
+    return kept.where(F.col("time_ms") > newest_ms - FORGOTTEN_AFTER_MS)
 
 
 def previous_path(settings: Settings, readings: DataFrame, batch_id: int) -> str | None:
