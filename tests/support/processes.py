@@ -24,6 +24,7 @@ from tests.support.ports import can_connect, free_port
 from tests.support.proxy import TcpProxy
 
 __all__ = [
+    "JVM_STOP_STATUSES",
     "ApacheKafka",
     "DeadlineError",
     "EdgeBroker",
@@ -40,6 +41,7 @@ __all__ = [
 
 READY_S = 30.0
 STOP_S = 15.0
+JVM_STOP_STATUSES = (0, 143)  # a JVM that SIGTERM ends reports that signal even when it stopped cleanly
 LOG_TAIL_LINES = 40
 
 _Found = TypeVar("_Found")
@@ -122,8 +124,6 @@ class Process:
     stdout goes to `DIRECTORY/NAME.out`, stderr to `DIRECTORY/NAME.log`; both survive restarts and the test.
     """
 
-    stop_statuses: tuple[int, ...] = (0,)
-
     def __init__(
         self,
         name: str,
@@ -133,8 +133,12 @@ class Process:
         environment: Mapping[str, str] | None = None,
         ready: Callable[[], bool] | str | None = None,
         ready_s: float = READY_S,
+        stop_statuses: Sequence[int] = (0,),
     ) -> None:
-        """Describe a child; `ready` is a condition, or a text to wait for on its stdout; `environment` adds to ours."""
+        """Describe a child; `ready` is a condition, or a text to wait for on its stdout; `environment` adds to ours.
+
+        `stop_statuses` are the exit statuses that are good after SIGTERM.
+        """
         self.name = name
         self.command = [str(word) for word in command]
         self.directory = directory
@@ -142,6 +146,7 @@ class Process:
         self.output_path = directory / f"{name}.out"
         self.log_path = directory / f"{name}.log"
         self.ready_s = ready_s
+        self.stop_statuses = tuple(stop_statuses)
         self._ready = ready
         self._child: subprocess.Popen[bytes] | None = None
         self._output_start = 0
@@ -366,8 +371,6 @@ _KAFKA_CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
 class ApacheKafka(Process):
     """Apache Kafka 4.3.1 from jars: one KRaft node, broker and controller in one, storage formatted at first start."""
 
-    stop_statuses = (0, 143)  # a JVM ends by SIGTERM even when it stopped cleanly
-
     def __init__(
         self,
         directory: Path,
@@ -396,7 +399,7 @@ class ApacheKafka(Process):
         self.properties_path.write_text(text)
         self._java = [*runtimes.kafka_java(f"-Xmx{heap}", *_KAFKA_LOGGING, *java_options)]
         command: list[str | Path] = [*self._java, "kafka.Kafka", self.properties_path]
-        super().__init__(name, command, directory, ready=self._has_started, ready_s=90)
+        super().__init__(name, command, directory, ready=self._has_started, ready_s=90, stop_statuses=JVM_STOP_STATUSES)
 
     def spawn(self) -> None:
         """Format the storage where that was not done, then start the server."""
