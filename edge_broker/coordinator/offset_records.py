@@ -33,6 +33,8 @@ GROUP_KEY_VERSION = 2
 VALUE_VERSION = 3
 FLEXIBLE_VERSION = 4
 STRING_BYTES_MAX = 32767
+UNIQUE_ID_BYTES_MAX = 64
+NAME_BYTES_MAX = STRING_BYTES_MAX - UNIQUE_ID_BYTES_MAX - 1
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -98,9 +100,9 @@ class GroupMetadata:
     members: tuple[MemberMetadata, ...]
 
 
-def fits(text: str) -> bool:
-    """Whether a string can be stored: at most 32767 bytes of UTF-8."""
-    return len(text) <= STRING_BYTES_MAX and len(text.encode()) <= STRING_BYTES_MAX
+def storable(text: str) -> bool:
+    """Whether a name can be stored, and still be when a unique id is added to make it a member id."""
+    return len(text) <= NAME_BYTES_MAX and len(text.encode()) <= NAME_BYTES_MAX
 
 
 def offset_key(key: OffsetKey) -> bytes:

@@ -1,0 +1,265 @@
+"""What goes into the group coordinator and what comes out, as plain values.
+
+Lives here: calls, results, and `Effects`, what one call brought about. Must never come in: wire messages and API
+versions; handlers translate, and say what a version can do by the flags below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from edge_broker.coordinator.offset_records import Record
+from edge_broker.errors import ErrorCode
+
+NO_GENERATION = -1
+NOBODY = -1
+"""The token of a waiting member whose connection is gone; tokens of requests are never negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker keys group.* and offset.metadata.max.bytes, in milliseconds and characters."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 0
+    group_size_max: int = 2_147_483_647
+    offset_metadata_max: int = 4_096
+
+
+class Protocol(NamedTuple):
+    """One way of assigning that a member can follow, with the member's own metadata for it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """JoinGroup. `rebalance_timeout_ms` is -1 where the version has none (0); an empty member_id asks for one."""
+
+    token: int
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    member_id_required: bool
+    """Version 4 and up: a new dynamic member is first sent away with its id (KIP-394)."""
+    can_skip_assignment: bool = False
+    """Version 9 and up: a static leader that comes back may be told not to assign (KIP-814)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """What the leader learns of one member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """JoinGroup's answer; `members` is filled for the leader only. A missing name goes out as "" below version 7."""
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """SyncGroup; protocol type and name are None below version 5, `assignments` is the leader's."""
+
+    token: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """SyncGroup's answer."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class Leaver(NamedTuple):
+    """A member that leaves; with an empty member_id an administrator removes the static member `instance_id`."""
+
+    member_id: str
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """LeaveGroup; one member below version 3."""
+
+    token: int
+    group_id: str
+    members: tuple[Leaver, ...]
+
+
+class LeftMember(NamedTuple):
+    """What became of one leaver."""
+
+    member_id: str
+    instance_id: str | None
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResult:
+    """LeaveGroup's answer; below version 3 the one member's error is the error of the whole."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+class CommitPartition(NamedTuple):
+    """An offset to commit; leader_epoch -1 means unknown, no metadata counts as empty."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """OffsetCommit. A consumer outside any group sends generation -1 and no member. Retention times are ignored."""
+
+    token: int
+    group_id: str
+    generation_id: int = NO_GENERATION
+    member_id: str = ""
+    instance_id: str | None = None
+    partitions: tuple[CommitPartition, ...]
+    knows_missing_group: bool = False
+    """Version 9 and up: a missing group is GROUP_ID_NOT_FOUND, before that ILLEGAL_GENERATION."""
+
+
+class CommittedPartition(NamedTuple):
+    """What became of one partition of a commit."""
+
+    topic: str
+    partition: int
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """OffsetCommit's answer, partitions in the order of the request."""
+
+    partitions: tuple[CommittedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """One member as DescribeGroups shows it; metadata is empty unless the group is Stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """One group as DescribeGroups shows it; a missing group is Dead and, from version 6, GROUP_ID_NOT_FOUND."""
+
+    error: ErrorCode
+    error_message: str | None
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"
+
+
+Result: TypeAlias = JoinResult | SyncResult | LeaveResult | CommitResult
+
+
+class Answer(NamedTuple):
+    """What to send to whoever asked under `token`."""
+
+    token: int
+    result: Result
+
+
+AfterSync: TypeAlias = "Callable[[ErrorCode, Effects], None]"
+
+
+class Effects:
+    """What one call brought about.
+
+    `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
+    calls. Once that is synced call `synced`, or `failed` when it was refused or lost, exactly once and again in the
+    order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call.
+    """
+
+    __slots__ = ("_after", "answers", "append", "now_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.answers: list[Answer] = []
+        self.append: list[Record] = []
+        self._after: list[AfterSync] = []
+
+    def synced(self, now_ms: int) -> Effects:
+        """What becomes due now that `append` is on disk."""
+        return self._settle(ErrorCode.NONE, now_ms)
+
+    def failed(self, error: ErrorCode, now_ms: int) -> Effects:
+        """What becomes due as `append` could not be kept; `error` is the log's, clients are told as Kafka tells them."""
+        return self._settle(error, now_ms)
+
+    def answer(self, token: int, result: Result) -> None:
+        """Answer now, unless nobody is there any more."""
+        if token != NOBODY:
+            self.answers.append(Answer(token, result))
+
+    def store(self, records: list[Record], after: AfterSync | None = None) -> None:
+        """Append records; `after` gets NONE or the failure, and the effects to add to."""
+        self.append += records
+        if after is not None:
+            self._after.append(after)
+
+    def _settle(self, error: ErrorCode, now_ms: int) -> Effects:
+        later = Effects(now_ms)
+        after, self._after = self._after, []
+        for call in after:
+            call(error, later)
+        return later

@@ -1,0 +1,393 @@
+"""The group coordinator: who is in which group, who waits for what, which offsets are committed.
+
+Lives here: the rules by which JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit are taken or refused. Must
+never come in: clocks, chance, wire messages, storage. What follows from a call that was taken stands in rebalances.py,
+the states and which may follow which in group.py.
+Source: Apache Kafka 4.3's classic groups; KIP-345 (static members), KIP-394 (member ids), KIP-559 (protocol in
+SyncGroup), KIP-814 (static leaders skip assigning).
+
+Where this differs from Kafka, on purpose:
+- a request that waits and is repeated by its member is answered REBALANCE_IN_PROGRESS, not left for ever;
+- a static member may come back into a full group;
+- a member whose connection went away while it waited is dropped after its session timeout, even during a rebalance;
+- an idle group that was never stored is forgotten at once;
+- a member id that was given out but not used leaves without a rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from edge_broker.coordinator.calls import (
+    Commit,
+    Effects,
+    GroupSettings,
+    Join,
+    JoinResult,
+    Leave,
+    LeaveResult,
+    LeftMember,
+    Sync,
+    SyncResult,
+)
+from edge_broker.coordinator.group import Group, GroupState, Member, restored
+from edge_broker.coordinator.offset_records import (
+    UNIQUE_ID_BYTES_MAX,
+    GroupKey,
+    OffsetKey,
+    Record,
+    RecordFormatError,
+    read_group_value,
+    read_key,
+    read_offset_value,
+    storable,
+)
+from edge_broker.coordinator.offsets import CommittedOffsets, Fetched, check_commit, commit_result
+from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, joined, synced
+from edge_broker.coordinator.storage_errors import group_error
+from edge_broker.errors import ErrorCode
+
+
+class GroupCoordinator:
+    """All groups of this broker and their committed offsets; every call runs to its end on one loop."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.offsets = CommittedOffsets()
+        self.groups: dict[str, Group] = {}
+        self.load_notes: list[str] = []
+        self._rebalances = Rebalances(settings, self.groups, self.offsets)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do next; None when nothing is pending."""
+        return self._rebalances.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> Effects:
+        """Do whatever is due at `now_ms`."""
+        return self._rebalances.expire(now_ms)
+
+    def forget(self, token: int, now_ms: int) -> None:
+        """The connection that waited under `token` is gone; its member has its session timeout to come back."""
+        self._rebalances.forget(token, now_ms)
+
+    def stop(self, now_ms: int) -> Effects:
+        """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
+        return self._rebalances.stop(now_ms)
+
+    def join(self, join: Join, *, unique_id: str, now_ms: int) -> Effects:
+        """JoinGroup; `unique_id` (a fresh UUID, at most 64 characters) makes the member id of a new member."""
+        assert len(unique_id) <= UNIQUE_ID_BYTES_MAX
+        effects = Effects(now_ms)
+        group = self.groups.get(join.group_id)
+        error = self._join_error(join, group)
+        if error is not None:
+            effects.answer(join.token, JoinResult(error, join.member_id))
+            return effects
+        if group is None:
+            group = self.groups[join.group_id] = Group(join.group_id, now_ms)
+        if not self._has_room(group, join):
+            self._turn_away(group, join, effects)
+        elif not group.follows(join.protocol_type, join.protocols):
+            effects.answer(join.token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+        elif join.member_id:
+            self._join_known(group, join, effects)
+        else:
+            self._join_unknown(group, join, unique_id, effects)
+        self._rebalances.forget_if_idle(group)
+        return effects
+
+    def _join_error(self, join: Join, group: Group | None) -> ErrorCode | None:
+        if not join.group_id or not storable(join.group_id):
+            return ErrorCode.INVALID_GROUP_ID
+        shortest, longest = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        if not shortest <= join.session_timeout_ms <= longest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        names = [join.instance_id or "", join.client_id, join.client_host, join.protocol_type]
+        if not all(map(storable, (*names, *(protocol.name for protocol in join.protocols)))):
+            return ErrorCode.INVALID_REQUEST
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID if join.member_id else None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is GroupState.DEAD else None
+
+    def _has_room(self, group: Group, join: Join) -> bool:
+        """During a rebalance the members that have joined count, so that the last to come back are turned away."""
+        if group.state is GroupState.EMPTY or join.instance_id in group.static_ids:
+            return True
+        member = group.members.get(join.member_id)
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return member is not None or len(group.members) < self.settings.group_size_max
+        joined_count = sum(other.join_token is not None for other in group.members.values())
+        return joined_count < self.settings.group_size_max or (member is not None and member.join_token is not None)
+
+    def _turn_away(self, group: Group, join: Join, effects: Effects) -> None:
+        self._rebalances.drop(group, join.member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        effects.answer(join.token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+        self._rebalances.complete_join_if_all_joined(group, effects)
+
+    def _join_unknown(self, group: Group, join: Join, unique_id: str, effects: Effects) -> None:
+        member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{unique_id}"
+        known_id = None if join.instance_id is None else group.static_ids.get(join.instance_id)
+        if known_id is not None:
+            self._rejoin_static(group, group.members[known_id], join, member_id, effects)
+        elif join.instance_id is None and join.member_id_required:
+            self._rebalances.await_pending(group, member_id, join.session_timeout_ms, effects.now_ms)
+            effects.answer(join.token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add(group, join, member_id, effects)
+
+    def _join_known(self, group: Group, join: Join, effects: Effects) -> None:
+        if join.member_id in group.pending_ids and join.instance_id is None:
+            self._add(group, join, join.member_id, effects)
+            return
+        error = group.check_member(join.member_id, join.instance_id)
+        if error is not None:
+            effects.answer(join.token, JoinResult(error, join.member_id))
+            return
+        member = group.members[join.member_id]
+        preparing = group.state is GroupState.PREPARING_REBALANCE
+        # The leader may join again to have a change assigned that the members' metadata does not show (new partitions).
+        insists = group.state is GroupState.STABLE and group.leader_id == member.member_id
+        if preparing or insists or member.protocols != join.protocols:
+            _update(member, join, effects)
+            self._rebalances.rebalance(group, effects)
+        else:
+            effects.answer(join.token, joined(group, member))
+
+    def _add(self, group: Group, join: Join, member_id: str, effects: Effects) -> None:
+        member = Member(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.session_timeout_ms,
+            _rebalance_timeout_ms(join),
+            join.protocols,
+            join_token=join.token,
+            is_new=True,
+        )
+        group.member_came = True
+        if not group.members:
+            group.protocol_type = join.protocol_type
+        group.add(member)
+        self._rebalances.await_new(group, group.members[member_id], effects.now_ms)
+        self._rebalances.rebalance(group, effects)
+
+    def _rejoin_static(self, group: Group, member: Member, join: Join, member_id: str, effects: Effects) -> None:
+        """A static member came back without its id: it takes the place of its former self, which is fenced."""
+        leader_before = group.leader_id
+        answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID, effects)
+        self._rebalances.end_session(group, member.member_id)
+        group.replace(member, member_id)
+        member.is_new = False
+        _update(member, join, effects)
+        self._rebalances.renew_session(group, member, effects.now_ms)
+        if group.state is GroupState.STABLE and group.vote() == group.protocol_name:
+            self._keep_assignment(group, member, join, leader_before, effects)
+        else:
+            # In CompletingRebalance the leader may assign to the former id, so that everyone must join again.
+            self._rebalances.rebalance(group, effects)
+
+    def _keep_assignment(
+        self, group: Group, member: Member, join: Join, leader_before: str | None, effects: Effects
+    ) -> None:
+        """No rebalance: the new id is stored, then the member learns of the generation that goes on (KIP-345)."""
+        generation_id, member_id = group.generation_id, member.member_id
+
+        def after(error: ErrorCode, later: Effects) -> None:
+            still = group.state is GroupState.STABLE and group.generation_id == generation_id
+            if not still or member.member_id != member_id or member.join_token != join.token:
+                return  # a rebalance took it along, or it came back once more
+            member.join_token = None
+            self._rebalances.renew_session(group, member, later.now_ms)
+            if error is not ErrorCode.NONE:
+                later.answer(join.token, JoinResult(group_error(error), ""))
+                return
+            later.answer(join.token, _rejoined(group, member, join, leader_before))
+
+        assignments = {other.member_id: other.assignment or b"" for other in group.members.values()}
+        self._rebalances.store(group, assignments, effects)
+        effects.store([], after)
+
+    def sync(self, sync: Sync, now_ms: int) -> Effects:
+        """SyncGroup: a member asks for its assignment; the leader brings everybody's."""
+        effects = Effects(now_ms)
+        group = self.groups.get(sync.group_id)
+        error = _sync_error(group, sync)
+        if group is None or error is not None:
+            effects.answer(sync.token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
+            return effects
+        member = group.members[sync.member_id]
+        self._rebalances.sync_arrived(group, member.member_id)
+        if group.state is GroupState.STABLE:
+            effects.answer(sync.token, synced(group, member))
+            return effects
+        if member.sync_token is not None:
+            effects.answer(member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_token = sync.token
+        if group.leader_id == member.member_id and group.storing_generation_id != group.generation_id:
+            self._rebalances.store_assignment(group, dict(sync.assignments), effects)
+        return effects
+
+    def heartbeat(
+        self, group_id: str, generation_id: int, member_id: str, instance_id: str | None, now_ms: int
+    ) -> ErrorCode:
+        """Heartbeat: renews the session; REBALANCE_IN_PROGRESS asks the member to join again."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(member_id, instance_id)
+        if error is not None:
+            return error
+        if generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._rebalances.renew_session(group, group.members[member_id], now_ms)
+        rebalancing = group.state is GroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
+
+    def leave(self, leave: Leave, now_ms: int) -> Effects:
+        """LeaveGroup; answered after the sync when the group became empty by it."""
+        effects = Effects(now_ms)
+        if not leave.group_id:
+            effects.answer(leave.token, LeaveResult(ErrorCode.INVALID_GROUP_ID))
+            return effects
+        group = self.groups.get(leave.group_id)
+        if group is None:
+            left = tuple(LeftMember(*who, ErrorCode.UNKNOWN_MEMBER_ID) for who in leave.members)
+            effects.answer(leave.token, LeaveResult(ErrorCode.NONE, left))
+            return effects
+        if group.state is GroupState.DEAD:
+            effects.answer(leave.token, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return effects
+        size = len(group.members)
+        left = tuple(LeftMember(*who, self._leave_one(group, *who, effects)) for who in leave.members)
+        if len(group.members) < size:
+            self._rebalances.rebalance(group, effects)
+        else:
+            self._rebalances.complete_join_if_all_joined(group, effects)
+        self._rebalances.forget_if_idle(group)
+        if effects.append:
+            effects.store([], partial(_answer_leave, leave.token, left))
+        else:
+            _answer_leave(leave.token, left, ErrorCode.NONE, effects)
+        return effects
+
+    def _leave_one(self, group: Group, member_id: str, instance_id: str | None, effects: Effects) -> ErrorCode:
+        if not member_id:
+            static_id = None if instance_id is None else group.static_ids.get(instance_id)
+            if static_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = static_id
+        elif member_id not in group.pending_ids:
+            error = group.check_member(member_id, instance_id)
+            if error is not None:
+                return error
+        self._rebalances.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        return ErrorCode.NONE
+
+    def commit(self, commit: Commit, now_ms: int) -> Effects:
+        """OffsetCommit: answered, and visible to OffsetFetch, once it is on disk."""
+        effects = Effects(now_ms)
+        group = self.groups.get(commit.group_id)
+        error = check_commit(commit, group)
+        if error is not ErrorCode.NONE:
+            effects.answer(commit.token, commit_result(commit, {}, error))
+            return effects
+        if group is not None and commit.member_id in group.members:
+            self._rebalances.renew_session(group, group.members[commit.member_id], now_ms)
+        self.offsets.commit(commit, self.settings.offset_metadata_max, effects)
+        if effects.append:
+            effects.store([], partial(self._committed, commit.group_id))
+        return effects
+
+    def _committed(self, group_id: str, error: ErrorCode, later: Effects) -> None:
+        if error is ErrorCode.NONE and group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, later.now_ms)
+
+    def fetch_offsets(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
+        """OffsetFetch for one group; without transactions every offset is stable, so require_stable changes nothing."""
+        return self.offsets.fetch(group_id, topics)
+
+    @classmethod
+    def load(cls, settings: GroupSettings, records: Iterable[Record], now_ms: int) -> GroupCoordinator:
+        """Rebuild from `__consumer_offsets`, oldest first; every member has its session timeout to speak up.
+
+        Records that cannot be read are passed over, one sentence each in `load_notes`.
+        """
+        coordinator = cls(settings)
+        for number, (key, value) in enumerate(records):
+            try:
+                coordinator._replay(key, value)
+            except RecordFormatError as error:
+                coordinator.load_notes.append(f"record {number} of __consumer_offsets was passed over: {error}")
+        for group_id in coordinator.offsets.groups():
+            coordinator.groups.setdefault(group_id, Group(group_id, now_ms))
+        nothing = Effects(now_ms)
+        for group in coordinator.groups.values():
+            for member in group.members.values():
+                coordinator._rebalances.renew_session(group, member, now_ms)
+            if len(group.members) > settings.group_size_max:
+                coordinator._rebalances.prepare_rebalance(group, nothing)
+        assert not nothing.answers, "nobody can wait yet"
+        assert not nothing.append, "a group with members does not become empty by a rebalance that has just begun"
+        return coordinator
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        known = read_key(key)
+        if isinstance(known, OffsetKey):
+            self.offsets.put(known, None if value is None else read_offset_value(value))
+        elif isinstance(known, GroupKey) and value is not None:
+            self.groups[known.group_id] = restored(known.group_id, read_group_value(value))
+        elif isinstance(known, GroupKey):
+            self.groups.pop(known.group_id, None)
+
+
+def _rebalance_timeout_ms(join: Join) -> int:
+    return join.session_timeout_ms if join.rebalance_timeout_ms < 0 else join.rebalance_timeout_ms
+
+
+def _update(member: Member, join: Join, effects: Effects) -> None:
+    """Take over what the member says now; if an earlier JoinGroup of it still waits, that one is let go."""
+    if member.join_token is not None:
+        effects.answer(member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    member.protocols = join.protocols
+    member.session_timeout_ms = join.session_timeout_ms
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(join)
+    member.join_token = join.token
+
+
+def _rejoined(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
+    """Before version 9 a static leader is told of a leader that is not itself, so that it does not assign."""
+    skips = join.can_skip_assignment and group.leader_id == member.member_id
+    return JoinResult(
+        ErrorCode.NONE,
+        member.member_id,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol_name,
+        (group.leader_id if join.can_skip_assignment else leader_before) or "",
+        skip_assignment=skips,
+        members=group.joined_members() if skips else (),
+    )
+
+
+def _sync_error(group: Group | None, sync: Sync) -> ErrorCode | None:
+    if not sync.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(sync.member_id, sync.instance_id)
+    if error is not None:
+        return error
+    if sync.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if sync.protocol_type not in (None, group.protocol_type) or sync.protocol_name not in (None, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else None
+
+
+def _answer_leave(token: int, left: tuple[LeftMember, ...], error: ErrorCode, effects: Effects) -> None:
+    failed = error is not ErrorCode.NONE
+    effects.answer(token, LeaveResult(group_error(error)) if failed else LeaveResult(ErrorCode.NONE, left))

@@ -1,0 +1,105 @@
+"""Committed offsets: what each group committed for each partition, as far as it is synced.
+
+Lives here: who may commit, and the table. Must never come in: sessions and rebalances.
+Offsets never expire: offsets.retention.minutes is out of scope, so a commit stays until it is overwritten or deleted.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from edge_broker.coordinator.calls import Commit, CommitResult, CommittedPartition, Effects
+from edge_broker.coordinator.group import Group, GroupState
+from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value, storable
+from edge_broker.coordinator.storage_errors import commit_error
+from edge_broker.errors import ErrorCode
+
+Fetched = tuple[str, list[tuple[int, CommittedOffset | None]]]
+"""A topic and its partitions; None where nothing is committed (offset -1, leader epoch -1, metadata "" on the wire)."""
+
+
+class CommittedOffsets:
+    """The offsets that OffsetFetch shows; a commit enters after its record is synced."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+
+    def groups(self) -> Iterable[str]:
+        """Every group that has an offset."""
+        return self._by_group.keys()
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """What the group committed for this partition."""
+        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+
+    def put(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
+        """Keep an offset, or drop it for None (a tombstone)."""
+        if committed is not None:
+            self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
+            return
+        topics = self._by_group.get(key.group_id, {})
+        topics.get(key.topic, {}).pop(key.partition, None)
+        if not topics.get(key.topic, True):
+            del topics[key.topic]
+        if not topics:
+            self._by_group.pop(key.group_id, None)
+
+    def commit(self, commit: Commit, metadata_max: int, effects: Effects) -> None:
+        """Store an allowed commit; its offsets enter, and it is answered, after the sync."""
+        entries = [
+            (
+                OffsetKey(commit.group_id, one.topic, one.partition),
+                CommittedOffset(one.offset, one.leader_epoch, one.metadata or "", effects.now_ms),
+            )
+            for one in commit.partitions
+            if len(one.metadata or "") <= metadata_max and storable(one.metadata or "")
+        ]
+
+        def after(error: ErrorCode, later: Effects) -> None:
+            if error is ErrorCode.NONE:
+                for key, committed in entries:
+                    self.put(key, committed)
+            kept = {(key.topic, key.partition): commit_error(error) for key, _ in entries}
+            later.answer(commit.token, commit_result(commit, kept, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+
+        if entries:
+            effects.store([(offset_key(key), offset_value(committed)) for key, committed in entries], after)
+        else:
+            after(ErrorCode.NONE, effects)
+
+    def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
+        """What OffsetFetch shows of a group: the named partitions, or with None all that it committed."""
+        known = self._by_group.get(group_id, {})
+        if topics is None:
+            return [(topic, list(partitions.items())) for topic, partitions in known.items()]
+        return [
+            (topic, [(partition, known.get(topic, {}).get(partition)) for partition in partitions])
+            for topic, partitions in topics
+        ]
+
+
+def check_commit(commit: Commit, group: Group | None) -> ErrorCode:
+    """Whether this member may commit, or anybody outside the group: NONE or why not."""
+    if not commit.group_id or not storable(commit.group_id):
+        return ErrorCode.INVALID_GROUP_ID
+    outside = commit.generation_id < 0
+    if group is None:
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if outside else missing
+    if group.state is GroupState.EMPTY and outside:
+        return ErrorCode.NONE
+    error = group.check_member(commit.member_id, commit.instance_id)
+    if error is not None:
+        return error
+    if commit.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    completing = group.state is GroupState.COMPLETING_REBALANCE
+    return ErrorCode.REBALANCE_IN_PROGRESS if completing else ErrorCode.NONE
+
+
+def commit_result(commit: Commit, kept: dict[tuple[str, int], ErrorCode], otherwise: ErrorCode) -> CommitResult:
+    """An answer in the order of the request; partitions that are not in `kept` get `otherwise`."""
+    return CommitResult(
+        tuple(
+            CommittedPartition(one.topic, one.partition, kept.get((one.topic, one.partition), otherwise))
+            for one in commit.partitions
+        )
+    )

@@ -1,0 +1,24 @@
+"""What clients are told when a record of theirs could not be kept.
+
+Lives here: Kafka's own mapping from errors of the log to answers of the coordinator. Must never come in: storage.
+"""
+
+from edge_broker.errors import ErrorCode
+
+_ANSWERS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+def group_error(error: ErrorCode) -> ErrorCode:
+    """What members are told when the group's metadata could not be stored."""
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error in _TOO_LARGE else _ANSWERS.get(error, error)
+
+
+def commit_error(error: ErrorCode) -> ErrorCode:
+    """What a consumer is told when its offsets could not be stored."""
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in _TOO_LARGE else _ANSWERS.get(error, error)
