@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gateway.errors import ConfigurationError
 from gateway.records import LEDGER_TOPIC
-from gateway.routing import Route, RouteError, check_kafka_topic, parse_route
+from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 
 CONFIG_BYTES_MAX = 1 << 20
 COMPRESSION_TYPES = ("none", "gzip", "lz4", "snappy", "zstd")
@@ -283,10 +283,13 @@ def _mqtt(table: _Table) -> MqttConfig:
     routes = tuple(_route(route) for route in table.tables("routes"))
     if not routes:
         raise table.error("routes", "is missing: add a [[mqtt.routes]] table with pattern and topic.")
-    filters = [route.topic_filter for route in routes]
-    for route in routes:
-        if filters.count(route.topic_filter) > 1:
-            raise table.error("routes", f"subscribes to {route.topic_filter} twice: keep one of these routes.")
+    for index, route in enumerate(routes):
+        if any(covers(earlier.topic_filter.split("/"), route.topic_filter.split("/")) for earlier in routes[:index]):
+            raise table.error(f"routes[{index}]", "is never reached, an earlier route takes its topics: move it up.")
+    try:
+        subscriptions(routes)
+    except RouteError as error:
+        raise table.error("routes", f"is not usable: {error}.") from error
     config = MqttConfig(
         host=table.text("host", "127.0.0.1"),
         port=table.number("port", 1883, 1, 65_535),

@@ -29,7 +29,6 @@ def render(config: MosquittoConfig) -> str:
         f"max_queued_bytes {config.queued_bytes_max}",
         f"max_inflight_messages {config.inflight_messages_max}",
         "queue_qos0_messages false",
-        "allow_duplicate_messages false",
         f"sys_interval {config.sys_interval_s}",
         "",
         "# A larger packet closes its connection: the device is not told that it was taken.",

@@ -150,9 +150,9 @@ class Publisher:
         lane.waiting.append(_Delivery(record, on_acked, time.monotonic()))
         lane.wake.set()
 
-    def report(self, loss: Loss, on_acked: Callable[[], None]) -> None:
-        """Write a loss to the ledger; `on_acked` is called when that is on disk."""
-        _log.warning("loss", cause=loss.cause, topic=loss.topic, records=loss.records, bytes=loss.bytes, id=loss.id)
+    def report(self, loss: Loss, on_acked: Callable[[], None], *, reason: str) -> None:
+        """Write a loss to the ledger, and `reason` to the log; `on_acked` is called when the former is on disk."""
+        _log.warning("loss", reason=reason, **{name: getattr(loss, name) for name in ("cause", "topic", "bytes", "id")})
         self.offer(loss.to_record(self._node), partial(self._loss_written, loss, on_acked))
 
     def _loss_written(self, loss: Loss, on_acked: Callable[[], None]) -> None:
@@ -302,7 +302,7 @@ class Publisher:
         self._count(record, -1)
         now_ms = time.time_ns() // 1_000_000
         loss = Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, record.payload_bytes, now_ms)
-        self.report(loss, delivery.on_acked)
+        self.report(loss, delivery.on_acked, reason="larger than the broker or record_bytes_max allows")
 
     def _count(self, record: Record, sign: int) -> None:
         self._pending_records += sign

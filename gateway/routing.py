@@ -120,6 +120,45 @@ def match(levels: Sequence[str], topic: str) -> dict[str, str] | None:
     return captures if len(parts) == len(levels) else None
 
 
+def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    """Whether the filter `wide` matches every topic that `narrow` matches; both as levels of a topic filter."""
+    if narrow[0].startswith("$") and wide[0] != narrow[0]:
+        return False
+    for index, level in enumerate(wide):
+        if level == "#":
+            return True
+        if index >= len(narrow) or narrow[index] == "#" or level not in ("+", narrow[index]):
+            return False
+    return len(wide) == len(narrow)
+
+
+def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether some topic matches both filters, given as levels."""
+    for index in range(max(len(one), len(other))):
+        first = one[index] if index < len(one) else None
+        second = other[index] if index < len(other) else None
+        if "#" in (first, second):
+            return True
+        if first is None or second is None or (first != second and "+" not in (first, second)):
+            return False
+    return True
+
+
+def subscriptions(routes: Sequence[Route]) -> list[str]:
+    """Return the fewest filters that the routes need; raises RouteError where two would both deliver a message.
+
+    A broker may deliver a message once per matching subscription, which would double it.
+    """
+    filters = list(dict.fromkeys(route.topic_filter for route in routes))
+    levels = {text: text.split("/") for text in filters}
+    wide = [text for text in filters if not any(covers(levels[o], levels[text]) for o in filters if o != text)]
+    for index, one in enumerate(wide):
+        for other in wide[index + 1 :]:
+            if overlaps(levels[one], levels[other]):
+                raise RouteError(f'"{one}" and "{other}" both match some topics: add a route that covers both, last')
+    return wide
+
+
 def route_message(routes: Sequence[Route], topic: str, payload: bytes, received_ms: int) -> Record | Rejection:
     """Turn one MQTT message into a record by the first route that matches, or say why not.
 

@@ -48,6 +48,12 @@ def load_place(path: Path) -> Place | None:
         raise state.StateError(f"{path} holds no place: remove it, and the file is read anew.") from error
 
 
+def _reason(item: TooLong | Gone) -> str:
+    if isinstance(item, TooLong):
+        return f"a line longer than line_bytes_max, at byte {item.position}"
+    return f"the file was removed or truncated, read up to byte {item.place.position}"
+
+
 class FileSource:
     """Follows one file into the publisher; `run` goes on until cancelled."""
 
@@ -123,7 +129,7 @@ class FileSource:
         if isinstance(item, Line):
             self._publisher.offer(self._record(item), on_acked)
         else:
-            self._publisher.report(self._loss(item), on_acked)
+            self._publisher.report(self._loss(item), on_acked, reason=_reason(item))
 
     def _record(self, line: Line) -> Record:
         headers = (("source", b"file"), ("inode", b"%d" % line.inode), ("position", b"%d" % line.position))
@@ -137,7 +143,6 @@ class FileSource:
         if isinstance(item, TooLong):
             loss_id = loss_id_for(path, item.inode, item.position, item.bytes)
             return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes, now_ms)
-        _log.warning("file_gone", path=path, inode=item.place.inode, position=item.place.position)
         return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, None, now_ms)
 
     def _acked(self, waiting: _Waiting) -> None:

@@ -125,7 +125,7 @@ class MosquittoWatch:
 
     async def _report(self, loss: Loss) -> None:
         written = asyncio.Event()
-        self._publisher.report(loss, written.set)
+        self._publisher.report(loss, written.set, reason="dropped by mosquitto, by its own count or with our session")
         await written.wait()
         self._pending.remove(loss)
         await self._save()

@@ -37,7 +37,7 @@ from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_PAYLOAD_REJECTED, Loss, Record, new_loss_id
-from gateway.routing import Rejection, route_message
+from gateway.routing import Rejection, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
 
 SESSION_NEVER_EXPIRES = 0xFFFFFFFF
@@ -169,9 +169,8 @@ class MqttSource:
             self._publisher.offer(routed, on_acked)
             return
         assert isinstance(routed, Rejection)
-        _log.warning("payload_rejected", topic=topic, reason=routed.reason, bytes=len(payload))
         loss = Loss(new_loss_id(), CAUSE_PAYLOAD_REJECTED, f"mqtt:{topic}", 1, len(payload), now_ms)
-        self._publisher.report(loss, on_acked)
+        self._publisher.report(loss, on_acked, reason=routed.reason)
 
     def _acknowledge(self, mid: int, qos: int, unacked: _Unacked) -> None:
         if self._unacked.get(mid) is not unacked:
@@ -321,7 +320,7 @@ class _Connection:
             return
         self._session_present = flags.session_present
         wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-        topics = [(route.topic_filter, wanted) for route in self._config.routes]
+        topics = [(topic_filter, wanted) for topic_filter in subscriptions(self._config.routes)]
         if self._config.watch_drops:
             topics += [(topic, SubscribeOptions(qos=0)) for topic in SYS_TOPICS]
         client.subscribe(topics)

@@ -13,7 +13,8 @@ Where the place went is looked for among the file and its rotated siblings (its 
 A last line without its newline is waited for while the file may grow. In a rotated file it is complete as it stands,
 but only after `quiet_polls_max` reads without growth, as the writer may still have the old file open. Lines longer than
 `line_bytes_max` become `TooLong`: counted, never held in memory.
-What cannot be seen: lines written after copytruncate's copy and before its truncation.
+What cannot be seen: lines written after copytruncate's copy and before its truncation, and all that a file last seen
+empty held when copytruncate came before the next read. Rotation by renaming has neither gap.
 Source: logrotate(8).
 """
 
@@ -37,7 +38,7 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".tmp", ".swp", "~")
 class Place:
     """Where reading stands: everything before `position` has been taken; `head_*` tell the file from another.
 
-    `modified_ns` is the file's change time when that was read: files changed later are the newer ones.
+    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is the file's change time when that was read: files changed later are the newer ones.
     """
 
     inode: int
@@ -119,7 +120,8 @@ class Tail:
             self._truncated(items)
         elif chunk:
             self._quiet_polls = 0
-            self._head += chunk[: max(0, HEAD_BYTES_MAX - start)]
+            if len(self._head) < HEAD_BYTES_MAX:
+                self._head = os.pread(self._file.fileno(), min(start + len(chunk), HEAD_BYTES_MAX), 0)
             self._split(chunk, items)
         elif self._is_rotated():
             self._finish_rotated(items)
@@ -163,13 +165,13 @@ class Tail:
         if file is None:
             return False
         self._start(file, _last_line_start(file) if self._start_at_end else 0)
-        return not self._start_at_end  # the caller may save that place before the first line is taken
+        return False  # the caller may save that place before the first line is taken
 
     def _start(self, file: BinaryIO, position: int) -> None:
         if file is not self._file:
             self.close()
         self._file = file
-        self._head = os.pread(file.fileno(), min(position, HEAD_BYTES_MAX), 0)
+        self._head = os.pread(file.fileno(), HEAD_BYTES_MAX, 0)
         self._buffer = b""
         self._skipped_bytes = 0
         self._quiet_polls = 0
@@ -233,8 +235,7 @@ class Tail:
     def _place_at(self, before: Place, position: int) -> Place:
         if before.head_bytes == HEAD_BYTES_MAX:
             return replace(before, position=position)
-        head = self._head[:position]
-        return Place(before.inode, position, len(head), zlib.crc32(head), before.modified_ns)
+        return Place(before.inode, position, len(self._head), zlib.crc32(self._head), before.modified_ns)
 
     # Rotation and truncation
 

@@ -1,0 +1,153 @@
+"""The gateway's configuration: the example works, and every mistake is one sentence with file, key and remedy."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from gateway import cli
+from gateway.config import parse_config
+from gateway.errors import ConfigurationError
+from gateway.mosquitto_conf import render
+
+SMALL = 'state_dir = "s"\n[kafka]\nbootstrap_servers = "h:1"\n'
+BOARD = SMALL + "[board]\n"
+ROUTE = '[[mqtt.routes]]\npattern = "a/{x}"\ntopic = "t"\n'
+EXAMPLE = files("gateway").joinpath("example.toml").read_text(encoding="utf-8")
+
+
+def test_the_example_is_valid_and_checked_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gateway.toml"
+    assert cli.main(["example"]) == 0
+    file.write_text(capsys.readouterr().out)
+    assert cli.main(["check", "--config", str(file)]) == 0
+    told = capsys.readouterr()
+    assert "sites/{site}/devices/{device}/readings -> readings, key {device}" in told.out
+    assert told.err == ""
+
+
+def test_the_example_shows_every_key_with_its_default() -> None:
+    shown = re.sub(r"(?m)^# ([a-z_]+ +?= )", r"\1", EXAMPLE)
+    told = parse_config(Path("/etc/g.toml"), _without_examples(shown))
+    plain = parse_config(Path("/etc/g.toml"), EXAMPLE)
+    assert told.kafka == plain.kafka
+    assert told.mqtt == plain.mqtt
+    assert told.files == plain.files
+    assert told.mosquitto == plain.mosquitto
+    assert (told.log_level, told.stop_timeout_ms) == (plain.log_level, plain.stop_timeout_ms)
+
+
+def _without_examples(text: str) -> str:
+    """Leave out the keys that have no default: the example only says how they would look."""
+    optional = ("ssl_ca_file", "username", "password_file", "headers", "name")
+    return "\n".join(line for line in text.splitlines() if line.split(" ")[0] not in optional)
+
+
+def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
+    source = files("gateway").joinpath("config.py").read_text(encoding="utf-8")
+    keys = set(re.findall(r'(?:text|number|choice|path|topic|take|has|optional_path|tables?)\(\s*"(\w+)"', source))
+    assert len(keys) > 30
+    readme = files("gateway").joinpath("README.md").read_text(encoding="utf-8")
+    assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", EXAMPLE)] == []
+    assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", readme)] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "g.toml: state_dir is missing: give it as a string."),
+        ("x = ", "g.toml is not TOML"),
+        ('state_dir = "s"', "g.toml: kafka.bootstrap_servers is missing"),
+        (SMALL, "g.toml names no source: add [mqtt], [[files]] or [board]."),
+        (SMALL + "linger = 1\n[board]", 'kafka.linger is not a key of the gateway: did you mean "linger_ms"?'),
+        (SMALL + "[bord]", 'g.toml: bord is not a key of the gateway: did you mean "board"?'),
+        (BOARD + "zzz = 1", "board.zzz is not a key of the gateway: known here: interval_ms, name, topic."),
+        (BOARD + "interval_ms = 5", "board.interval_ms is 5: use 100 to 86400000."),
+        (BOARD + "interval_ms = true", "board.interval_ms is True: write a whole number."),
+        (BOARD + 'interval_ms = "1"', "board.interval_ms is '1': write a whole number."),
+        (BOARD + 'topic = "a b"', 'board.topic is not usable: "a b" is not a Kafka topic name'),
+        (BOARD + 'topic = "__edge_ledger"', "kept for the loss ledger"),
+        (BOARD + 'name = ""', "board.name is empty"),
+        ("metrics = 'x'\n" + BOARD, 'metrics is "x": write HOST:PORT'),
+        ("metrics = 'x:70000'\n" + BOARD, "write HOST:PORT"),
+        ("log_level = 'loud'\n" + BOARD, 'log_level is "loud": use one of debug, info, warning, error.'),
+        (SMALL + "compression_type = 'bz2'\n[board]", "use one of none, gzip, lz4, snappy, zstd."),
+        (SMALL + "[mqtt]", "mqtt.routes is missing: add a [[mqtt.routes]] table"),
+        (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
+        (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),
+        (SMALL + ROUTE + "headers = { a = 1 }", "mqtt.routes[0].headers.a is 1: write a string."),
+        (SMALL + ROUTE + ROUTE, "mqtt.routes[1] is never reached"),
+        (SMALL + ROUTE + ROUTE.replace("a/{x}", "+/b"), "both match some topics"),
+        (SMALL + '[mqtt]\npassword_file = "p"\n' + ROUTE, "mqtt.username is missing: a password_file needs one."),
+        (SMALL + "[[files]]", "files[0].path is missing"),
+        (SMALL + '[[files]]\npath = "a"\n[[files]]\npath = "a"', "is named twice"),
+        (BOARD + "[mosquitto]\nlisteners = [1]", "mosquitto.listeners must be strings"),
+    ],
+)
+def test_mistakes_name_file_key_and_remedy(content: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_config(Path("g.toml"), content)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_is_one_line_on_stderr_and_exit_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "g.toml"
+    for content in ("", None, b"\xff"):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        for command in ("run", "check", "mosquitto-conf"):
+            assert cli.main([command, "--config", str(file)]) == 2
+            told = capsys.readouterr()
+            assert told.out == ""
+            assert told.err.startswith(f"edge-gateway: {file}")
+            assert told.err.count("\n") == 1
+
+
+def test_relative_paths_are_relative_to_the_file() -> None:
+    config = parse_config(Path("/etc/drupelet/g.toml"), BOARD)
+    assert config.state_dir == Path("/etc/drupelet/s")
+
+
+def test_mosquitto_conf_is_persistent_bounded_and_on_loopback() -> None:
+    lines = render(parse_config(Path("g.toml"), BOARD).mosquitto).splitlines()
+    for line in (
+        "listener 1883 127.0.0.1",
+        "persistence true",
+        "max_queued_messages 0",
+        "max_queued_bytes 67108864",
+        "max_packet_size 900000",
+        "autosave_interval 10",
+        "sys_interval 10",
+    ):
+        assert line in lines
+
+
+def test_an_open_listener_is_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "g.toml"
+    file.write_text(BOARD + '[mosquitto]\nlisteners = ["0.0.0.0:1883"]\n')
+    assert cli.main(["mosquitto-conf", "--config", str(file)]) == 0
+    told = capsys.readouterr()
+    assert "listener 1883 0.0.0.0" in told.out
+    assert "WARNING: mosquitto.listeners 0.0.0.0:1883 lets anyone publish" in told.err
+
+
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["run", "--help"], ["check", "--help"], ["mosquitto-conf", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 0
+        assert "example: edge-gateway" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run"])
+    assert ended.value.code == 2
+
+
+def test_the_example_is_toml_as_it_stands() -> None:
+    assert tomllib.loads(EXAMPLE)["state_dir"]
