@@ -1,0 +1,244 @@
+"""The mirror between two brokers, all of them real processes, under kills, cuts and lost data.
+
+Invariants:
+1. Every record acknowledged at the source is at the target, or its offset is in a ledger record.
+2. First occurrences at the target are in the source's order, partition by partition.
+3. Partition, key, value, headers and timestamp are kept.
+4. Superfluous copies: none without a kill, at most the window per partition and kill with one, and counted.
+5. The committed position is never beyond what the target has acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support import runtimes
+from tests.support.mirror_road import (
+    EdgeMirror,
+    Load,
+    bounds,
+    create_topic,
+    first_occurrences,
+    numbers,
+    partition_count,
+    produce,
+    read_all,
+    wait_mirrored,
+)
+from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
+
+KILLS = 5
+PARTITIONS = 3
+WINDOW = 500
+FAST = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
+
+
+@pytest.fixture
+def broker_class(request):
+    return {"edge": EdgeBroker, "kafka": ApacheKafka}[request.config.getoption("--broker")]
+
+
+@pytest.fixture
+def source(broker_class, tmp_path):
+    with broker_class(tmp_path, name="source") as process:
+        yield process
+
+
+@pytest.fixture
+def target(broker_class, tmp_path):
+    with broker_class(tmp_path, name="target") as process:
+        yield process
+
+
+def content(records):
+    return [(record.timestamp, record.key, record.value, record.headers) for record in records]
+
+
+def assert_complete(load, bootstrap, topic):
+    for partition, acked in load.acked.items():
+        found = numbers(read_all(bootstrap, topic, partition))
+        assert set(acked) <= set(found)
+        assert first_occurrences(found) == sorted(set(found))
+
+
+def standings(source):
+    done = subprocess.run(
+        [runtimes.console_script("edge-mirror"), "status", "--source", source, "--site", "lab", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [row for row in json.loads(done.stdout) if row["topic"] == "readings"]
+
+
+def test_kills_under_load_lose_nothing(source, target, tmp_path):
+    create_topic(source.bootstrap, "readings", PARTITIONS)
+    mirror = EdgeMirror(
+        tmp_path, source.bootstrap, target.bootstrap, site="lab", settings={**FAST, "window_records_max": WINDOW}
+    )
+    with Load(source.bootstrap, "readings", PARTITIONS) as load:
+        for _ in range(KILLS):
+            before = bounds(target.bootstrap, "lab.readings")[1]
+            mirror.start()
+            wait_until(lambda at=before: bounds(target.bootstrap, "lab.readings")[1] > at + 100, 20, "mirror at work")
+            mirror.kill()
+    with mirror:
+        wait_mirrored(target.bootstrap, "lab.readings", {p: len(acked) for p, acked in load.acked.items()})
+        wait_until(lambda: mirror.get("/health")[0] == 200, 10, "healthy")
+    assert_complete(load, target.bootstrap, "lab.readings")
+    for partition in range(PARTITIONS):
+        there, mirrored = (
+            read_all(source.bootstrap, "readings", partition),
+            read_all(target.bootstrap, "lab.readings", partition),
+        )
+        assert set(content(mirrored)) == set(content(there))
+        assert len(mirrored) - len(there) <= KILLS * WINDOW
+    rows = standings(source.bootstrap)
+    assert [(row["partition"], row["lag"]) for row in rows] == [(p, 0) for p in range(PARTITIONS)]
+
+
+def test_one_kill_counts_its_duplicates_exactly(source, target, tmp_path):
+    """Commits are kept from being stored in time, so that the kill must cause duplicates."""
+    create_topic(source.bootstrap, "readings", 1)
+    settings = {**FAST, "commit_interval_ms": 60_000, "window_records_max": 1000, "batch_bytes_max": 4096}
+    mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=settings)
+    produce(source.bootstrap, "readings", 0, 300)
+    mirror.start()
+    wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] == 300, 20, "the first 300 mirrored")
+    mirror.kill()
+    produce(source.bootstrap, "readings", 300, 400)
+    with mirror:
+        wait_mirrored(target.bootstrap, "lab.readings", {0: 400})
+        wait_until(lambda: mirror.metric("edge_mirror_records_total") >= 400, 10, "all acknowledged")
+        copies = len(read_all(target.bootstrap, "lab.readings")) - 400
+        assert copies == mirror.metric("edge_mirror_duplicate_records_total") > 0
+
+
+def test_clean_stop_and_start_repeats_nothing(source, target, tmp_path):
+    create_topic(source.bootstrap, "readings", PARTITIONS)
+    mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
+    with Load(source.bootstrap, "readings", PARTITIONS) as load:
+        for _ in range(3):
+            before = bounds(target.bootstrap, "lab.readings")[1]
+            with mirror:
+                wait_until(lambda at=before: bounds(target.bootstrap, "lab.readings")[1] > at, 20, "mirror at work")
+    with mirror:
+        wait_mirrored(target.bootstrap, "lab.readings", {p: len(acked) for p, acked in load.acked.items()})
+    for partition in range(PARTITIONS):
+        assert content(read_all(target.bootstrap, "lab.readings", partition)) == content(
+            read_all(source.bootstrap, "readings", partition)
+        )
+
+
+def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
+    port = free_port()
+    with (
+        TcpProxy(f"127.0.0.1:{port}") as link,
+        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
+        broker_class(tmp_path, name="source") as source,
+    ):
+        create_topic(source.bootstrap, "readings", PARTITIONS)
+        mirror = EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=FAST)
+        with mirror:
+            with Load(source.bootstrap, "readings", PARTITIONS) as load:
+                wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > 200, 20, "mirror at work")
+                link.cut("refuse")
+                wait_until(lambda: mirror.get("/health")[0] == 503, 20, "the cut noticed", poll_s=0.1)
+                source.kill()
+                source.start()
+                source_end = bounds(source.bootstrap, "readings")[1]
+                wait_until(lambda: bounds(source.bootstrap, "readings")[1] > source_end, 20, "load goes on")
+                link.restore()
+                link.drop_connections()
+                wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > source_end, 30, "the backlog drained")
+            wait_mirrored(link.bootstrap, "lab.readings", {p: len(acked) for p, acked in load.acked.items()})
+            wait_until(lambda: mirror.get("/health")[0] == 200, 20, "healthy again")
+            assert mirror.metric("edge_mirror_ledger_records_total") == 0
+        assert_complete(load, link.bootstrap, "lab.readings")
+        assert target.running
+
+
+def test_target_killed_and_blackholed(broker_class, tmp_path):
+    port = free_port()
+    with (
+        TcpProxy(f"127.0.0.1:{port}") as link,
+        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
+        broker_class(tmp_path, name="source") as source,
+    ):
+        create_topic(source.bootstrap, "readings", 1)
+        settings = {**FAST, "request_timeout_ms": 3000, "delivery_timeout_ms": 4000}
+        mirror = EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=settings)
+        with mirror:
+            with Load(source.bootstrap, "readings", 1) as load:
+                wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > 200, 20, "mirror at work")
+                target.kill()
+                target.start()
+                end = bounds(link.bootstrap, "lab.readings")[1]
+                wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > end + 100, 30, "at work again")
+                link.cut("blackhole")
+                wait_until(lambda: mirror.metric("edge_mirror_restarts_total") > 1, 20, "the producer given up")
+                link.restore()
+                end = bounds(link.bootstrap, "lab.readings")[1]
+                wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > end + 500, 30, "at work again")
+            wait_mirrored(link.bootstrap, "lab.readings", {0: len(load.acked[0])})
+        assert_complete(load, link.bootstrap, "lab.readings")
+
+
+def test_retention_past_the_position_is_written_down(broker_class, tmp_path):
+    short = {
+        "log.retention.ms": 1500,
+        "log.segment.bytes": 1048576,
+        "log.retention.check.interval.ms": 200,
+        "log.initial.task.delay.ms": 200,
+        "log.segment.delete.delay.ms": 100,
+    }
+    settings = short if broker_class is ApacheKafka else {k: v for k, v in short.items() if "delay" not in k}
+    with (
+        broker_class(tmp_path, name="source", settings=settings) as source,
+        broker_class(tmp_path, name="target") as target,
+    ):
+        create_topic(source.bootstrap, "readings", 1)
+        mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
+        with mirror:
+            produce(source.bootstrap, "readings", 0, 10)
+            wait_mirrored(target.bootstrap, "lab.readings", {0: 10})
+        produce(source.bootstrap, "readings", 10, 3010, padding=1000)
+        wait_until(lambda: bounds(source.bootstrap, "readings")[0] > 10, 30, "the source's retention", poll_s=0.1)
+        produce(source.bootstrap, "readings", 3010, 3020)
+        with mirror:
+            wait_until(lambda: read_all(target.bootstrap, "lab.__edge_ledger"), 30, "a ledger record", poll_s=0.2)
+            wait_until(lambda: standings(source.bootstrap)[0]["lag"] == 0, 30, "all settled", poll_s=0.5)
+            ledger = read_all(target.bootstrap, "lab.__edge_ledger")
+            assert mirror.metric("edge_mirror_ledger_records_total") == len(ledger)
+        there = set(numbers(read_all(target.bootstrap, "lab.readings")))
+        lost = set()
+        for record in ledger:
+            entry = json.loads(record.value)
+            assert list(entry) == [
+                "version", "id", "cause", "topic", "partition", "first_offset", "last_offset", "records", "bytes",
+                "time_ms", "node",
+            ]  # fmt: skip
+            assert (entry["version"], entry["topic"], entry["partition"]) == (1, "readings", 0)
+            assert entry["cause"] == "source_offset_out_of_range"
+            assert record.key.decode() == entry["id"]
+            assert entry["records"] == entry["last_offset"] - entry["first_offset"] + 1
+            lost |= set(range(entry["first_offset"], entry["last_offset"] + 1))
+        assert set(range(10)) <= there
+        assert lost
+        assert there | lost == set(range(3020))
+        assert not there & lost
+
+
+def test_new_topics_and_partition_counts_are_picked_up(source, target, tmp_path):
+    settings = {**FAST, "policy": "identity"}
+    with EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, topics="read.*", settings=settings):
+        create_topic(source.bootstrap, "other", 1)
+        create_topic(source.bootstrap, "readings_windows", 4, {"cleanup.policy": "compact"})
+        produce(source.bootstrap, "other", 0, 10)
+        produce(source.bootstrap, "readings_windows", 0, 10, partition=3)
+        wait_mirrored(target.bootstrap, "readings_windows", {3: 10})
+    assert partition_count(target.bootstrap, "readings_windows") == 4
+    assert partition_count(target.bootstrap, "other") == 0

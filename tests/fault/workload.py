@@ -1,0 +1,193 @@
+"""Clients that keep working while their broker is killed, and that write down what they were promised.
+
+A writer notes each acked record by its place (partition, offset); a reader notes what it saw and each commit that
+was answered. A contradiction (one place, two values) is noted as a violation at once. Nothing here kills or judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, Producer, TopicPartition
+
+PARTITIONS = 3
+BURST = 20
+PENDING_MAX = 200
+QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
+
+Place = tuple[int, int]
+
+
+class Notes:
+    """What one client was promised or shown: place to value, and every contradiction."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.values: dict[Place, bytes] = {}
+        self.violations: list[str] = []
+
+    def note(self, place: Place, value: bytes) -> None:
+        """Remember a value at a place; a second, different one is a violation."""
+        known = self.values.setdefault(place, value)
+        if known != value:
+            self.violations.append(f"{self.name}: {place} was {known!r}, now {value!r}")
+
+
+class Worker(threading.Thread):
+    """A client in a thread of its own; `finish` lets it end in order and raises what it died of."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.bootstrap, self.topic = bootstrap, topic
+        self.notes = Notes(name)
+        self.stopping = threading.Event()
+        self._error: BaseException | None = None
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001 - raised again in finish()
+            self._error = error
+
+    def check(self) -> None:
+        """Raise what the worker died of."""
+        if self._error is not None:
+            raise AssertionError(f"{self.name} died") from self._error
+
+    def finish(self, deadline_s: float = 60.0) -> None:
+        self.stopping.set()
+        self.join(deadline_s)
+        self.check()
+        assert not self.is_alive(), f"{self.name} did not end within {deadline_s} s"
+
+
+class Writer(Worker):
+    """An idempotent confluent-kafka producer with acks=all that lives through every kill."""
+
+    def work(self) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 2, **QUICK})
+        number = 0
+        while not self.stopping.is_set():
+            for _ in range(BURST):
+                number += 1
+                produce(producer, self.topic, number, self.notes)
+            producer.poll(0.01)
+            while len(producer) > PENDING_MAX and not self.stopping.is_set():
+                producer.poll(0.05)
+        left = producer.flush(45)
+        assert left == 0, f"{self.name}: {left} records were never answered"
+
+
+def produce(producer: Producer, topic: str, number: int, notes: Notes) -> None:
+    """Produce record `number` of a client; its ack is noted, a failed delivery is a violation."""
+    value = f"{notes.name}-{number}".encode()
+
+    def on_delivery(error: object, message: Message) -> None:
+        if error is None:
+            notes.note((message.partition(), message.offset()), value)
+        else:
+            notes.violations.append(f"{notes.name}: {value!r} was given up: {error}")
+
+    producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=on_delivery)
+
+
+class AioWriter(Worker):
+    """The same with aiokafka."""
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        settings = {"bootstrap_servers": self.bootstrap, "enable_idempotence": True, "retry_backoff_ms": 20}
+        async with AIOKafkaProducer(**settings) as producer:
+            number = 0
+            while not self.stopping.is_set():
+                waiting = {}
+                for _ in range(BURST):
+                    number += 1
+                    value = f"{self.name}-{number}".encode()
+                    waiting[value] = await producer.send(self.topic, value, partition=number % PARTITIONS)
+                for value, done in waiting.items():
+                    answer = await done
+                    self.notes.note((answer.partition, answer.offset), value)
+
+
+class Reader(Worker):
+    """What both readers share: `commits` holds the highest answered commit per partition."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str) -> None:
+        super().__init__(name, bootstrap, topic)
+        self.group = name
+        self.commits: dict[int, int] = {}
+        self.refused_commits = 0
+
+    def note_commit(self, offsets: Iterable[tuple[int, int]]) -> None:
+        for partition, offset in offsets:
+            self.commits[partition] = offset
+
+
+class ConfluentReader(Reader):
+    """A confluent-kafka consumer, alone in its group, that commits what it read."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str) -> None:
+        super().__init__(name, bootstrap, topic)
+        self.epochs: dict[Place, int] = {}
+
+    def work(self) -> None:
+        settings = {"group.id": self.group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        timing = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "fetch.wait.max.ms": 100}
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **settings, **timing, **QUICK})
+        consumer.subscribe([self.topic])
+        while not self.stopping.is_set():
+            messages = [message for message in consumer.consume(200, timeout=0.1) if not message.error()]
+            for message in messages:
+                place = (message.partition(), message.offset())
+                self.notes.note(place, message.value())
+                self.epochs[place] = message.leader_epoch()
+            if messages:
+                self._commit(consumer)
+        consumer.close()
+
+    def _commit(self, consumer: Consumer) -> None:
+        try:
+            answered = consumer.commit(asynchronous=False)
+        except KafkaException:
+            self.refused_commits += 1  # the broker is away or has forgotten the member: nothing was promised
+        else:
+            good = [place for place in answered if place.error is None and place.offset != OFFSET_INVALID]
+            self.note_commit((place.partition, place.offset) for place in good)
+
+
+class AioReader(Reader):
+    """The same with aiokafka."""
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "retry_backoff_ms": 20}
+        timing = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300, "fetch_max_wait_ms": 100}
+        bootstrap = {"bootstrap_servers": self.bootstrap, "group_id": self.group}
+        async with AIOKafkaConsumer(self.topic, **bootstrap, **settings, **timing) as consumer:
+            while not self.stopping.is_set():
+                found = await consumer.getmany(timeout_ms=100, max_records=500)
+                for records in found.values():
+                    for record in records:
+                        self.notes.note((record.partition, record.offset), record.value)
+                if found:
+                    await self._commit(consumer, {place: records[-1].offset + 1 for place, records in found.items()})
+
+    async def _commit(self, consumer: AIOKafkaConsumer, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            await consumer.commit(offsets)
+        except AioKafkaError:
+            self.refused_commits += 1  # as above
+        else:
+            self.note_commit((place.partition, offset) for place, offset in offsets.items())
