@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from edge_broker.clock import SystemClock
-from edge_broker.config import BrokerConfig
+from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
-from edge_broker.handlers.broker import Broker, Endpoint
-from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator
+from edge_broker.handlers.broker import Broker
+from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, settle
 from edge_broker.handlers.outcome import Do, Outcome, Reply
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
@@ -25,9 +25,9 @@ from edge_broker.network.log_lines import log_line
 from edge_broker.network.metrics import health_problem, metrics_text
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
-from edge_broker.storage.filesystem import RealFileSystem
+from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import settings_from
+from edge_broker.storage.topic_config import LogSettings
 
 GROUP_TICK_S = 0.1
 DRAIN_S = 5.0
@@ -90,12 +90,28 @@ async def _serve(options: Options) -> int:
 
 def open_store(options: Options, clock: SystemClock) -> LogStore:
     """Recover the data directory and log what recovery found; StorageFault when the store itself cannot be used."""
-    begin_ms = clock.monotonic_ms()
-    store = LogStore.open(RealFileSystem(), options.data_dir, settings_from(options.config), clock.wall_ms(), clock.new_uuid)
+    begin_ms = clock.steady_ms()
+    store = LogStore.open(Disk(), options.data_dir, log_settings(options.config), clock.wall_ms(), clock.new_uuid)
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
-    log_line("info", "store-open", data_dir=options.data_dir, unclean=store.started_unclean, took_ms=clock.monotonic_ms() - begin_ms)
+    log_line("info", "store-open", data_dir=options.data_dir, unclean=store.started_unclean, took_ms=clock.steady_ms() - begin_ms)
     return store
+
+
+def log_settings(config: BrokerConfig) -> LogSettings:
+    """What holds for topics that set nothing themselves."""
+    return LogSettings(
+        cleanup_policy=config.text("log.cleanup.policy"),
+        flush_ms=config.integer("log.flush.interval.ms"),
+        index_interval_bytes=config.integer("log.index.interval.bytes"),
+        message_bytes_max=config.integer("message.max.bytes"),
+        message_timestamp_type=config.text("log.message.timestamp.type"),
+        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        retention_bytes=config.integer("log.retention.bytes"),
+        retention_ms=config.integer("log.retention.ms"),
+        segment_bytes=config.integer("log.segment.bytes"),
+        segment_ms=config.integer("log.roll.ms"),
+    )
 
 
 async def _serve_metrics(
@@ -166,6 +182,8 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, .
     """Refuse new requests at once, answer those under way, sync, mark the stop clean."""
     dispatcher.refusing = True
     server.close_listener()
+    settle(dispatcher.broker, dispatcher.broker.groups.stop(dispatcher.broker.clock.steady_ms()))
+    dispatcher.start(Reply(None))
     dispatcher.sync_all()
     deadline = asyncio.get_running_loop().time() + DRAIN_S
     while dispatcher.syncing and asyncio.get_running_loop().time() < deadline:

@@ -63,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from edge_broker.config import read_config  # noqa: PLC0415 - --help needs none of it
-    from edge_broker.handlers.broker import Endpoint  # noqa: PLC0415
+    from edge_broker.config import Endpoint, read_config  # noqa: PLC0415 - --help needs none of it
 
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)

@@ -16,8 +16,8 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the system clock, which may jump."""
 
-    def monotonic_ms(self) -> int:
-        """Milliseconds that only ever grow within one boot."""
+    def steady_ms(self) -> int:
+        """Milliseconds that only ever grow; they begin at the wall clock's reading when the process started."""
 
     def new_uuid(self) -> uuid.UUID:
         """A fresh random UUID whose base64 form does not start with a dash."""
@@ -29,13 +29,16 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock and random source."""
 
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the system clock, which may jump."""
         return time.time_ns() // 1_000_000
 
-    def monotonic_ms(self) -> int:
-        """Milliseconds that only ever grow within one boot."""
-        return time.monotonic_ns() // 1_000_000
+    def steady_ms(self) -> int:
+        """Milliseconds that only ever grow; they begin at the wall clock's reading when the process started."""
+        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
     def new_uuid(self) -> uuid.UUID:
         """A fresh random UUID (version 4); Kafka's reserved ids 0 and 1 cannot come out of it."""

@@ -16,6 +16,13 @@ LEFT_TO_KERNEL_MS = 9223372036854775807
 _INT_MAX = 2147483647
 
 
+class Endpoint(NamedTuple):
+    """A host name or address and a port."""
+
+    host: str
+    port: int
+
+
 class Key(NamedTuple):
     """One configuration key; `low` and `high` are inclusive bounds of integers, `choices` the allowed texts."""
 
@@ -46,7 +53,7 @@ _TABLE = (
     Key("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 100),
     Key("log.cleanup.policy", "delete", "What becomes of old records.", choices=("delete", "compact", "compact,delete", "delete,compact")),
     Key("log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", 64, _INT_MAX),
-    Key("log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=("CreateTime",)),
+    Key("log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=("CreateTime", "LogAppendTime")),
     Key(
         "log.flush.interval.ms",
         1000,

@@ -6,25 +6,22 @@ Lives here: one value with the store, the groups, the configuration and the cloc
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.clock import Clock
-from edge_broker.config import BrokerConfig
+from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 
+if TYPE_CHECKING:
+    from edge_broker.handlers.outcome import Outcome
+
 OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
-
-
-class Endpoint(NamedTuple):
-    """A host name or address and a port."""
-
-    host: str
-    port: int
 
 
 class RequestContext(NamedTuple):
@@ -39,9 +36,10 @@ class RequestContext(NamedTuple):
 class Broker:
     """State of one broker; owned by the event loop.
 
-    Handlers leave work for the shell in four lists, which it empties after each call: `appended` (logs written to), `rolls` (logs whose
-    segment is full), `deleted` (logs taken away), `answered` (token and response of parked requests). `groups_loaded` is False until
-    the committed offsets have been read back; `creating` holds names of topics that are being made.
+    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to), `rolls` (logs whose
+    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `answered` (token and response of
+    parked requests). `groups_loaded` is False until the committed offsets have been read back; `creating` holds names of topics that
+    are being made; `translations` turns a group's result into the response that the parked request's version wants.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, groups: GroupCoordinator, clock: Clock, advertised: Endpoint) -> None:
@@ -55,9 +53,16 @@ class Broker:
         self.appended: list[PartitionLog] = []
         self.rolls: list[PartitionLog] = []
         self.deleted: list[PartitionLog] = []
+        self.own_work: list[Outcome] = []
         self.answered: list[tuple[int, Message]] = []
+        self.translations: dict[int, Callable[[Any], Message]] = {}
         self.creating: set[str] = set()
         self.producer_ids: range = range(0)
+
+    def abandon(self, token: int) -> None:
+        """Nobody waits for this token any more."""
+        self.translations.pop(token, None)
+        self.groups.forget(token, self.clock.steady_ms())
 
     def log_of(self, topic: str, partition: int) -> PartitionLog:
         """The log of a partition; Refusal when there is none or its storage has failed."""

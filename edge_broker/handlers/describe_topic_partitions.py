@@ -11,9 +11,9 @@ from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.describe_topic_partitions import (
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseCursor,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
@@ -39,13 +39,13 @@ def describe_topic_partitions(broker: Broker, context: RequestContext, request: 
             )
             continue
         if left == 0:
-            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first)
+            response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         shown = _topic(broker, found, max(first, 0), left)
         response.topics.append(shown)
         left -= len(shown.partitions)
         if max(first, 0) + len(shown.partitions) < len(found.partitions):
-            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+            response.next_cursor = Cursor(
                 topic_name=name, partition_index=max(first, 0) + len(shown.partitions)
             )
             break

@@ -13,8 +13,8 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext, partition_of
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -133,7 +133,7 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
     epoch, end_offset = log.epoch_end(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return False
-    data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
     return True
 
 

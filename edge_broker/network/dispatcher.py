@@ -19,13 +19,13 @@ from edge_broker.network.connection import Connection, Exchange
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.worker import Worker
-from edge_broker.protocol.api import APIS, Api, read_request_header, response_frame
+from edge_broker.protocol.api import API_VERSIONS, APIS, Api, read_request_header, response_frame
 from edge_broker.protocol.codec import decode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
 from edge_broker.storage.log import PartitionLog
 
-API_VERSIONS = 18
+NO_TOKEN = -1
 
 
 class _Call:
@@ -90,7 +90,7 @@ class Dispatcher:
         exchange = Exchange(connection, token)
         call = _Call(exchange, api, header.api_version, header.correlation_id, token)
         self.requests[api.name] = self.requests.get(api.name, 0) + 1
-        if not api.min_version <= header.api_version <= api.max_version:
+        if not api.serves(header.api_version):
             self._unsupported(connection, call, handler)
             return
         request = decode(api.request, header.api_version, frame, header.body_position)
@@ -129,8 +129,7 @@ class Dispatcher:
 
     def start(self, outcome: Outcome) -> None:
         """Resolve work of the broker's own, which answers nobody."""
-        self._next_token += 1
-        self._resolve(_Call(None, None, 0, 0, self._next_token - 1), outcome)
+        self._resolve(_Call(None, None, 0, 0, NO_TOKEN), outcome)
         self._drain()
 
     def _run(self, call: _Call, step: Callable[[], Outcome | None]) -> None:
@@ -184,7 +183,7 @@ class Dispatcher:
 
     def _abandon(self, call: _Call) -> None:
         self._forget(call)
-        self.broker.groups.forget(call.token)
+        self.broker.abandon(call.token)
 
     def _wait(self, call: _Call, wait: Wait) -> None:
         call.wait = wait
@@ -244,7 +243,7 @@ class Dispatcher:
     def _drain(self) -> None:
         """See to what handlers left behind: appended logs, due rolls, answers of groups."""
         broker = self.broker
-        while broker.appended or broker.answered or broker.rolls or broker.deleted:
+        while broker.appended or broker.answered or broker.rolls or broker.deleted or broker.own_work:
             while broker.appended:
                 self._appended(broker.appended.pop())
             while broker.rolls:
@@ -253,6 +252,8 @@ class Dispatcher:
                 log = broker.deleted.pop()
                 self.syncer.forget(log)
                 self._wake(log)
+            while broker.own_work:
+                self._resolve(_Call(None, None, 0, 0, NO_TOKEN), broker.own_work.pop(0))
             while broker.answered:
                 token, response = broker.answered.pop(0)
                 call = self._parked.get(token)

@@ -9,9 +9,8 @@ import asyncio
 import ipaddress
 import socket
 
-from edge_broker.config import BrokerConfig
+from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, ProtocolViolation
-from edge_broker.handlers.broker import Endpoint
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line

@@ -1,0 +1,50 @@
+"""DescribeGroups (key 15). Source: Kafka protocol, DescribeGroups 0 to 6; KIP-1043 for GROUP_ID_NOT_FOUND."""
+
+from __future__ import annotations
+
+from edge_broker.coordinator import calls, descriptions
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.group_work import unready
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+MISSING_GROUP_FROM = 6
+
+
+def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Outcome:
+    """State and members of each group."""
+    error = unready(broker)
+    if error != ErrorCode.NONE:
+        return Reply(DescribeGroupsResponse(groups=[DescribedGroup(error_code=error, group_id=group) for group in request.groups]))
+    knows = context.api_version >= MISSING_GROUP_FROM
+    found = descriptions.describe_groups(broker.groups, request.groups, knows_missing_group=knows)
+    return Reply(DescribeGroupsResponse(groups=[_group(group) for group in found]))
+
+
+def _group(group: calls.DescribedGroup) -> DescribedGroup:
+    members = [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata,
+            member_assignment=member.assignment,
+        )
+        for member in group.members
+    ]
+    return DescribedGroup(
+        error_code=group.error,
+        error_message=group.error_message,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=members,
+    )

@@ -1,0 +1,48 @@
+"""FindCoordinator (key 10): this broker, for every group; `__consumer_offsets` is made when it is first needed.
+
+Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.topic_creation import Errors, create, offsets_topic
+from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP = 0
+BATCHED_FROM = 4
+
+
+def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Outcome:
+    """Name this broker; transactions have no coordinator here yet."""
+    if request.key_type != GROUP:
+        return _reply(broker, context, request, Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out"))
+    if OFFSETS_TOPIC in broker.store.topics:
+        return _reply(broker, context, request, None)
+
+    def made(errors: Errors) -> Outcome:
+        return _reply(broker, context, request, errors.get(OFFSETS_TOPIC))
+
+    return create(broker, [offsets_topic(broker)], again=lambda: find_coordinator(broker, context, request), then=made)
+
+
+def _reply(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Reply:
+    keys = request.coordinator_keys if context.api_version >= BATCHED_FROM else [request.key]
+    found = [_coordinator(broker, key, refusal) for key in keys]
+    if context.api_version >= BATCHED_FROM:
+        return Reply(FindCoordinatorResponse(coordinators=found))
+    one = found[0]
+    return Reply(
+        FindCoordinatorResponse(
+            error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+        )
+    )
+
+
+def _coordinator(broker: Broker, key: str, refusal: Refusal | None) -> Coordinator:
+    if refusal is not None:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=refusal.code, error_message=refusal.message)
+    advertised = broker.advertised
+    return Coordinator(key=key, node_id=broker.node_id, host=advertised.host, port=advertised.port, error_message=None)

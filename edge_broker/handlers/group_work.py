@@ -1,0 +1,187 @@
+"""From the group coordinator's effects to the log and to answers: what all group handlers share.
+
+A group's records are appended to its partition of `__consumer_offsets` in the order in which the coordinator made them, and what
+depends on them happens after the sync, whether or not the client that asked is still there.
+
+Lives here: settling effects, loading them back. Must never come in: rules of groups (coordinator), wire messages of one API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from edge_broker.config import BrokerConfig
+from edge_broker.coordinator.calls import Effects, GroupSettings
+from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.offset_records import Record, read_key
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.record_batch import build_batch, check_batches, read_header, records_of
+from edge_broker.storage.log import PartitionLog, RollDue
+
+SYNC_MS_MAX = 30_000
+LOAD_BYTES = 1 << 20
+OFFSETS_BATCH_BYTES_MAX = 1 << 26
+
+
+def new_coordinator(config: BrokerConfig) -> GroupCoordinator:
+    """A coordinator with the configured bounds and no groups."""
+    return GroupCoordinator(
+        GroupSettings(
+            min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+            max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+            group_size_max=config.integer("group.max.size"),
+            offset_metadata_max=config.integer("offset.metadata.max.bytes"),
+        )
+    )
+
+
+def unready(broker: Broker) -> ErrorCode:
+    """Why no group can be served just now, or NONE."""
+    if OFFSETS_TOPIC not in broker.store.topics:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.NONE if broker.groups_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def park(broker: Broker, context: RequestContext, effects: Effects, translate: Callable[[Any], Message]) -> Park:
+    """Park a request until its result comes out of the effects, now or later; `translate` makes the response of it."""
+    broker.translations[context.token] = translate
+    settle(broker, effects)
+    return Park()
+
+
+def settle(broker: Broker, effects: Effects) -> None:
+    """Hand out the answers and keep the records of one coordinator call."""
+    for token, result in effects.answers:
+        translate = broker.translations.pop(token, None)
+        if translate is not None:
+            broker.answered.append((token, translate(result)))
+    if effects.append:
+        broker.own_work.append(_Keeping(broker, effects).first_step())
+
+
+class _Keeping:
+    """Appends the records of one call, waits for the sync, then lets the coordinator go on."""
+
+    def __init__(self, broker: Broker, effects: Effects) -> None:
+        self.broker = broker
+        self.effects = effects
+        self.settled = False
+        self.ends: list[tuple[PartitionLog, int]] = []
+        self.left = list(_by_partition(broker, effects.append).items())
+
+    def first_step(self) -> Outcome:
+        outcome = self.step()
+        if outcome is not None:
+            return outcome
+        logs = [log for log, _ in self.ends] + [log for log, _ in self.left]
+        return Wait(logs, self.step, SYNC_MS_MAX, lambda: self._end(ErrorCode.REQUEST_TIMED_OUT))
+
+    def step(self) -> Outcome | None:
+        """Append what is left, see what is synced; None while there is something to wait for."""
+        while self.left:
+            log, records = self.left[0]
+            try:
+                self.ends.append((log, self._append(log, records)))
+            except RollDue:
+                self.broker.rolls.append(log)
+                return None
+            except (StorageFault, Refusal) as error:
+                if isinstance(error, StorageFault):
+                    log.fail(error)
+                return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.left.pop(0)
+        if any(log.fault is not None for log, _ in self.ends):
+            return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
+        return self._end(ErrorCode.NONE) if all(log.high_watermark >= end for log, end in self.ends) else None
+
+    def _append(self, log: PartitionLog, records: list[Record]) -> int:
+        now_ms = self.broker.clock.wall_ms()
+        batch = memoryview(bytearray(build_batch(records, timestamp_ms=now_ms)))
+        appended = log.append(batch, check_batches(batch, OFFSETS_BATCH_BYTES_MAX), now_ms)
+        self.broker.appended.append(log)
+        return appended.end_offset
+
+    def _end(self, error: ErrorCode) -> Outcome:
+        assert not self.settled
+        self.settled = True
+        now_ms = self.broker.clock.steady_ms()
+        settle(self.broker, self.effects.synced(now_ms) if error == ErrorCode.NONE else self.effects.failed(error, now_ms))
+        return Reply(None)
+
+
+def _by_partition(broker: Broker, records: list[Record]) -> dict[PartitionLog, list[Record]]:
+    partitions = broker.store.topics[OFFSETS_TOPIC].partitions
+    found: dict[PartitionLog, list[Record]] = {}
+    for key, value in records:
+        known = read_key(key)
+        assert known is not None, "the coordinator makes keys of its own kinds only"
+        log = partitions[partition_for(known.group_id, len(partitions))]
+        found.setdefault(log, []).append((key, value))
+    return found
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition that keeps a group, chosen as Kafka does: Java's String.hashCode without its sign, modulo."""
+    value = 0
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return (value & 0x7FFFFFFF) % partitions
+
+
+def expire_members(broker: Broker) -> Outcome:
+    """Let time pass for the groups."""
+    if unready(broker) == ErrorCode.NONE:
+        settle(broker, broker.groups.expire(broker.clock.steady_ms()))
+    return Reply(None)
+
+
+def load_groups(broker: Broker) -> Outcome:
+    """Read `__consumer_offsets` back in the reader thread; groups are served once it is done."""
+    topic = broker.store.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        broker.groups_loaded = True
+        return Reply(None)
+    logs = topic.partitions
+
+    def loaded(records: dict[bytes, bytes | None]) -> Outcome:
+        broker.groups = GroupCoordinator.load(broker.groups.settings, records.items(), broker.clock.steady_ms())
+        broker.groups_loaded = True
+        return Reply(None)
+
+    return Do(lambda: _latest(logs), loaded, lambda _: Reply(None), worker="reader")
+
+
+def _latest(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
+    """The newest value of every key in whole logs. [worker]"""
+    newest: dict[bytes, bytes | None] = {}
+    for log in logs:
+        offset = log.log_start_offset
+        while offset < log.high_watermark:
+            chunk = memoryview(log.read(offset, LOAD_BYTES, blocking=True) or b"")
+            if not chunk:
+                break
+            offset = _take(chunk, newest)
+    return newest
+
+
+def _take(chunk: memoryview, newest: dict[bytes, bytes | None]) -> int:
+    """Enter the records of a chunk's whole batches; the offset behind them."""
+    position, offset = 0, 0
+    while position < len(chunk):
+        header = read_header(chunk, position) if len(chunk) - position >= 61 else None
+        if header is None or position + header.size > len(chunk):
+            break
+        for record in records_of(chunk[position : position + header.size]):
+            if record.key is not None:
+                key = bytes(record.key)
+                newest.pop(key, None)  # the order of the log decides, also among different keys
+                newest[key] = None if record.value is None else bytes(record.value)
+        position += header.size
+        offset = header.next_offset
+    return offset

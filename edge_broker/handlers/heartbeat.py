@@ -1,0 +1,19 @@
+"""Heartbeat (key 12): a member lives, and learns of a rebalance. Source: Kafka protocol, Heartbeat 0 to 4."""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.group_work import unready
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Outcome:
+    """Keep the member's session alive."""
+    error = unready(broker)
+    if error == ErrorCode.NONE:
+        error = broker.groups.heartbeat(
+            request.group_id, request.generation_id, request.member_id, request.group_instance_id, broker.clock.steady_ms()
+        )
+    return Reply(HeartbeatResponse(error_code=error))

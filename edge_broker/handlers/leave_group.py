@@ -1,0 +1,40 @@
+"""LeaveGroup (key 13): members go, the rest is told to rebalance. Source: Kafka protocol, LeaveGroup 0 to 5; KIP-345."""
+
+from __future__ import annotations
+
+from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.group_work import park, unready
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+BATCHED_FROM = 3
+
+
+def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Outcome:
+    """Take the named members out of their group."""
+    batched = context.api_version >= BATCHED_FROM
+    error = unready(broker)
+    if error != ErrorCode.NONE:
+        return Reply(LeaveGroupResponse(error_code=error))
+    members = (
+        tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
+        if batched
+        else (Leaver(request.member_id, None),)
+    )
+    effects = broker.groups.leave(
+        Leave(token=context.token, group_id=request.group_id, members=members), broker.clock.steady_ms()
+    )
+    return park(broker, context, effects, lambda result: _response(batched, result))
+
+
+def _response(batched: bool, result: LeaveResult) -> LeaveGroupResponse:
+    if not batched:
+        error = next((member.error for member in result.members if member.error), result.error)
+        return LeaveGroupResponse(error_code=error)
+    members = [
+        MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=member.error)
+        for member in result.members
+    ]
+    return LeaveGroupResponse(error_code=result.error, members=members)

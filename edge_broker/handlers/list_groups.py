@@ -1,0 +1,24 @@
+"""ListGroups (key 16). Source: Kafka protocol, ListGroups 0 to 5; KIP-518 (states), KIP-848 (types)."""
+
+from __future__ import annotations
+
+from edge_broker.coordinator.descriptions import list_groups as list_known
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.group_work import unready
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Outcome:
+    """Every group whose state and type were asked for."""
+    error = unready(broker)
+    if error == ErrorCode.NOT_COORDINATOR:  # nobody ever used a group here
+        return Reply(ListGroupsResponse())
+    if error != ErrorCode.NONE:
+        return Reply(ListGroupsResponse(error_code=error))
+    groups = [
+        ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.group_type)
+        for group in list_known(broker.groups, request.states_filter, request.types_filter)
+    ]
+    return Reply(ListGroupsResponse(groups=groups))

@@ -1,0 +1,40 @@
+"""SyncGroup (key 14): the leader hands in the assignments, every member gets its own.
+
+Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
+"""
+
+from __future__ import annotations
+
+from edge_broker.coordinator.calls import Sync, SyncResult
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.group_work import park, unready
+from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Outcome:
+    """Wait for the leader's assignments and their sync."""
+    error = unready(broker)
+    if error != ErrorCode.NONE:
+        return Reply(_response(SyncResult(error)))
+    sync = Sync(
+        token=context.token,
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple((entry.member_id, bytes(entry.assignment)) for entry in request.assignments),
+    )
+    return park(broker, context, broker.groups.sync(sync, broker.clock.steady_ms()), _response)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

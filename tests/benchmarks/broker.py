@@ -1,0 +1,230 @@
+"""`make bench`: the edge broker and Apache Kafka 4.3.1 in turn, on this machine, in one run, as ratios.
+
+Three rivals take turns for several rounds; every figure is the median of its rounds. The edge broker runs from a wheel that pip
+installed, as on a board. Apache Kafka runs with its stock heap and options, and tuned as small as it starts.
+
+| row's durability | edge broker | Apache Kafka |
+|---|---|---|
+| page cache | acks=1: answered after the write | acks=1: the same |
+| as shipped, acks=all | fdatasync before the answer | acks=all: page cache, nothing fsynced |
+| synced, acks=all | fdatasync before the answer | acks=all with log.flush.interval.messages=1 |
+
+Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tests.benchmarks import clients
+from tests.support.processes import ApacheKafka, EdgeBroker
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench-results" / "broker.json"
+STOCK = ("-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+SMALLEST = ("-Xms96m", "-XX:+UseSerialGC", "-Xss256k", "-XX:ReservedCodeCacheSize=40m", "-XX:TieredStopAtLevel=1")
+FLUSH_EACH = {"log.flush.interval.messages": 1}
+SMALL_SETTINGS = {"log.cleaner.dedupe.buffer.size": 4_194_304, "offsets.topic.num.partitions": 1}
+
+Broker = EdgeBroker | ApacheKafka
+Figures = dict[str, dict[str, float]]
+
+
+class Rival(NamedTuple):
+    """A broker to measure: `make(directory, synced)` describes a fresh one."""
+
+    name: str
+    make: Callable[[Path, bool], Broker]
+
+
+class Load(NamedTuple):
+    """One producer row; `synced` starts Apache Kafka with an fsync per message."""
+
+    name: str
+    size: int
+    records: int
+    properties: tuple[str, ...]
+    synced: bool = False
+
+
+LOADS = (
+    Load("produce 100 B, acks=1, page cache", 100, 3_000_000, ("acks=1", "batch.size=65536", "linger.ms=5")),
+    Load("produce 1 KB, acks=1, page cache", 1000, 600_000, ("acks=1", "batch.size=16384", "linger.ms=5")),
+    Load("produce 1 KB lz4, acks=1, page cache", 1000, 600_000, ("acks=1", "batch.size=65536", "linger.ms=5", "compression.type=lz4")),
+    Load("produce 1 KB, acks=all, as shipped (edge: synced, Kafka: page cache)", 1000, 300_000, ("acks=all", "batch.size=65536")),
+    Load("produce 1 KB, acks=all, synced on both sides", 1000, 100_000, ("acks=all", "batch.size=65536"), synced=True),
+)
+
+
+def edge_broker(wheel_python: Path) -> Rival:
+    """The edge broker of an environment into which pip installed our wheel."""
+
+    def make(directory: Path, _synced: bool) -> Broker:
+        broker = EdgeBroker(directory)
+        broker.command[0] = str(wheel_python.with_name("edge-broker"))
+        return broker
+
+    return Rival("edge-broker", make)
+
+
+def apache_kafka(name: str, heap: str, options: tuple[str, ...], settings: dict[str, int]) -> Rival:
+    """Apache Kafka with the given heap, options and settings."""
+
+    def make(directory: Path, synced: bool) -> Broker:
+        return ApacheKafka(directory, heap=heap, java_options=options, settings=settings | (FLUSH_EACH if synced else {}))
+
+    return Rival(name, make)
+
+
+def install_wheel(directory: Path) -> Path:
+    """Build our wheel, install it with its dependencies into a fresh environment; that environment's Python."""
+    wheels = directory / "wheels"
+    python = directory / "venv" / "bin" / "python"
+    for command in (
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(ROOT)],
+        [sys.executable, "-m", "venv", str(directory / "venv")],
+    ):
+        subprocess.run(command, check=True)
+    wheel = next(wheels.glob("drupelet-*.whl"))
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--compile", str(wheel)], check=True)
+    return python
+
+
+def cpu_s(broker: Broker) -> float:
+    """CPU seconds that a broker has used, user and system."""
+    times = psutil.Process(broker.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def rss_mb(broker: Broker) -> float:
+    """Resident memory of a broker in MB (10^6 bytes)."""
+    return float(psutil.Process(broker.pid).memory_info().rss) / 1e6
+
+
+def measure_start(rival: Rival, directory: Path) -> Figures:
+    """Start a broker on an existing data directory until its first Metadata answer, then look at it idle."""
+    broker = rival.make(directory / "start", False)
+    broker.start()  # the first start makes the data directory
+    broker.stop()
+    begin = time.perf_counter()
+    broker.spawn()
+    clients.first_metadata(broker.port)
+    start_s = time.perf_counter() - begin
+    with broker:
+        broker.wait_ready()
+        time.sleep(3)  # let the start settle; what is measured next is idleness itself
+        before = cpu_s(broker)
+        time.sleep(3)
+        idle = (cpu_s(broker) - before) / 3 * 100
+        return {"start to first Metadata": {"s": start_s}, "idle": {"rss_mb": rss_mb(broker), "cpu_percent": idle}}
+
+
+def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[[str], None]) -> Figures:
+    """Every load against one broker, the consumer and the latency test, then the synced load against a second one."""
+    figures: Figures = {}
+    for synced in (False, True):
+        with rival.make(directory / f"load-{synced}", synced) as broker:
+            for load in (load for load in LOADS if load.synced == synced):
+                report(load.name)
+                figures[load.name] = _produce(broker, load, scale, directory)
+            if not synced:
+                report("consume")
+                figures["consume 1 KB"] = _consume(broker, scale, directory)
+                report("latency")
+                figures["end to end, one 100 B record at a time, acks=1"] = clients.end_to_end(
+                    broker.bootstrap, "latency", int(4000 * scale), "1", directory
+                )
+                figures["after load"] = {"rss_mb": rss_mb(broker)}
+    return figures
+
+
+def _produce(broker: Broker, load: Load, scale: float, directory: Path) -> dict[str, float]:
+    records = int(load.records * scale)
+    before = cpu_s(broker)
+    figures = clients.produce(broker.bootstrap, topic_of(load), records, load.size, load.properties, directory)
+    figures["broker_cpu_us_per_record"] = (cpu_s(broker) - before) / records * 1e6
+    return figures
+
+
+def _consume(broker: Broker, scale: float, directory: Path) -> dict[str, float]:
+    load = LOADS[1]
+    records = int(load.records * scale)
+    before = cpu_s(broker)
+    figures = clients.consume(broker.bootstrap, topic_of(load), records, directory)
+    figures["broker_cpu_us_per_record"] = (cpu_s(broker) - before) / records * 1e6
+    return figures
+
+
+def topic_of(load: Load) -> str:
+    """The topic of a load."""
+    return f"bench-{LOADS.index(load)}"
+
+
+def medians(rounds: list[Figures]) -> Figures:
+    """The median of every figure over the rounds."""
+    return {
+        row: {figure: statistics.median(one[row][figure] for one in rounds) for figure in rounds[0][row]} for row in rounds[0]
+    }
+
+
+def table(results: dict[str, Figures]) -> str:
+    """A Markdown table: each figure of each rival, and the edge broker's ratio to each of the others."""
+    names = list(results)
+    first, others = names[0], names[1:]
+    lines = ["| measured | " + " | ".join(names) + " | " + " | ".join(f"ratio to {name}" for name in others) + " |"]
+    lines.append("|---|" + "---:|" * (len(names) + len(others)))
+    for row in results[first]:
+        for figure, ours in results[first][row].items():
+            values = [results[name][row][figure] for name in names]
+            ratios = [f"{ours / value:.2f}" if value else "–" for value in values[1:]]
+            lines.append(f"| {row}: {figure} | " + " | ".join([f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in values]
+                         + ratios) + " |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the comparison; 0 when every row was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds whose median is shown")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
+        directory = Path(name)
+        rivals = [
+            edge_broker(install_wheel(directory)),
+            apache_kafka("Kafka, stock", "1g", STOCK, {}),
+            apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS),
+        ]
+        rounds: dict[str, list[Figures]] = {rival.name: [] for rival in rivals}
+        for number in range(options.rounds):
+            for rival in rivals:
+                with tempfile.TemporaryDirectory(dir=directory) as place:
+
+                    def report(what: str, rival: Rival = rival, number: int = number) -> None:
+                        print(f"round {number + 1}/{options.rounds}  {rival.name:16} {what}", file=sys.stderr, flush=True)
+
+                    report("start, idle")
+                    figures = measure_start(rival, Path(place))
+                    figures |= measure_loads(rival, Path(place), options.scale, report)
+                    rounds[rival.name].append(figures)
+    results = {name: medians(figures) for name, figures in rounds.items()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds}, indent=1))
+    print(table(results))
+    print(f"\nJSON: {RESULTS.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The broker's configuration and command line: every bad input is one sentence with a remedy and exit status 2."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.cli import main, parse_endpoint
+from edge_broker.config import KEYS, BrokerConfig, read_config
+from edge_broker.errors import ConfigurationError
+
+
+def test_defaults_lie_within_their_bounds() -> None:
+    for key in KEYS.values():
+        assert key.doc.endswith(".")
+        if isinstance(key.default, int) and not isinstance(key.default, bool):
+            assert key.low <= key.default <= key.high, key.name
+
+
+def test_retention_defaults_to_one_week() -> None:
+    assert BrokerConfig().integer("log.retention.ms") == 7 * 24 * 3600 * 1000
+
+
+def test_toml_tables_and_dotted_keys_mean_the_same() -> None:
+    one = read_config("[log.retention]\nms = 1000\n", "a.toml", [])
+    other = read_config("'log.retention.ms' = 1000\n", "a.toml", [])
+    assert one.integer("log.retention.ms") == other.integer("log.retention.ms") == 1000
+
+
+def test_set_wins_over_the_file() -> None:
+    assert read_config("num.partitions = 3\n", "a.toml", ["num.partitions=5"]).integer("num.partitions") == 5
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("log.retension.ms=5", "log.retention.ms"),
+        ("num.partitions=0", "between 1 and 1000"),
+        ("num.partitions=many", "whole number"),
+        ("auto.create.topics.enable=1", "true or false"),
+        ("log.cleanup.policy=shred", "compact"),
+        ("num.partitions", "no '='"),
+        ("group.min.session.timeout.ms=1900000", "above"),
+    ],
+)
+def test_bad_setting_is_one_helpful_sentence(assignment: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_config(None, "", [assignment])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["nowhere", ":9092", "host:", "host:x", "host:70000"])
+def test_bad_endpoint(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--listen"):
+        parse_endpoint("--listen", text)
+
+
+def test_ipv6_endpoint() -> None:
+    assert parse_endpoint("--listen", "[::1]:9092") == ("::1", 9092)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve"], "--data-dir"),
+        (["serve", "--data-dir", "d", "--listen", "0.0.0.0:9092"], "--advertise"),
+        (["serve", "--data-dir", "d", "--listen", "x"], "HOST:PORT"),
+        (["serve", "--data-dir", "d", "--listen", "h:1", "--config", "missing.toml"], "missing.toml"),
+        (["serv"], "serv"),
+    ],
+)
+def test_bad_usage_exits_2_with_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    assert status == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
