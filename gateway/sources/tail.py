@@ -38,7 +38,8 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".tmp", ".swp", "~")
 class Place:
     """Where reading stands: everything before `position` has been taken; `head_*` tell the file from another.
 
-    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is the file's change time when that was read: files changed later are the newer ones.
+    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is
+    the file's change time when that was read: files changed later are the newer ones.
     """
 
     inode: int
