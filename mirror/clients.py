@@ -28,6 +28,7 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from mirror.offsets import Commit, read_commit
@@ -39,7 +40,8 @@ CLIENT_ID = "edge-mirror"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST = -1  # of ListOffsets: the end
 METADATA_AGE_MS = 30_000
 REPLICAS_MAX = 3
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
@@ -444,6 +446,25 @@ class Target:
         for _, code, text in answer.topic_errors:
             if code:
                 raise TargetError(f"topic {name} cannot grow to {partitions} partitions: {text}")
+
+    async def end_offset(self, partition: TopicPartition) -> int:
+        """Return the end offset of a partition at the target; raises TargetError."""
+        if self._producer is None:
+            raise TargetError("not connected")
+        client = self._producer.client
+        with _mapped(TargetError):
+            await self._producer.partitions_for(partition.topic)
+            leader = client.cluster.leader_for_partition(partition)
+            if leader in (None, -1):
+                await client.force_metadata_update()
+                raise TargetError(f"{partition} has no leader")
+            asked = [(partition.topic, [(partition.partition, LATEST)])]
+            answer = await client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
+            _, code, *rest = answer.topics[0][1][0]
+            if code:
+                raise for_code(code)(f"{partition}: its end was not told")
+        end: int = rest[-1]
+        return end
 
     def batch(self) -> Any:
         """Return an empty batch; its `append(timestamp=, key=, value=, headers=)` returns None when it is full."""

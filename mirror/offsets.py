@@ -95,7 +95,20 @@ class PartitionOffsets:
     @property
     def reserved(self) -> int:
         """The offset before which records may be sent; equal to or below `position` when a commit must come first."""
-        return self.position if self.committed is None else self.committed.sent_up_to
+        return self.position if self.committed is None or self._end_uncommitted() else self.committed.sent_up_to
+
+    def _end_uncommitted(self) -> bool:
+        """Whether the group would not yet tell the next life where the target ended."""
+        return self.committed is not None and self.committed.target_end is None and self.target_end is not None
+
+    def know_target_end(self, offset: int) -> None:
+        """Note where the target's partition ends, asked while nothing is under way and nothing else was known.
+
+        What lies below it and may be ours from a former life is counted when it is sent again.
+        """
+        assert self._under_way == 0
+        self._strangers = max(0, self._resend_end - self.acked)
+        self.target_end = offset
 
     def send(self, end_offset: int, records: int) -> None:
         """Note that `records` records in [position, end_offset) are handed to the producer."""
@@ -107,13 +120,14 @@ class PartitionOffsets:
     def ack(self, base_offset: int | None) -> Acked:
         """Note that the batch under way is safe, from `base_offset` at the target on (None: the target did not say)."""
         records, self._under_way = self._under_way, 0
-        again = max(0, min(records, self._resend_end - self.acked))
+        unsure = max(0, self._resend_end - self.acked)
+        again = min(records, unsure)
         self.acked = self.position
         if base_offset is None:
             self.target_end = None
             return Acked(again, 0)
         lost = 0 if self.target_end is None else max(0, self.target_end - base_offset)
-        self._strangers += again if self.target_end is None else max(0, base_offset - self.target_end)
+        self._strangers += unsure if self.target_end is None else max(0, base_offset - self.target_end)
         self.target_end = base_offset + records
         duplicates = min(again, self._strangers)
         self._strangers = self._strangers - duplicates if self._resend_end > self.acked else 0

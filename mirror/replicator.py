@@ -398,12 +398,11 @@ class Replicator:
             return
         generation = self._generation
         configs = {"cleanup.policy": lane.cleanup_policy}
-        created = await self.target.ensure_topic(lane.target_topic, lane.partitions, configs)
-        if created:
+        if await self.target.ensure_topic(lane.target_topic, lane.partitions, configs):
             logs.info("topic_created", topic=lane.target_topic, partitions=lane.partitions)
-            for other in self._lanes.values():
-                if other.target_topic == lane.target_topic and other.offsets.target_end is None:
-                    other.offsets.target_end = 0
+        if lane.offsets.target_end is None:
+            end = await self.target.end_offset(TopicPartition(lane.target_topic, lane.partition.partition))
+            lane.offsets.know_target_end(end)
         lane.ensured_in = generation
 
     async def _send_some(self, lane: Lane) -> None:
