@@ -1,4 +1,5 @@
-"""The broker put together: store, groups, workers, listener, timers; started, run until a signal, stopped after the last sync.
+"""The broker put together: store, groups, workers, listener, timers; started, run until a signal, stopped after the
+last sync.
 
 Lives here: order of start and stop, and the periodic chores. Must never come in: protocol, storage formats, policies.
 """
@@ -76,7 +77,13 @@ async def _serve(options: Options) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log_line("info", "started", listen=f"{bound.host}:{bound.port}", leader_epoch=store.leader_epoch, topics=len(store.topics))
+    log_line(
+        "info",
+        "started",
+        listen=f"{bound.host}:{bound.port}",
+        leader_epoch=store.leader_epoch,
+        topics=len(store.topics),
+    )
     sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
     sys.stdout.flush()
     await stop.wait()
@@ -94,7 +101,13 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
     store = LogStore.open(Disk(), options.data_dir, log_settings(options.config), clock.wall_ms(), clock.new_uuid)
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
-    log_line("info", "store-open", data_dir=options.data_dir, unclean=store.started_unclean, took_ms=clock.steady_ms() - begin_ms)
+    log_line(
+        "info",
+        "store-open",
+        data_dir=options.data_dir,
+        unclean=store.started_unclean,
+        took_ms=clock.steady_ms() - begin_ms,
+    )
     return store
 
 
@@ -126,7 +139,8 @@ async def _serve_metrics(
         )
     except OSError as error:
         raise ConfigurationError(
-            f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {error.strerror or error}; choose another --metrics"
+            f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {error.strerror or error}; "
+            "choose another --metrics"
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
@@ -140,8 +154,8 @@ def _warn(options: Options) -> None:
                 "INSECURE-LISTENER",
                 option=name,
                 listen=f"{endpoint.host}:{endpoint.port}",
-                text="anyone who reaches this address can read, write and delete everything: no encryption, no passwords; "
-                "keep it inside a network you trust or listen on 127.0.0.1",
+                text="anyone who reaches this address can read, write and delete everything: "
+                "no encryption, no passwords; keep it inside a network you trust or listen on 127.0.0.1",
             )
 
 
@@ -172,7 +186,9 @@ def delete_expired(broker: Broker) -> None:
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
             if log.fault is None:
-                with contextlib.suppress(StorageFault):  # delete_expired set the fault on its log; the next read reports it
+                with contextlib.suppress(
+                    StorageFault
+                ):  # delete_expired set the fault on its log; the next read reports it
                     deleted = log.delete_expired(now_ms)
                     if deleted:
                         log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)

@@ -1,6 +1,7 @@
 """The command `edge-broker`.
 
-Lives here: options, help, exit statuses (0 done, 1 failed, 2 bad usage or configuration). Must never come in: the broker itself,
+Lives here: options, help, exit statuses (0 done, 1 failed, 2 bad usage or configuration). Must never come in: the
+broker itself,
 which is imported only once the options are known to be good, so that --help and errors are quick.
 """
 
@@ -46,18 +47,35 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     shape = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="edge-broker", description="A light broker that speaks the Kafka protocol.", epilog=EXAMPLE, formatter_class=shape)
+    parser = _Parser(
+        prog="edge-broker",
+        description="A light broker that speaks the Kafka protocol.",
+        epilog=EXAMPLE,
+        formatter_class=shape,
+    )
     parser.add_argument("--version", action="version", version=f"edge-broker {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     serve = commands.add_parser("serve", help="serve in the foreground", epilog=EXAMPLE, formatter_class=shape)
-    serve.add_argument("--data-dir", required=True, metavar="DIR", help="where logs and offsets are kept; made when missing")
-    serve.add_argument("--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0 picks a free one")
+    serve.add_argument(
+        "--data-dir", required=True, metavar="DIR", help="where logs and offsets are kept; made when missing"
+    )
+    serve.add_argument(
+        "--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0 picks a free one"
+    )
     serve.add_argument("--advertise", metavar="HOST:PORT", help="the address that clients are told; default: --listen")
     serve.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health here; default: off")
     serve.add_argument("--config", metavar="FILE.toml", help="configuration keys as TOML")
-    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="one configuration key; repeatable, wins over --config")
+    serve.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one configuration key; repeatable, wins over --config",
+    )
     serve.set_defaults(run=_serve)
-    keys = commands.add_parser("keys", help="list the configuration keys", epilog="example:\n  edge-broker keys", formatter_class=shape)
+    keys = commands.add_parser(
+        "keys", help="list the configuration keys", epilog="example:\n  edge-broker keys", formatter_class=shape
+    )
     keys.set_defaults(run=_keys)
     return parser
 
@@ -70,8 +88,10 @@ def _serve(options: argparse.Namespace) -> int:
     listen = Endpoint(*parse_endpoint("--listen", options.listen))
     advertise = Endpoint(*parse_endpoint("--advertise", options.advertise)) if options.advertise else None
     metrics = Endpoint(*parse_endpoint("--metrics", options.metrics)) if options.metrics else None
-    if advertise is None and listen.host in ("0.0.0.0", "::"):
-        raise ConfigurationError(f"--listen {options.listen} is no address that clients could be told; add --advertise HOST:PORT")
+    if advertise is None and listen.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+        raise ConfigurationError(
+            f"--listen {options.listen} is no address that clients could be told; add --advertise HOST:PORT"
+        )
 
     from edge_broker.app import Options, run  # noqa: PLC0415
 

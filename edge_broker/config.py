@@ -41,26 +41,65 @@ _TABLE = (
     Key("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1, 1000),
     Key("edge.topic.partitions.max", 1000, "Most partitions that one topic may have.", 1, 100_000),
     Key("message.max.bytes", 1_048_588, "Largest record batch accepted.", 61, 1 << 30),
-    Key("socket.request.max.bytes", 16_777_216, "Largest request accepted; a larger frame closes its connection.", 1024, 1 << 30),
-    Key("queued.max.request.bytes", 67_108_864, "Memory for half-received requests of all connections together.", 1 << 20, 1 << 34),
+    Key(
+        "socket.request.max.bytes",
+        16_777_216,
+        "Largest request accepted; a larger frame closes its connection.",
+        1024,
+        1 << 30,
+    ),
+    Key(
+        "queued.max.request.bytes",
+        67_108_864,
+        "Memory for half-received requests of all connections together.",
+        1 << 20,
+        1 << 34,
+    ),
     Key("max.connections", 2000, "Open connections; one more is closed at once.", 1, 1_000_000),
     Key("connections.max.idle.ms", 600_000, "A connection silent for this long is closed.", 1000),
-    Key("fetch.max.bytes", 16_777_216, "Most bytes of records in one Fetch response (a larger first batch is still sent).", 1024, 1 << 30),
+    Key(
+        "fetch.max.bytes",
+        16_777_216,
+        "Most bytes of records in one Fetch response (a larger first batch is still sent).",
+        1024,
+        1 << 30,
+    ),
     Key("log.segment.bytes", 67_108_864, "Size at which a segment is closed and the next begun.", 4096, _INT_MAX),
     Key("log.roll.ms", 604_800_000, "Age at which a segment is closed.", 1000),
     Key("log.retention.ms", 604_800_000, "Age at which closed segments are deleted; -1 keeps them.", -1),
-    Key("log.retention.bytes", -1, "Size of a partition above which its oldest closed segments are deleted; -1 has no bound.", -1),
+    Key(
+        "log.retention.bytes",
+        -1,
+        "Size of a partition above which its oldest closed segments are deleted; -1 has no bound.",
+        -1,
+    ),
     Key("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 100),
-    Key("log.cleanup.policy", "delete", "What becomes of old records.", choices=("delete", "compact", "compact,delete", "delete,compact")),
+    Key(
+        "log.cleanup.policy",
+        "delete",
+        "What becomes of old records.",
+        choices=("delete", "compact", "compact,delete", "delete,compact"),
+    ),
     Key("log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", 64, _INT_MAX),
-    Key("log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=("CreateTime", "LogAppendTime")),
+    Key(
+        "log.message.timestamp.type",
+        "CreateTime",
+        "Whose time a record carries.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
     Key(
         "log.flush.interval.ms",
         1000,
         "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves all topics to the kernel.",
         1,
     ),
-    Key("edge.flush.interval.min.ms", 0, "Shortest time between the starts of two syncs, for the card's sake.", 0, 60_000),
+    Key(
+        "edge.flush.interval.min.ms",
+        0,
+        "Shortest time between the starts of two syncs, for the card's sake.",
+        0,
+        60_000,
+    ),
     Key("log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100),
     Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
     Key("offset.metadata.max.bytes", 4096, "Largest metadata text of a committed offset.", 0, _INT_MAX),
@@ -68,7 +107,12 @@ _TABLE = (
     Key("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a group member may ask for.", 1, _INT_MAX),
     Key("group.initial.rebalance.delay.ms", 0, "How long an empty group waits for more members.", 0, _INT_MAX),
     Key("group.max.size", 1000, "Most members of one group.", 1, _INT_MAX),
-    Key("producer.id.expiration.ms", 86_400_000, "Idle time after which the state of an idempotent producer is dropped.", 1000),
+    Key(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "Idle time after which the state of an idempotent producer is dropped.",
+        1000,
+    ),
 )
 KEYS: dict[str, Key] = {key.name: key for key in _TABLE}
 
@@ -83,7 +127,9 @@ class BrokerConfig:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in _TABLE}
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
-            raise ConfigurationError("group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other")
+            raise ConfigurationError(
+                "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other"
+            )
 
     def integer(self, name: str) -> int:
         """The value of an integer key."""
@@ -104,7 +150,9 @@ class BrokerConfig:
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """One sentence about an unknown key that suggests the nearest known one."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"unknown configuration key {name!r}; " + (f"did you mean {near[0]!r}?" if near else "see edge-broker serve --help")
+    return f"unknown configuration key {name!r}; " + (
+        f"did you mean {near[0]!r}?" if near else "see edge-broker serve --help"
+    )
 
 
 def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str]) -> BrokerConfig:
@@ -142,7 +190,9 @@ def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, objec
 
 
 def checked(name: str, raw: object, where: str) -> Value:
-    """The value of key `name` from a TOML value or a text; ConfigurationError names the key, the value and the bounds."""
+    """The value of key `name` from a TOML value or a text; ConfigurationError names the key, the value and the
+    bounds.
+    """
     key = KEYS.get(name)
     if key is None:
         raise ConfigurationError(unknown_key(name, KEYS))

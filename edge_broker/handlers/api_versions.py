@@ -1,6 +1,7 @@
 """ApiVersions (key 18): what is served, computed from the handlers that exist.
 
-Must never come in: promises. The one exception: Produce 0 to 2 are advertised and refused, since librdkafka before 2.11.1 stops
+Must never come in: promises. The one exception: Produce 0 to 2 are advertised and refused, since librdkafka before
+2.11.1 stops
 compressing where version 0 is not offered (KAFKA-18659). Source: KIP-511.
 """
 
@@ -14,9 +15,12 @@ from edge_broker.protocol.api import APIS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 
-def api_versions(served: Iterable[int], broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> Outcome:
+def api_versions(
+    served: Iterable[int], broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
+) -> Outcome:
     """The range of versions of every served API."""
     ranges = [
-        ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version) for key in sorted(served)
+        ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version)
+        for key in sorted(served)
     ]
     return Reply(ApiVersionsResponse(api_keys=ranges))

@@ -1,6 +1,7 @@
 """What every handler may see of the broker: its state, and the lists in which handlers leave work for the shell.
 
-Lives here: one value with the store, the groups, the configuration and the clock. Must never come in: sockets, threads, timers.
+Lives here: one value with the store, the groups, the configuration and the clock. Must never come in: sockets,
+threads, timers.
 """
 
 from __future__ import annotations
@@ -36,13 +37,18 @@ class RequestContext(NamedTuple):
 class Broker:
     """State of one broker; owned by the event loop.
 
-    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to), `rolls` (logs whose
-    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `answered` (token and response of
-    parked requests). `groups_loaded` is False until the committed offsets have been read back; `creating` holds names of topics that
+    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to), `rolls`
+    (logs whose
+    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `answered` (token
+    and response of
+    parked requests). `groups_loaded` is False until the committed offsets have been read back; `creating` holds names
+    of topics that
     are being made; `translations` turns a group's result into the response that the parked request's version wants.
     """
 
-    def __init__(self, config: BrokerConfig, store: LogStore, groups: GroupCoordinator, clock: Clock, advertised: Endpoint) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: LogStore, groups: GroupCoordinator, clock: Clock, advertised: Endpoint
+    ) -> None:
         self.config = config
         self.store = store
         self.groups = groups
@@ -91,6 +97,7 @@ def partition_of(topic: Topic, partition: int) -> PartitionLog:
     """One partition of a topic; Refusal UNKNOWN_TOPIC_OR_PARTITION outside its range."""
     if not 0 <= partition < len(topic.partitions):
         raise Refusal(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has {len(topic.partitions)} partitions, none is {partition}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic.name!r} has {len(topic.partitions)} partitions, none is {partition}",
         )
     return topic.partitions[partition]

@@ -1,6 +1,7 @@
 """CreateTopics (key 19): answered when the topic is on disk and synced.
 
-Source: Kafka protocol, CreateTopics 0 to 7; KIP-464 (defaults by -1), KIP-525 (configs in the answer), KIP-516 (topic ids).
+Source: Kafka protocol, CreateTopics 0 to 7; KIP-464 (defaults by -1), KIP-525 (configs in the answer), KIP-516 (topic
+ids).
 """
 
 from __future__ import annotations
@@ -55,15 +56,20 @@ def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
 def _partitions(broker: Broker, asked: CreatableTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
-            raise Refusal(ErrorCode.INVALID_REQUEST, "give either partitions and replication factor or assignments, not both")
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST, "give either partitions and replication factor or assignments, not both"
+            )
         indexes = sorted(assignment.partition_index for assignment in asked.assignments)
         if indexes != list(range(len(indexes))) or any(a.broker_ids != [broker.node_id] for a in asked.assignments):
             raise Refusal(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assign partitions 0, 1, … to broker {broker.node_id}, the only one here"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"assign partitions 0, 1, … to broker {broker.node_id}, the only one here",
             )
         return len(indexes)
     if asked.replication_factor not in (DEFAULT, 1):
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {asked.replication_factor} on one broker; use 1")
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {asked.replication_factor} on one broker; use 1"
+        )
     return broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
 
 
@@ -75,11 +81,17 @@ def _reply(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTo
 def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Errors) -> CreatableTopicResult:
     if name in errors:
         return CreatableTopicResult(
-            name=name, error_code=errors[name].code, error_message=errors[name].message, num_partitions=-1, replication_factor=-1
+            name=name,
+            error_code=errors[name].code,
+            error_message=errors[name].message,
+            num_partitions=-1,
+            replication_factor=-1,
         )
     topic = wanted[name]
     made = broker.store.topics.get(name)
-    result = CreatableTopicResult(name=name, num_partitions=topic.partitions, replication_factor=1, configs=_configs(broker, topic))
+    result = CreatableTopicResult(
+        name=name, num_partitions=topic.partitions, replication_factor=1, configs=_configs(broker, topic)
+    )
     if made is not None:
         result.topic_id = made.topic_id
     return result
@@ -88,6 +100,8 @@ def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Erro
 def _configs(broker: Broker, topic: NewTopic) -> list[CreatableTopicConfigs]:
     described = describe_topic_config(broker.store.settings, topic.config)
     return [
-        CreatableTopicConfigs(name=entry.name, value=entry.value, read_only=entry.read_only, config_source=1 if entry.explicit else 5)
+        CreatableTopicConfigs(
+            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=1 if entry.explicit else 5
+        )
         for entry in described
     ]

@@ -36,7 +36,9 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             topic = _deletable(broker, one)
         except Refusal as refusal:
             results.append(
-                DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=refusal.code, error_message=refusal.message)
+                DeletableTopicResult(
+                    name=one.name, topic_id=one.topic_id, error_code=refusal.code, error_message=refusal.message
+                )
             )
         else:
             gone.append(broker.store.remove_topic(topic.name))

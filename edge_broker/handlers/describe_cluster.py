@@ -20,4 +20,6 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
         message = "this cluster has no separate controllers; ask for brokers (endpoint type 1)"
         return Reply(DescribeClusterResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
     node = DescribeClusterBroker(broker_id=broker.node_id, host=broker.advertised.host, port=broker.advertised.port)
-    return Reply(DescribeClusterResponse(cluster_id=broker.store.cluster_id, controller_id=broker.node_id, brokers=[node]))
+    return Reply(
+        DescribeClusterResponse(cluster_id=broker.store.cluster_id, controller_id=broker.node_id, brokers=[node])
+    )

@@ -27,7 +27,9 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
     """Describe each resource; an unknown one gets an error of its own."""
     results = []
     for resource in request.resources:
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[])
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[]
+        )
         try:
             result.configs = _entries(broker, resource.resource_type, resource.resource_name)
         except Refusal as refusal:
@@ -48,7 +50,9 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[DescribeConf
         if name not in ("", str(broker.node_id)):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"broker {name} is not here, this is broker {broker.node_id}")
         return _broker_entries(broker)
-    raise Refusal(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} is not served; ask for topics (2) or brokers (4)")
+    raise Refusal(
+        ErrorCode.INVALID_REQUEST, f"resource type {resource_type} is not served; ask for topics (2) or brokers (4)"
+    )
 
 
 def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
@@ -56,7 +60,14 @@ def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceRes
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return [
-        _entry(entry.name, entry.value, TOPIC_CONFIG if entry.explicit else DEFAULT_CONFIG, entry.kind, entry.doc, entry.read_only)
+        _entry(
+            entry.name,
+            entry.value,
+            TOPIC_CONFIG if entry.explicit else DEFAULT_CONFIG,
+            entry.kind,
+            entry.doc,
+            entry.read_only,
+        )
         for entry in describe_topic_config(broker.store.settings, topic.config)
     ]
 

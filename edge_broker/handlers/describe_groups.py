@@ -21,7 +21,11 @@ def describe_groups(broker: Broker, context: RequestContext, request: DescribeGr
     """State and members of each group."""
     error = unready(broker)
     if error != ErrorCode.NONE:
-        return Reply(DescribeGroupsResponse(groups=[DescribedGroup(error_code=error, group_id=group) for group in request.groups]))
+        return Reply(
+            DescribeGroupsResponse(
+                groups=[DescribedGroup(error_code=error, group_id=group) for group in request.groups]
+            )
+        )
     knows = context.api_version >= MISSING_GROUP_FROM
     found = descriptions.describe_groups(broker.groups, request.groups, knows_missing_group=knows)
     return Reply(DescribeGroupsResponse(groups=[_group(group) for group in found]))

@@ -22,7 +22,9 @@ from edge_broker.storage.store import Topic
 PARTITIONS_MAX = 2000
 
 
-def describe_topic_partitions(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Outcome:
+def describe_topic_partitions(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> Outcome:
     """Topics in order of their names, from the cursor on, until the limit is reached."""
     names = sorted({topic.name for topic in request.topics}) or sorted(broker.store.topics)
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
@@ -35,7 +37,9 @@ def describe_topic_partitions(broker: Broker, context: RequestContext, request: 
         found = broker.store.topics.get(name)
         if found is None:
             response.topics.append(
-                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[])
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
+                )
             )
             continue
         if left == 0:
@@ -45,9 +49,7 @@ def describe_topic_partitions(broker: Broker, context: RequestContext, request: 
         response.topics.append(shown)
         left -= len(shown.partitions)
         if max(first, 0) + len(shown.partitions) < len(found.partitions):
-            response.next_cursor = Cursor(
-                topic_name=name, partition_index=max(first, 0) + len(shown.partitions)
-            )
+            response.next_cursor = Cursor(topic_name=name, partition_index=max(first, 0) + len(shown.partitions))
             break
     return Reply(response)
 

@@ -1,7 +1,9 @@
 """Fetch (key 1): whole batches as they lie on disk, up to the high watermark, with long polling.
 
-A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes` are there, a
-partition has an error, or `max_wait_ms` is over. Sessions (KIP-227) are declined with session id 0, which is always legal.
+A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes`
+are there, a
+partition has an error, or `max_wait_ms` is over. Sessions (KIP-227) are declined with session id 0, which is always
+legal.
 Data that is not in the page cache is read in the reader thread.
 
 Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
@@ -109,7 +111,9 @@ def _topic(broker: Broker, context: RequestContext, wanted: FetchTopic) -> Topic
     return found
 
 
-def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData, bytes_left: int) -> None:
+def _read(
+    broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData, bytes_left: int
+) -> None:
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = log.high_watermark

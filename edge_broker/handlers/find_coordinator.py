@@ -18,7 +18,12 @@ BATCHED_FROM = 4
 def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Outcome:
     """Name this broker; transactions have no coordinator here yet."""
     if request.key_type != GROUP:
-        return _reply(broker, context, request, Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out"))
+        return _reply(
+            broker,
+            context,
+            request,
+            Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out"),
+        )
     if OFFSETS_TOPIC in broker.store.topics:
         return _reply(broker, context, request, None)
 
@@ -36,7 +41,11 @@ def _reply(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
     one = found[0]
     return Reply(
         FindCoordinatorResponse(
-            error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
         )
     )
 

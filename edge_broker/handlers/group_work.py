@@ -1,9 +1,11 @@
 """From the group coordinator's effects to the log and to answers: what all group handlers share.
 
-A group's records are appended to its partition of `__consumer_offsets` in the order in which the coordinator made them, and what
+A group's records are appended to its partition of `__consumer_offsets` in the order in which the coordinator made
+them, and what
 depends on them happens after the sync, whether or not the client that asked is still there.
 
-Lives here: settling effects, loading them back. Must never come in: rules of groups (coordinator), wire messages of one API.
+Lives here: settling effects, loading them back. Must never come in: rules of groups (coordinator), wire messages of
+one API.
 """
 
 from __future__ import annotations
@@ -110,7 +112,9 @@ class _Keeping:
         assert not self.settled
         self.settled = True
         now_ms = self.broker.clock.steady_ms()
-        settle(self.broker, self.effects.synced(now_ms) if error == ErrorCode.NONE else self.effects.failed(error, now_ms))
+        settle(
+            self.broker, self.effects.synced(now_ms) if error == ErrorCode.NONE else self.effects.failed(error, now_ms)
+        )
         return Reply(None)
 
 

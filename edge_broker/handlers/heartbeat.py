@@ -14,6 +14,10 @@ def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest
     error = unready(broker)
     if error == ErrorCode.NONE:
         error = broker.groups.heartbeat(
-            request.group_id, request.generation_id, request.member_id, request.group_instance_id, broker.clock.steady_ms()
+            request.group_id,
+            request.generation_id,
+            request.member_id,
+            request.group_instance_id,
+            broker.clock.steady_ms(),
         )
     return Reply(HeartbeatResponse(error_code=error))

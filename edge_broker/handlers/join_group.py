@@ -43,7 +43,9 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
 
 def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     members = [
-        JoinGroupResponseMember(member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata)
+        JoinGroupResponseMember(
+            member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+        )
         for member in result.members
     ]
     protocol_name = result.protocol_name if version >= NULL_PROTOCOL_FROM else result.protocol_name or ""

@@ -1,4 +1,6 @@
-"""LeaveGroup (key 13): members go, the rest is told to rebalance. Source: Kafka protocol, LeaveGroup 0 to 5; KIP-345."""
+"""LeaveGroup (key 13): members go, the rest is told to rebalance. Source: Kafka protocol, LeaveGroup 0 to 5;
+KIP-345.
+"""
 
 from __future__ import annotations
 

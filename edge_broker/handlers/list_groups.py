@@ -18,7 +18,12 @@ def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequ
     if error != ErrorCode.NONE:
         return Reply(ListGroupsResponse(error_code=error))
     groups = [
-        ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.group_type)
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.group_type,
+        )
         for group in list_known(broker.groups, request.states_filter, request.types_filter)
     ]
     return Reply(ListGroupsResponse(groups=groups))

@@ -42,7 +42,9 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
     return Do(lambda: _look_up(lookups), lambda _: reply, lambda _: reply, worker="reader")
 
 
-def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition, lookups: list[Lookup]) -> ListOffsetsPartitionResponse:
+def _partition(
+    broker: Broker, topic: str, wanted: ListOffsetsPartition, lookups: list[Lookup]
+) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
         log = broker.log_of(topic, wanted.partition_index)
@@ -55,7 +57,9 @@ def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition, lookups
     return answer
 
 
-def _answer(broker: Broker, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse, lookups: list[Lookup]) -> None:
+def _answer(
+    broker: Broker, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse, lookups: list[Lookup]
+) -> None:
     answer.timestamp = -1
     answer.offset = -1
     if timestamp == LATEST:

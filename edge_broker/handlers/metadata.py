@@ -1,6 +1,8 @@
-"""Metadata (key 3): brokers and topics; a topic that is asked for and missing is made here, and its leader returned at once.
+"""Metadata (key 3): brokers and topics; a topic that is asked for and missing is made here, and its leader returned at
+once.
 
-Must never come in: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for topic ids.
+Must never come in: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for
+topic ids.
 """
 
 from __future__ import annotations

@@ -37,7 +37,11 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
             else:
                 wanted.append(
                     CommitPartition(
-                        topic.name, entry.partition_index, entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
+                        topic.name,
+                        entry.partition_index,
+                        entry.committed_offset,
+                        entry.committed_leader_epoch,
+                        entry.committed_metadata,
                     )
                 )
     if not wanted:
@@ -59,7 +63,9 @@ def _refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResp
     return _answer(request, lambda topic, partition: error)
 
 
-def _response(request: OffsetCommitRequest, result: CommitResult, unknown: set[tuple[str, int]]) -> OffsetCommitResponse:
+def _response(
+    request: OffsetCommitRequest, result: CommitResult, unknown: set[tuple[str, int]]
+) -> OffsetCommitResponse:
     errors = {(entry.topic, entry.partition): entry.error for entry in result.partitions}
     errors |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _answer(request, lambda topic, partition: errors[topic, partition])

@@ -1,4 +1,5 @@
-"""OffsetFetch (key 9): committed offsets, of named partitions or all. Source: Kafka protocol, OffsetFetch 1 to 9; KIP-709.
+"""OffsetFetch (key 9): committed offsets, of named partitions or all. Source: Kafka protocol, OffsetFetch 1 to 9;
+KIP-709.
 
 Without transactions every commit is stable, so require_stable changes nothing.
 """
@@ -58,7 +59,9 @@ def _topic(found: Fetched) -> OffsetFetchResponseTopics:
     name, partitions = found
     answers = []
     for partition, committed in partitions:
-        offset, epoch, metadata = NOTHING if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
+        offset, epoch, metadata = (
+            NOTHING if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
+        )
         answers.append(
             OffsetFetchResponsePartitions(
                 partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata

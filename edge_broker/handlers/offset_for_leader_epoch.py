@@ -20,7 +20,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Outcome:
     """The greatest epoch not above the one asked for, and its end offset."""
     topics = [
-        OffsetForLeaderTopicResult(topic=topic.topic, partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions])
+        OffsetForLeaderTopicResult(
+            topic=topic.topic, partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions]
+        )
         for topic in request.topics
     ]
     return Reply(OffsetForLeaderEpochResponse(topics=topics))

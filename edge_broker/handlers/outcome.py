@@ -3,7 +3,7 @@
 | outcome | meaning | who goes on |
 |---|---|---|
 | Reply | the response is ready | sent in the connection's order |
-| Wait | nothing to say until one of these logs moves, or the deadline | `ready` is asked at each move, `at_deadline` once |
+| Wait | nothing to say until one of these logs moves | `ready` at each move, `at_deadline` once |
 | Park | a group will answer this token | whoever completes the group |
 | Do | this work may block | `work` in a worker thread, then `then` with its result on the loop |
 
@@ -29,7 +29,9 @@ class Reply:
 
 
 class Wait:
-    """Ask `ready` again whenever one of `logs` moves; unsynced data of `logs` is synced at once, as somebody waits for it."""
+    """Ask `ready` again whenever one of `logs` moves; unsynced data of `logs` is synced at once, as somebody waits for
+    it.
+    """
 
     __slots__ = ("at_deadline", "logs", "ready", "wait_ms")
 
@@ -53,7 +55,8 @@ class Park:
 
 
 class Do:
-    """Run `work` in the `disk` worker (whatever changes files) or the `reader` worker; `then` gets its result on the loop.
+    """Run `work` in the `disk` worker (whatever changes files) or the `reader` worker; `then` gets its result on the
+    loop.
 
     A StorageFault or Refusal that `work` raises goes to `failed`.
     """

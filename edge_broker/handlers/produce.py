@@ -41,7 +41,9 @@ class _Part:
         self.response: PartitionProduceResponse | None = None
 
     def refuse(self, code: ErrorCode, message: str) -> None:
-        self.response = PartitionProduceResponse(index=self.data.index, error_code=code, base_offset=-1, error_message=message)
+        self.response = PartitionProduceResponse(
+            index=self.data.index, error_code=code, base_offset=-1, error_message=message
+        )
 
     def keep_records(self) -> None:
         """Copy the records out of the receive buffer, which is used again when the handler returns."""
@@ -138,7 +140,9 @@ def _finished(request: ProduceRequest, parts: list[_Part]) -> Outcome | None:
 
 def _reply(request: ProduceRequest, parts: list[_Part]) -> Reply:
     if request.acks == 0:
-        refused = next((part.response for part in parts if part.response is not None and part.response.error_code), None)
+        refused = next(
+            (part.response for part in parts if part.response is not None and part.response.error_code), None
+        )
         if refused is not None:
             raise ProtocolViolation(f"produce with acks=0 failed, closing is the only answer: {refused.error_message}")
         return Reply(None)

@@ -45,11 +45,15 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed")
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
+        )
     check_topic_config(topic.config)
 
 
-def create(broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]) -> Do:
+def create(
+    broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
+) -> Do:
     """Make topics on disk, then show them; `then` gets the refusals by name.
 
     When another request is making one of them already, `again` is called once that is over.

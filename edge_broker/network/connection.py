@@ -1,11 +1,12 @@
 """One client connection: frames out of bytes, responses in the order of requests.
 
-A Kafka frame is a 4-byte big-endian size and that many bytes. All connections receive into one shared buffer; only a frame that has
+A Kafka frame is a 4-byte big-endian size and that many bytes. All connections receive into one shared buffer; only a
+frame that has
 not arrived whole gets memory of its own, of exactly its size, after that size was checked and reserved.
 
 | receiving into | when | what happens to the bytes |
 |---|---|---|
-| shared buffer | between frames | whole frames are handled in place; the rest of the last one moves to memory of its own |
+| shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory |
 | own memory | inside a frame | handled when full, then released |
 
 Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
@@ -58,7 +59,9 @@ class Owner(Protocol):
         """The connection is gone."""
 
     def received(self, connection: Connection, frame: memoryview) -> None:
-        """A whole request without its size field; valid only during the call. ProtocolViolation closes the connection."""
+        """A whole request without its size field; valid only during the call. ProtocolViolation closes the
+        connection.
+        """
 
     def reserve(self, connection: Connection, size: int) -> bool:
         """Set memory aside for a half-received frame; False when there is none left."""
@@ -77,8 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         "_filled",
         "_header",
         "_own",
-        "_paused",
         "_own_view",
+        "_paused",
         "_writing_paused",
         "last_active",
         "on_close",
@@ -168,7 +171,9 @@ class Connection(asyncio.BufferedProtocol):
     def _take_frame(self, data: memoryview, position: int, end: int, size: int) -> int:
         """Handle or begin the frame of `size` bytes at `position`; the position behind what was used."""
         if not 0 < size <= self.owner.request_bytes_max:
-            raise ProtocolViolation(f"a request of {size} bytes; 1 to {self.owner.request_bytes_max} are allowed (socket.request.max.bytes)")
+            raise ProtocolViolation(
+                f"a request of {size} bytes; 1 to {self.owner.request_bytes_max} are allowed (socket.request.max.bytes)"
+            )
         if size <= end - position:
             self.owner.received(self, data[position : position + size])
             return position + size

@@ -1,6 +1,7 @@
 """From a frame to an answer: finds the handler, calls it, and resolves its `Reply`, `Wait`, `Park` or `Do`.
 
-Lives here: who waits for which log, which request is parked, what runs in which worker. Must never come in: what any API means
+Lives here: who waits for which log, which request is parked, what runs in which worker. Must never come in: what any
+API means
 (handlers), sockets (connection), when to sync (syncer).
 """
 
@@ -29,11 +30,15 @@ NO_TOKEN = -1
 
 
 class _Call:
-    """What it takes to answer a request: the exchange and how its response is written; `done` instead for work of our own."""
+    """What it takes to answer a request: the exchange and how its response is written; `done` instead for work of our
+    own.
+    """
 
     __slots__ = ("api", "correlation_id", "done", "exchange", "timer", "token", "version", "wait")
 
-    def __init__(self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int) -> None:
+    def __init__(
+        self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int
+    ) -> None:
         self.exchange = exchange
         self.api = api
         self.version = version
@@ -45,7 +50,9 @@ class _Call:
     def answer(self, response: Message | None) -> None:
         if self.exchange is not None:
             assert self.api is not None
-            frame = response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
+            frame = (
+                response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
+            )
             self.exchange.answer(frame)
 
 
@@ -100,11 +107,14 @@ class Dispatcher:
         self._drain()
 
     def _unsupported(self, connection: Connection, call: _Call, handler: Handler) -> None:
-        """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the connection."""
+        """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the
+        connection.
+        """
         assert call.api is not None
         if call.api.key != API_VERSIONS:
             raise ProtocolViolation(
-                f"{call.api.name} version {call.version} is not served, {call.api.min_version} to {call.api.max_version} are"
+                f"{call.api.name} version {call.version} is not served, {call.api.min_version} "
+                f"to {call.api.max_version} are"
             )
         assert call.exchange is not None
         connection.expect(call.exchange)

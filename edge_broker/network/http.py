@@ -1,6 +1,7 @@
 """`GET /metrics` (Prometheus text) and `GET /health`, nothing else, on a port of their own.
 
-A whole HTTP server or the Prometheus client would cost more memory than the rest of the broker's code; this one reads at most
+A whole HTTP server or the Prometheus client would cost more memory than the rest of the broker's code; this one reads
+at most
 4 KB of request, answers, and closes. Lives here: HTTP. Must never come in: what the figures are (metrics.py).
 Source: RFC 9112; Prometheus text exposition format 0.0.4.
 """
@@ -14,8 +15,12 @@ REQUEST_BYTES_MAX = 4096
 REQUEST_S_MAX = 5.0
 
 
-async def serve_http(host: str, port: int, metrics: Callable[[], str], health: Callable[[], str | None]) -> asyncio.Server:
-    """Start the server; `health` returns None when all is well, else one line that says what is wrong (answered with 503)."""
+async def serve_http(
+    host: str, port: int, metrics: Callable[[], str], health: Callable[[], str | None]
+) -> asyncio.Server:
+    """Start the server; `health` returns None when all is well, else one line that says what is wrong (answered with
+    503).
+    """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -40,7 +45,11 @@ def respond(head: bytes, metrics: Callable[[], str], health: Callable[[], str | 
         return _response("200 OK", metrics(), parts[0])
     if path == b"/health":
         wrong = health()
-        return _response("200 OK", "ok\n", parts[0]) if wrong is None else _response("503 Service Unavailable", wrong + "\n", parts[0])
+        return (
+            _response("200 OK", "ok\n", parts[0])
+            if wrong is None
+            else _response("503 Service Unavailable", wrong + "\n", parts[0])
+        )
     return _response("404 Not Found", "try /metrics or /health\n", parts[0])
 
 

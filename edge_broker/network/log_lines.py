@@ -1,6 +1,7 @@
 """Structured log lines: `time level component event key=value …` (logfmt) on standard error.
 
-Lives here: the line's form. Must never come in: record contents, secrets, Python's logging tree (asyncio's own warnings are routed here).
+Lives here: the line's form. Must never come in: record contents, secrets, Python's logging tree (asyncio's own
+warnings are routed here).
 """
 
 from __future__ import annotations

@@ -21,14 +21,34 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     labelled = [({"topic": log.topic, "partition": str(log.partition)}, log) for log in logs]
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    families = [
-        ("log_end_offset", "gauge", "Next offset of a partition, synced or not.", [(at, log.log_end_offset) for at, log in labelled]),
-        ("high_watermark", "gauge", "End of what is synced and shown.", [(at, log.high_watermark) for at, log in labelled]),
+    families: list[tuple[str, str, str, list[Sample]]] = [
+        (
+            "log_end_offset",
+            "gauge",
+            "Next offset of a partition, synced or not.",
+            [(at, log.log_end_offset) for at, log in labelled],
+        ),
+        (
+            "high_watermark",
+            "gauge",
+            "End of what is synced and shown.",
+            [(at, log.high_watermark) for at, log in labelled],
+        ),
         ("log_start_offset", "gauge", "First offset still held.", [(at, log.log_start_offset) for at, log in labelled]),
-        ("partition_offline", "gauge", "1 for a partition whose storage failed.", [(at, int(log.fault is not None)) for at, log in labelled]),
+        (
+            "partition_offline",
+            "gauge",
+            "1 for a partition whose storage failed.",
+            [(at, int(log.fault is not None)) for at, log in labelled],
+        ),
         ("bytes_in_total", "counter", "Bytes of requests received.", [({}, server.bytes_in)]),
         ("bytes_out_total", "counter", "Bytes of responses handed to connections.", [({}, server.bytes_out)]),
-        ("requests_total", "counter", "Requests by API.", [({"api": name}, n) for name, n in dispatcher.requests.items()]),
+        (
+            "requests_total",
+            "counter",
+            "Requests by API.",
+            [({"api": name}, n) for name, n in dispatcher.requests.items()],
+        ),
         ("requests_waiting", "gauge", "Requests that wait for a log or a group.", [({}, dispatcher.unanswered)]),
         ("protocol_violations_total", "counter", "Connections closed for what they sent.", [({}, server.violations)]),
         ("handler_failures_total", "counter", "Requests lost to a bug of the broker.", [({}, dispatcher.failures)]),

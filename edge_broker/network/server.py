@@ -44,7 +44,9 @@ class Server:
             )
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ConfigurationError(f"cannot listen on {endpoint.host}:{endpoint.port}: {reason}; choose another --listen") from None
+            raise ConfigurationError(
+                f"cannot listen on {endpoint.host}:{endpoint.port}: {reason}; choose another --listen"
+            ) from None
         port = self._listener.sockets[0].getsockname()[1]
         self._loop.call_later(self._idle_s / 4, self._close_idle)
         return Endpoint(endpoint.host, port)

@@ -26,7 +26,9 @@ Round = list[tuple[PartitionLog, SyncTicket]]
 
 
 class Syncer:
-    """Decides when a log is synced; `moved(log)` is called on the loop whenever its high watermark may have risen or it failed."""
+    """Decides when a log is synced; `moved(log)` is called on the loop whenever its high watermark may have risen or
+    it failed.
+    """
 
     def __init__(
         self,
@@ -98,7 +100,9 @@ class Syncer:
         else:
             self._busy = False
 
-    def _end_round(self, round_: Round, result: tuple[float, list[StorageFault | None]] | None, error: Exception | None) -> None:
+    def _end_round(
+        self, round_: Round, result: tuple[float, list[StorageFault | None]] | None, error: Exception | None
+    ) -> None:
         if error is not None or result is None:
             raise AssertionError("a sync round lets no exception out") from error
         self._busy = False
@@ -116,7 +120,9 @@ class Syncer:
 
 
 def run_round(round_: Round) -> tuple[float, list[StorageFault | None]]:
-    """Sync every ticket and say how long all took in seconds and what each came to; one failure costs no other log. [worker]"""
+    """Sync every ticket and say how long all took in seconds and what each came to; one failure costs no other log.
+    [worker]
+    """
     faults: list[StorageFault | None] = []
     begin = time.perf_counter()
     for _, ticket in round_:

@@ -1,6 +1,7 @@
 """`make bench`: the edge broker and Apache Kafka 4.3.1 in turn, on this machine, in one run, as ratios.
 
-Three rivals take turns for several rounds; every figure is the median of its rounds. The edge broker runs from a wheel that pip
+Three rivals take turns for several rounds; every figure is the median of its rounds. The edge broker runs from a wheel
+that pip
 installed, as on a board. Apache Kafka runs with its stock heap and options, and tuned as small as it starts.
 
 | row's durability | edge broker | Apache Kafka |
@@ -9,7 +10,8 @@ installed, as on a board. Apache Kafka runs with its stock heap and options, and
 | as shipped, acks=all | fdatasync before the answer | acks=all: page cache, nothing fsynced |
 | synced, acks=all | fdatasync before the answer | acks=all with log.flush.interval.messages=1 |
 
-Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not judge.
+Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not
+judge.
 """
 
 from __future__ import annotations
@@ -61,8 +63,18 @@ class Load(NamedTuple):
 LOADS = (
     Load("produce 100 B, acks=1, page cache", 100, 3_000_000, ("acks=1", "batch.size=65536", "linger.ms=5")),
     Load("produce 1 KB, acks=1, page cache", 1000, 600_000, ("acks=1", "batch.size=16384", "linger.ms=5")),
-    Load("produce 1 KB lz4, acks=1, page cache", 1000, 600_000, ("acks=1", "batch.size=65536", "linger.ms=5", "compression.type=lz4")),
-    Load("produce 1 KB, acks=all, as shipped (edge: synced, Kafka: page cache)", 1000, 300_000, ("acks=all", "batch.size=65536")),
+    Load(
+        "produce 1 KB lz4, acks=1, page cache",
+        1000,
+        600_000,
+        ("acks=1", "batch.size=65536", "linger.ms=5", "compression.type=lz4"),
+    ),
+    Load(
+        "produce 1 KB, acks=all, as shipped (edge: synced, Kafka: page cache)",
+        1000,
+        300_000,
+        ("acks=all", "batch.size=65536"),
+    ),
     Load("produce 1 KB, acks=all, synced on both sides", 1000, 100_000, ("acks=all", "batch.size=65536"), synced=True),
 )
 
@@ -82,7 +94,9 @@ def apache_kafka(name: str, heap: str, options: tuple[str, ...], settings: dict[
     """Apache Kafka with the given heap, options and settings."""
 
     def make(directory: Path, synced: bool) -> Broker:
-        return ApacheKafka(directory, heap=heap, java_options=options, settings=settings | (FLUSH_EACH if synced else {}))
+        return ApacheKafka(
+            directory, heap=heap, java_options=options, settings=settings | (FLUSH_EACH if synced else {})
+        )
 
     return Rival(name, make)
 
@@ -174,7 +188,8 @@ def topic_of(load: Load) -> str:
 def medians(rounds: list[Figures]) -> Figures:
     """The median of every figure over the rounds."""
     return {
-        row: {figure: statistics.median(one[row][figure] for one in rounds) for figure in rounds[0][row]} for row in rounds[0]
+        row: {figure: statistics.median(one[row][figure] for one in rounds) for figure in rounds[0][row]}
+        for row in rounds[0]
     }
 
 
@@ -188,7 +203,8 @@ def table(results: dict[str, Figures]) -> str:
         for figure, ours in results[first][row].items():
             values = [results[name][row][figure] for name in names]
             ratios = [f"{ours / value:.2f}" if value else "–" for value in values[1:]]
-            lines.append(f"| {row}: {figure} | " + " | ".join([f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in values]
+            lines.append(f"| {row}: {figure} | " + " | ".join([f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for
+            value in values]
                          + ratios) + " |")  # fmt: skip
     return "\n".join(lines)
 
@@ -212,7 +228,9 @@ def main() -> int:
                 with tempfile.TemporaryDirectory(dir=directory) as place:
 
                     def report(what: str, rival: Rival = rival, number: int = number) -> None:
-                        print(f"round {number + 1}/{options.rounds}  {rival.name:16} {what}", file=sys.stderr, flush=True)
+                        print(
+                            f"round {number + 1}/{options.rounds}  {rival.name:16} {what}", file=sys.stderr, flush=True
+                        )
 
                     report("start, idle")
                     figures = measure_start(rival, Path(place))
@@ -220,7 +238,9 @@ def main() -> int:
                     rounds[rival.name].append(figures)
     results = {name: medians(figures) for name, figures in rounds.items()}
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds}, indent=1))
+    RESULTS.write_text(
+        json.dumps({"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds}, indent=1)
+    )
     print(table(results))
     print(f"\nJSON: {RESULTS.relative_to(ROOT)}")
     return 0

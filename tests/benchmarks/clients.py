@@ -30,11 +30,15 @@ def _java(main_class: str, arguments: Sequence[str], directory: Path) -> str:
     command = [*runtimes.kafka_java(*CLIENT_HEAP), main_class, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_S_MAX, check=False, cwd=directory)
     if done.returncode != 0:
-        raise RuntimeError(f"{main_class} failed with exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{main_class} failed with exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 
-def produce(bootstrap: str, topic: str, records: int, size: int, properties: Sequence[str], directory: Path) -> dict[str, float]:
+def produce(
+    bootstrap: str, topic: str, records: int, size: int, properties: Sequence[str], directory: Path
+) -> dict[str, float]:
     """Run the producer's performance test; records/s and latencies in ms as it reports them."""
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
     arguments += ["--producer-props", f"bootstrap.servers={bootstrap}", *properties]
@@ -48,7 +52,17 @@ def produce(bootstrap: str, topic: str, records: int, size: int, properties: Seq
 
 def consume(bootstrap: str, topic: str, records: int, directory: Path) -> dict[str, float]:
     """Run the consumer's performance test; records/s while fetching."""
-    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(records), "--hide-header", "--timeout", "60000"]
+    arguments = [
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        str(records),
+        "--hide-header",
+        "--timeout",
+        "60000",
+    ]
     output = _java("org.apache.kafka.tools.ConsumerPerformance", arguments, directory)
     fields = [field.strip() for field in output.strip().splitlines()[-1].split(",")]
     if int(fields[4]) < records:

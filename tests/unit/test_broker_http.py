@@ -27,7 +27,8 @@ def test_health_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_line", "status"), [(b"GET / HTTP/1.1", b"404"), (b"POST /metrics HTTP/1.1", b"405"), (b"garbage", b"405"), (b"", b"405")]
+    ("request_line", "status"),
+    [(b"GET / HTTP/1.1", b"404"), (b"POST /metrics HTTP/1.1", b"405"), (b"garbage", b"405"), (b"", b"405")],
 )
 def test_everything_else_is_refused(request_line: bytes, status: bytes) -> None:
     assert answer(request_line + b"\r\n\r\n").split(b" ")[1] == status
@@ -42,6 +43,9 @@ def test_labels_are_escaped() -> None:
     assert text == '# HELP m Help.\n# TYPE m gauge\nm{topic="a\\"b\\\\c\\nd"} 1\n'
 
 
-@pytest.mark.parametrize(("value", "shown"), [("plain", "plain"), ("two words", '"two words"'), ('a"b', '"a\\"b"'), ("", '""'), ("a\nb", '"a\\nb"')])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("plain", "plain"), ("two words", '"two words"'), ('a"b', '"a\\"b"'), ("", '""'), ("a\nb", '"a\\nb"')],
+)
 def test_logfmt(value: str, shown: str) -> None:
     assert logfmt(value) == shown
