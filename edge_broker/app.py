@@ -201,9 +201,12 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, .
     settle(dispatcher.broker, dispatcher.broker.groups.stop(dispatcher.broker.clock.steady_ms()))
     dispatcher.start(Reply(None))
     dispatcher.sync_all()
-    deadline = asyncio.get_running_loop().time() + DRAIN_S
-    while dispatcher.syncing and asyncio.get_running_loop().time() < deadline:
-        await asyncio.sleep(0.005)
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            while dispatcher.syncing:
+                await workers[0].turn()
+    except TimeoutError:
+        log_line("warning", "stop-without-last-answers", waited_s=DRAIN_S)
     server.close_connections()
     for worker in workers:
         worker.close()

@@ -27,6 +27,12 @@ class Worker:
         """Queue `work`; its outcome reaches `done` on the loop, an exception as the second argument."""
         self._jobs.put((work, done))
 
+    async def turn(self) -> None:
+        """Return once everything queued until now is done."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.submit(lambda: None, lambda _result, _error: done.done() or done.set_result(None))
+        await done
+
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
         self._jobs.put(None)
