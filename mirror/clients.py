@@ -3,8 +3,9 @@
 No decision of the mirror may come in here. aiokafka's exceptions are mapped once, at this seam: SourceError and
 TargetError mean "try again later", their subclasses say what else there is to do.
 
-Two places reach past aiokafka's documented classes: the source's raw batches (their attributes are the only proof of
-why offsets are missing) and the end of a producer whose broker is away (its `stop()` waits for deliveries for ever).
+Three places reach past aiokafka's documented classes: the source's raw batches (their attributes are the only proof of
+why offsets are missing), the commit (aiokafka's own never gives up), and the end of a producer whose broker is away (its
+`stop()` waits for deliveries for ever).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaClient, AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
     InvalidConfigurationError,
     KafkaError,
@@ -27,6 +29,7 @@ from aiokafka.errors import (
     TopicAlreadyExistsError,
     for_code,
 )
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
@@ -83,6 +86,16 @@ def _mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
 
 def _sentence(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+async def _stopped(consumer: Any) -> None:
+    """Stop a consumer; aiokafka lets the CancelledError of its own tasks out, which must not end ours."""
+    stopping = asyncio.ensure_future(consumer.stop())
+    await asyncio.wait([stopping])
+    if stopping.cancelled():
+        await consumer._client.close()  # what `stop()` did not reach
+    else:
+        stopping.result()
 
 
 class _Admin:
@@ -149,6 +162,8 @@ class Source:
         self._admin = _Admin(bootstrap, request_timeout_ms)
         self._consumer: Any = None
         self._raw: Any = None
+        self._raw_lock = asyncio.Lock()
+        self._coordinator: int | None = None
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._polled_at = 0
         self._heard_at = time.monotonic()
@@ -158,7 +173,7 @@ class Source:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
             client_id=CLIENT_ID,
-            group_id=self._group_id,
+            group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -172,7 +187,7 @@ class Source:
             try:
                 await consumer.start()
             except BaseException:
-                await consumer.stop()
+                await _stopped(consumer)
                 raise
         self._consumer, self._assigned = consumer, frozenset()
         self._heard_at = time.monotonic()
@@ -180,10 +195,10 @@ class Source:
     async def close(self) -> None:
         """Close every connection; no error of a dying client matters any more."""
         consumer, self._consumer = self._consumer, None
-        raw, self._raw = self._raw, None
+        raw, self._raw, self._coordinator = self._raw, None, None
         with contextlib.suppress(KafkaError, OSError):
             if consumer is not None:
-                await consumer.stop()
+                await _stopped(consumer)
             if raw is not None:
                 await raw.close()
             await self._admin.close()
@@ -284,59 +299,83 @@ class Source:
         return end
 
     async def commit(self, commits: Mapping[TopicPartition, Commit], timeout_s: float) -> None:
-        """Store these positions in the group; raises SourceError, after which they may be stored or not."""
-        consumer = self._open_consumer()
-        with _mapped(SourceError):
+        """Store these positions in the group; raises SourceError, after which they may be stored or not.
+
+        One request, no retries: aiokafka's own commit tries for ever, and its consumer cannot be closed meanwhile.
+        """
+        topics: dict[str, list[tuple[int, int, str]]] = {}
+        for partition, commit in commits.items():
+            topics.setdefault(partition.topic, []).append((partition.partition, commit.offset, commit.metadata()))
+        async with self._raw_client() as raw:
             async with asyncio.timeout(timeout_s):
-                await consumer.commit({tp: (commit.offset, commit.metadata()) for tp, commit in commits.items()})
+                if self._coordinator is None:
+                    self._coordinator = await raw.coordinator_lookup(CoordinationType.GROUP, self._group_id)
+                    await raw.force_metadata_update()
+                request = OffsetCommitRequest(self._group_id, -1, "", -1, list(topics.items()))
+                answer = await raw.send(self._coordinator, request, group=ConnectionGroup.COORDINATION)
+            for topic, partitions in answer.topics:
+                for partition, code in partitions:
+                    if code:
+                        raise SourceError(f"{topic}-{partition} cannot be committed: {for_code(code).__name__}")
 
     async def spans(self, partition: TopicPartition, first_offset: int, end_offset: int) -> list[BatchSpan]:
         """Return the batches that the log holds in [first_offset, end_offset), by their raw attributes."""
         spans: list[BatchSpan] = []
         position = first_offset
+        async with self._raw_client() as raw:
+            while position < end_offset:
+                spans += await _raw_batches(raw, partition, position)
+                position = max(position + 1, spans[-1].end_offset)
+        return spans
+
+    @contextlib.asynccontextmanager
+    async def _raw_client(self) -> AsyncIterator[Any]:
+        """Lend the connections below aiokafka's consumer; after a failure they are made anew."""
         try:
             with _mapped(SourceError):
-                while position < end_offset:
-                    spans += await self._raw_batches(partition, position)
-                    position = max(position + 1, spans[-1].end_offset)
+                async with self._raw_lock:
+                    if self._raw is None:
+                        self._raw = await self._open_raw()
+                    raw = self._raw
+                yield raw
         except SourceError:
-            raw, self._raw = self._raw, None
+            raw, self._raw, self._coordinator = self._raw, None, None
             if raw is not None:
                 await raw.close()
             raise
-        return spans
 
-    async def _raw_batches(self, partition: TopicPartition, offset: int) -> list[BatchSpan]:
-        if self._raw is None:
-            raw = AIOKafkaClient(
-                bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, request_timeout_ms=self._timeout_ms
-            )
-            try:
-                await raw.bootstrap()
-            except BaseException:
-                await raw.close()
-                raise
-            self._raw = raw
-        await self._raw.set_topics([partition.topic])
-        leader = self._raw.cluster.leader_for_partition(partition)
-        if leader in (None, -1):
-            raise KafkaError(f"{partition} has no leader")
-        asked = [(partition.topic, [(partition.partition, offset, FETCH_PARTITION_BYTES_MAX)])]
-        request = FetchRequest(0, 1, FETCH_PARTITION_BYTES_MAX, READ_COMMITTED, asked)
-        answer = await self._raw.send(leader, request)
-        _, code, *rest = answer.topics[0][1][0]
-        if code:
-            raise SourceError(f"{partition} at {offset}: {for_code(code).__name__}")
-        aborted = next((field for field in rest[:-1] if isinstance(field, list)), [])
-        spans = list(_read_spans(rest[-1], offset, aborted))
-        if not spans:  # a record beyond was seen, so an empty answer proves nothing
-            raise SourceError(f"{partition} at {offset}: no batch was answered")
-        return spans
+    async def _open_raw(self) -> Any:
+        raw = AIOKafkaClient(
+            bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, request_timeout_ms=self._timeout_ms
+        )
+        try:
+            await raw.bootstrap()
+        except BaseException:
+            await raw.close()
+            raise
+        return raw
 
     def _open_consumer(self) -> Any:
         if self._consumer is None:
             raise SourceError("not connected")
         return self._consumer
+
+
+async def _raw_batches(raw: Any, partition: TopicPartition, offset: int) -> list[BatchSpan]:
+    await raw.set_topics([partition.topic])
+    leader = raw.cluster.leader_for_partition(partition)
+    if leader in (None, -1):
+        raise SourceError(f"{partition} has no leader")
+    asked = [(partition.topic, [(partition.partition, offset, FETCH_PARTITION_BYTES_MAX)])]
+    answer = await raw.send(leader, FetchRequest(0, 1, FETCH_PARTITION_BYTES_MAX, READ_COMMITTED, asked))
+    _, code, *rest = answer.topics[0][1][0]
+    if code:
+        raise SourceError(f"{partition} at {offset}: {for_code(code).__name__}")
+    aborted = next((field for field in rest[:-1] if isinstance(field, list)), [])
+    spans = list(_read_spans(rest[-1], offset, aborted))
+    if not spans:  # a record beyond was seen, so an empty answer proves nothing
+        raise SourceError(f"{partition} at {offset}: no batch was answered")
+    return spans
 
 
 def _read_spans(data: bytes, first_offset: int, aborted: Sequence[tuple[int, int]]) -> Iterator[BatchSpan]:
