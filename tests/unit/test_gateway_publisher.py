@@ -110,6 +110,13 @@ async def running(broker: FakeBroker, settings: KafkaConfig | None = None) -> As
             await task
 
 
+async def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> None:
+    end = asyncio.get_running_loop().time() + deadline_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.001)
+
+
 def values(broker: FakeBroker, topic: str = "t") -> list[bytes]:
     return [given.value for given in broker.log if given.topic == topic]
 
@@ -138,8 +145,7 @@ async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_drop
     async with running(broker) as publisher:
         for number in range(50):
             publisher.offer(record(b"%d" % number), lambda number=number: acked.append(number))
-        while publisher.problem() is None:
-            await asyncio.sleep(0.001)
+        await until(lambda: publisher.problem() is not None)
         assert "cannot be reached (away); 50 records wait" in str(publisher.problem())
         assert acked == []
         broker.away = False
@@ -169,12 +175,10 @@ async def test_a_producer_without_answers_is_replaced() -> None:
     broker = FakeBroker()
     async with running(broker, config(request_timeout_ms=1_000)) as publisher:
         publisher._replace_after_s = 0.05
-        while not broker.producers:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(broker.producers))
         broker.away = True  # the producer's batch is never answered
         publisher.offer(record(b"1"), lambda: None)
-        while not broker.producers[0].discarded:
-            await asyncio.sleep(0.001)
+        await until(lambda: broker.producers[0].discarded)
         broker.away = False
         await asyncio.wait_for(publisher.drained(), 5)
     assert values(broker) == [b"1"]
@@ -205,8 +209,7 @@ async def test_a_record_is_acknowledged_only_when_its_ledger_record_is() -> None
     async with running(broker) as publisher:
         publisher.offer(record(b"huge"), lambda: acked.append(b"huge"))
         publisher.offer(record(b"1"), lambda: acked.append(b"1"))
-        while b"1" not in acked or publisher.problem() is None:
-            await asyncio.sleep(0.001)
+        await until(lambda: b"1" in acked and publisher.problem() is not None)
         assert acked == [b"1"]
         assert f"topic {LEDGER_TOPIC} takes no records" in str(publisher.problem())
         broker.unknown_topics = set()
@@ -232,8 +235,7 @@ async def test_a_topic_that_cannot_be_written_does_not_hold_up_another() -> None
         publisher.offer(record(b"1", "stuck"), lambda: None)
         for number in range(10):
             publisher.offer(record(b"%d" % number, "t"), lambda: None)
-        while publisher.pending_records > 1:
-            await asyncio.sleep(0.001)
+        await until(lambda: publisher.pending_records <= 1)
         assert values(broker) == [b"%d" % number for number in range(10)]
         assert publisher.pending_records == 1
 
