@@ -243,7 +243,7 @@ class Effects:
         return self._settle(ErrorCode.NONE, now_ms)
 
     def failed(self, error: ErrorCode, now_ms: int) -> Effects:
-        """What becomes due as `append` could not be kept; `error` is the log's, clients are told as Kafka tells them."""
+        """What becomes due as `append` could not be kept; `error` is the log's; clients hear Kafka's for it."""
         return self._settle(error, now_ms)
 
     def answer(self, token: int, result: Result) -> None:

@@ -3,12 +3,16 @@
 Lives here: what is true of a group at one moment, and which states may follow which. Must never come in: deadlines,
 answers, records; those are groups.py's. Source: Apache Kafka's classic groups, KIP-345 (static members).
 
-| from \\ to | Empty | PreparingRebalance | CompletingRebalance | Stable | Dead |
-|---|---|---|---|---|---|
-| Empty | | a member joins | | | idle, or the broker stops |
-| PreparingRebalance | nobody joined | | all joined, or the time is up | | the broker stops |
-| CompletingRebalance | | a member joins, leaves or fails; no sync in time | | the leader's assignment is stored | the broker stops |
-| Stable | | a member joins, leaves or fails; the leader joins again | | | the broker stops |
+| from | to | when |
+|---|---|---|
+| Empty | PreparingRebalance | a member joins |
+| Empty | Dead | nothing tells of the group any more |
+| PreparingRebalance | CompletingRebalance | all joined, or the time is up and some did |
+| PreparingRebalance | Empty | nobody is left |
+| CompletingRebalance | Stable | the leader's assignment is on disk |
+| CompletingRebalance | PreparingRebalance | a member joins, leaves or fails; no SyncGroup in time; the disk fails |
+| Stable | PreparingRebalance | a member joins, leaves or fails; the leader joins again |
+| any | Dead | the broker stops |
 """
 
 from dataclasses import dataclass, field
