@@ -4,8 +4,8 @@ No decision of the mirror may come in here. aiokafka's exceptions are mapped onc
 TargetError mean "try again later", their subclasses say what else there is to do.
 
 Three places reach past aiokafka's documented classes: the source's raw batches (their attributes are the only proof of
-why offsets are missing), the commit (aiokafka's own never gives up), and the end of a producer whose broker is away (its
-`stop()` waits for deliveries for ever).
+why offsets are missing), the commit (aiokafka's own never gives up), and the end of a producer whose broker is away
+(its `stop()` waits for deliveries for ever).
 """
 
 from __future__ import annotations
@@ -310,7 +310,6 @@ class Source:
             async with asyncio.timeout(timeout_s):
                 if self._coordinator is None:
                     self._coordinator = await raw.coordinator_lookup(CoordinationType.GROUP, self._group_id)
-                    await raw.force_metadata_update()
                 request = OffsetCommitRequest(self._group_id, -1, "", -1, list(topics.items()))
                 answer = await raw.send(self._coordinator, request, group=ConnectionGroup.COORDINATION)
             for topic, partitions in answer.topics:

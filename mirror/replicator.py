@@ -45,7 +45,7 @@ RECORD_OVERHEAD_BYTES = 400  # of a record in this process's memory, beside its 
 RECORD_FRAME_BYTES = 24  # of a record in a batch, at most a few more for large ones
 SETTLE_S = 5.0
 STEADY_S = 30.0  # of reading without trouble, after which the back-off starts again from its shortest
-SILENT_S = 10.0  # without an answer, after which a side counts as away
+SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
 WATCH_S = 1.0
 
