@@ -67,11 +67,15 @@ bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 
 install-deps: install-test install-check  ## everything any target needs
 
-install-demo: $(VENV)/.installed-test
-	@$(SETUP) runtimes java mosquitto $(if $(filter kafka,$(CENTRAL)),kafka-jars)
+install-demo:
+	@$(SETUP) packages venv java mosquitto
+	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
-install-test: $(VENV)/.installed-test
-	@$(SETUP) runtimes java mosquitto kcat kafka-jars
+install-test:
+	@$(SETUP) packages venv java mosquitto kcat
+	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+	@$(SETUP) jars
 
 install-check: $(VENV)/.installed-test $(VENV)/.installed-check
 

@@ -1,7 +1,6 @@
 """Apache Kafka 4.3.1's own command line tools (the Java clients) against the broker as a real process.
 
-Each call starts a JVM, so a test does more here than elsewhere. kafka-consumer-groups is not among them yet: it needs
-ListGroups and DescribeGroups.
+Each call starts a JVM, so a test does more here than elsewhere.
 """
 
 import json
@@ -21,6 +20,7 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 CONFIGS = "kafka.admin.ConfigCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
@@ -100,6 +100,17 @@ def test_console_consumer_resumes_where_its_group_committed(broker, new_topic, g
     options = ("--topic", topic, "--group", group, "--from-beginning", "--max-messages")
     assert _run(CONSUMER, broker.bootstrap, *options, "120").splitlines()[:120] == LINES[:120]
     assert _run(CONSUMER, broker.bootstrap, *options, "80").splitlines()[:80] == LINES[120:]
+
+
+def test_consumer_groups_are_listed_and_described(broker, new_topic, group):
+    topic = new_topic()
+    _produce(broker.bootstrap, topic, LINES)
+    options = ("--topic", topic, "--group", group, "--from-beginning", "--max-messages", "120")
+    _run(CONSUMER, broker.bootstrap, *options)
+    assert group in _run(GROUPS, broker.bootstrap, "--list").split()
+    described = _run(GROUPS, broker.bootstrap, "--describe", "--group", group)
+    assert f"Consumer group '{group}' has no active members." in described
+    assert re.search(rf"{group}\s+{topic}\s+0\s+120\s+200\s+80\s", described)
 
 
 def test_topics_are_created_listed_described_and_deleted(broker):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets up what the Makefile's targets need. Two commands:
+# Sets up what the Makefile's targets need. Three commands:
+#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
-#   setup.sh runtimes NAME ...     programs that pip cannot install: java mosquitto kcat kafka-jars
+#   setup.sh jars                  Apache Kafka's jars, into the cache
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
 # to install. Nothing is fetched twice. Works on Debian 12 and 13, Ubuntu 24.04 and Raspberry Pi OS.
 set -euo pipefail
@@ -36,6 +37,11 @@ find_python() {
     fail "Python 3.11 or newer is not installed: install python3.11 or a newer one and run this again."
 }
 
+# What apt-get prints is not for here; its errors, on stderr, are.
+quiet() {
+    "$@" >/dev/null
+}
+
 # apt_install PACKAGE ...: install them all, or say in one sentence what a person has to install.
 apt_install() {
     local run=()
@@ -44,7 +50,7 @@ apt_install() {
         sudo -n true 2>/dev/null || fail "This needs packages and may not install them itself, so run: sudo apt install $*"
         run=(sudo -n)
     fi
-    step "apt: $*" "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install \
+    step "apt: $*" quiet "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install \
         --no-install-recommends --yes "$@"
 }
 
@@ -70,16 +76,15 @@ java_package() {
     echo openjdk-21-jre-headless
 }
 
-make_venv() {
-    local venv=$1 python package=python3-venv
-    is_new_enough "$venv/bin/python" && return
+# The package with what `python3 -m venv` needs; Debian keeps it apart.
+venv_package() {
+    local python
     python=$(find_python)
-    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-        [ "$python" = python3 ] || package=$python-venv
-        apt_update
-        apt_install "$package"
-    fi
-    step "virtual environment in $venv ($("$python" --version))" "$python" -m venv --clear "$venv"
+    if [ "$python" = python3 ]; then echo python3-venv; else echo "$python-venv"; fi
+}
+
+can_make_venv() {
+    is_new_enough .venv/bin/python || "$(find_python)" -c 'import ensurepip, venv' 2>/dev/null
 }
 
 # pip's own lines are many; the downloads and the builds are the ones that take time.
@@ -89,35 +94,42 @@ pip_install() {
 }
 
 python_packages() {
-    make_venv "$1"
-    step "Python packages for \`$2\` in $1" pip_install "$1" "$2"
+    local venv=$1 extra=$2 python
+    if ! is_new_enough "$venv/bin/python"; then
+        packages venv
+        python=$(find_python)
+        step "virtual environment in $venv ($("$python" --version))" "$python" -m venv --clear "$venv"
+    fi
+    step "Python packages for \`$extra\` in $venv" pip_install "$venv" "$extra"
 }
 
 is_there() {
-    "$python" -m tests.support.runtimes "$1" >/dev/null 2>&1
+    if [ "$1" = venv ]; then can_make_venv; else "$(find_python)" -m tests.support.runtimes "$1" >/dev/null 2>&1; fi
 }
 
-runtimes() {
-    local python name packages=() missing=()
-    python=$(find_python)
+packages() {
+    local name missing=() names=()
     for name in "$@"; do
-        [ "$name" = kafka-jars ] || is_there "$name" || missing+=("$name")
+        is_there "$name" || missing+=("$name")
     done
-    if [ ${#missing[@]} -gt 0 ]; then
-        apt_update
-        for name in "${missing[@]}"; do
-            if [ "$name" = java ]; then packages+=("$(java_package)"); else packages+=("$name"); fi
-        done
-        apt_install "${packages[@]}"
-    fi
-    "$python" -m tests.support.runtimes "$@" >/dev/null
+    [ ${#missing[@]} -eq 0 ] && return
+    apt_update
+    for name in "${missing[@]}"; do
+        case $name in
+        venv) names+=("$(venv_package)") ;;
+        java) names+=("$(java_package)") ;;
+        *) names+=("$name") ;;
+        esac
+    done
+    apt_install "${names[@]}"
+    for name in "${missing[@]}"; do # what apt installed must do, too
+        [ "$name" = venv ] || "$(find_python)" -m tests.support.runtimes "$name" >/dev/null
+    done
 }
 
 case ${1:-} in
+packages) packages "${@:2}" ;;
 python) python_packages "$2" "$3" ;;
-runtimes)
-    shift
-    runtimes "$@"
-    ;;
-*) fail "usage: $0 python VENV EXTRA | runtimes NAME ..." ;;
+jars) "$(find_python)" -m tests.support.runtimes kafka-jars >/dev/null ;;
+*) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars" ;;
 esac
