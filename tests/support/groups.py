@@ -37,6 +37,7 @@ class Site:
         self.sync_at_once = sync_at_once
         self.now_ms = 1_000
         self.log: list[Record] = []
+        self.durable_records = 0
         self.unsynced: list[Effects] = []
         self.answers: dict[int, Result] = {}
         self.asked: set[int] = set()
@@ -62,10 +63,14 @@ class Site:
 
     def sync_disk(self) -> None:
         while self.unsynced:
-            self.take(self.unsynced.pop(0).synced(self.now_ms))
+            effects = self.unsynced.pop(0)
+            self.durable_records += len(effects.append)
+            self.take(effects.synced(self.now_ms))
 
     def fail_disk(self, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        """What is not synced yet never will be."""
         failed, self.unsynced = self.unsynced, []
+        del self.log[self.durable_records :]
         for effects in failed:
             self.take(effects.failed(error, self.now_ms))
 
@@ -77,8 +82,10 @@ class Site:
             self.take(self.coordinator.expire(self.now_ms))
         self.now_ms = end_ms
 
-    def restart(self) -> None:
-        """The broker comes back with what was appended; whoever waited is gone."""
+    def restart(self, unsynced_kept: int = 0) -> None:
+        """The broker comes back with what was synced, and maybe more; whoever waited is gone."""
+        del self.log[self.durable_records + unsynced_kept :]
+        self.durable_records = len(self.log)
         self.coordinator = GroupCoordinator.load(self.settings, self.log, self.now_ms)
         self.unsynced.clear()
         self.asked = set(self.answers)
