@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from tests.e2e import report
 from tests.e2e.accounting import TopicAccount
@@ -75,25 +76,30 @@ def notes(accounts: Sequence[TopicAccount], found: Findings) -> str:
     )
 
 
+def clock(time_ms: int) -> str:
+    """The time of day of a moment, UTC."""
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%H:%M:%S")
+
+
 def results(found: Findings) -> str:
     """What Spark made of it."""
     newest = sorted(found.windows.values(), key=lambda window: (window["window_start_ms"], window["device"]))[-SHOWN:]
     window_rows = [
-        [w["device"], w["window_start_ms"], w["count"], f"{w['min']:.2f}", f"{w['mean']:.2f}", f"{w['max']:.2f}"]
+        [w["device"], clock(w["window_start_ms"]), w["count"], f"{w['min']:.2f}", f"{w['mean']:.2f}", f"{w['max']:.2f}"]
         for w in newest
     ]
     alarm_rows = [
-        [a["device"], a["time_ms"], f"{a['value']:.2f}", f"{a['mean']:.2f}", f"{a['score']:.1f}"]
-        for a in found.alarms[-SHOWN:]
+        [a["device"], clock(a["time_ms"]), f"{a['value']:.2f}", f"{a['mean']:.2f}", f"{a['score']:.1f}"]
+        for a in sorted(found.alarms, key=lambda alarm: int(alarm["time_ms"]))[-SHOWN:]
     ]
     return "\n".join(
         [
             f"Spark: {len(found.windows)} windows in the compacted topic, {found.agreement.equal} of "
             f"{found.agreement.expected} equal to what the edge's log gives; {found.finished_windows} finished windows "
             f"in Parquet; {len(found.alarms)} alarms. The last of each:",
-            report.table(("window of", "start ms", "count", "min", "mean", "max"), window_rows),
+            report.table(("window of", "start (UTC)", "count", "min", "mean", "max"), window_rows),
             "",
-            report.table(("alarm of", "time ms", "value", "recent mean", "score"), alarm_rows),
+            report.table(("alarm of", "time (UTC)", "value", "recent mean", "score"), alarm_rows),
         ]
     )
 
