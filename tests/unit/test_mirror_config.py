@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mirror import cli, ledger, topics
+from mirror.config import ConfigurationError, host_and_port, load
+
+RUN = ("source", "target", "topics")
+GIVEN = {"source": "a:1", "target": "b:2", "topics": "x"}
+
+
+def test_the_command_line_overrides_the_file(tmp_path):
+    path = tmp_path / "mirror.toml"
+    path.write_text('source = "c:3"\nsite = "lab"\nledger = false\n')
+    config = load(path, {**GIVEN, "site": None}, RUN)
+    assert (config.source, config.site, config.ledger) == ("a:1", "lab", False)
+    assert (config.name_policy, config.group_id) == ("prefix", "edge-mirror-lab")
+
+
+def test_without_a_site_names_stay_and_the_target_names_the_group():
+    config = load(None, GIVEN, RUN)
+    assert (config.name_policy, config.group_id) == ("identity", "edge-mirror-b:2")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"sorce": "x:1"}, "did you mean source"),
+        ({"source": ""}, "source is not set"),
+        ({"source": "nowhere"}, "must be HOST:PORT"),
+        ({"topics": "("}, "not a regular expression"),
+        ({"policy": "prefix"}, "needs a site"),
+        ({"policy": "both"}, "policy 'both'"),
+        ({"site": "ä b"}, "cannot start a topic name"),
+        ({"target": "a:1"}, "two clusters"),
+        ({"compression": "rar"}, "compression 'rar'"),
+        ({"commit_interval_ms": 0}, "commit_interval_ms must be between"),
+        ({"commit_interval_ms": "5"}, "must be of type int"),
+        ({"ledger": 1}, "must be of type bool"),
+    ],
+)
+def test_bad_configuration_is_one_sentence(values, text):
+    with pytest.raises(ConfigurationError, match=text) as raised:
+        load(None, {**GIVEN, **values}, RUN)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    path = tmp_path / "mirror.toml"
+    path.write_text("source = ")
+    with pytest.raises(ConfigurationError, match=r"mirror\.toml is not TOML"):
+        load(path, {}, RUN)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load(tmp_path / "none.toml", {}, RUN)
+
+
+@pytest.mark.parametrize(("text", "parts"), [("h:1", ("h", 1)), ("[::1]:9092", ("::1", 9092))])
+def test_addresses(text, parts):
+    assert host_and_port("source", text) == parts
+
+
+@pytest.mark.parametrize("arguments", [["run", "--source", "a:1"], ["status", "--source", "a:1"]])
+def test_the_command_ends_with_2_on_bad_configuration(arguments, capsys):
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["status", "--help"]])
+def test_help_has_an_example(arguments, capsys):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    assert raised.value.code == 0
+    assert "example:\n  edge-mirror " in capsys.readouterr().out
+
+
+def test_only_matching_topics_and_the_ledger_are_mirrored():
+    pattern = load(None, {**GIVEN, "topics": "read.*|.*"}, RUN).pattern
+    names = ["readings", "__consumer_offsets", "__edge_ledger", "__other"]
+    assert topics.selected(names, pattern, ledger=True) == ["__edge_ledger", "readings"]
+    assert topics.selected(names, pattern, ledger=False) == ["readings"]
+    assert topics.selected(["readings2"], load(None, {**GIVEN, "topics": "readings"}, RUN).pattern, ledger=True) == []
+
+
+def test_names_at_the_target():
+    assert topics.target_name("readings", "prefix", "lab") == "lab.readings"
+    assert topics.target_name("readings", "identity", "lab") == "readings"
+    with pytest.raises(topics.TopicNameError, match="shorter site name"):
+        topics.target_name("x" * 249, "prefix", "lab")
+
+
+def test_the_ledger_record_is_version_1_in_its_order():
+    record = ledger.loss(
+        "source_offset_jump", "readings", 2, 10, 15, records=5, time_ms=1_764_000_000_000, node="mirror@board"
+    )
+    key, value = ledger.encode(record)
+    assert key == b"source_offset_jump:readings:2:10-14"
+    assert value == (
+        b'{"version":1,"id":"source_offset_jump:readings:2:10-14","cause":"source_offset_jump","topic":"readings",'
+        b'"partition":2,"first_offset":10,"last_offset":14,"records":5,"bytes":null,"time_ms":1764000000000,'
+        b'"node":"mirror@board"}'
+    )
+    assert json.loads(value)["bytes"] is None

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from mirror.offsets import Commit, PartitionOffsets, read_commit
+
+
+def begun(offset=0, window=100, target_end=0):
+    offsets = PartitionOffsets(offset)
+    offsets.know_target_end(target_end)
+    offsets.stored(offsets.next_commit(window))
+    return offsets
+
+
+def test_nothing_may_be_sent_before_the_first_commit():
+    offsets = PartitionOffsets(7)
+    assert offsets.reserved == 7
+    assert offsets.wants_commit(100)
+    with pytest.raises(AssertionError, match="beyond"):
+        offsets.send(8, 1)
+
+
+def test_a_commit_without_the_target_end_reserves_nothing_once_the_end_is_known():
+    offsets = PartitionOffsets(0)
+    offsets.stored(offsets.next_commit(10))
+    offsets.know_target_end(5)
+    assert offsets.reserved == 0
+    assert offsets.wants_commit(10)
+    offsets.stored(offsets.next_commit(10))
+    assert offsets.reserved == 10
+
+
+def test_acknowledged_records_are_committed_and_reserve_more():
+    offsets = begun(window=10)
+    offsets.send(10, 10)
+    assert offsets.next_commit(10) is None
+    offsets.ack(0)
+    assert offsets.next_commit(10) == Commit(10, 20, 10)
+    assert offsets.wants_commit(10)
+
+
+def test_a_clean_stop_promises_nothing_ahead():
+    offsets = begun(window=10)
+    offsets.send(4, 4)
+    offsets.ack(0)
+    assert offsets.last_commit() == Commit(4, 4, 4)
+
+
+def test_what_is_under_way_at_a_stop_is_in_the_last_commit():
+    offsets = begun(window=10)
+    offsets.send(4, 4)
+    assert offsets.last_commit() == Commit(0, 4, 0)
+
+
+def test_records_found_at_the_target_after_a_kill_are_counted_once():
+    offsets = PartitionOffsets.resume(Commit(100, 200, target_end=1000))
+    offsets.send(130, 30)
+    assert offsets.ack(1050).duplicates == 30
+    offsets.send(160, 30)
+    assert offsets.ack(1080).duplicates == 20
+    offsets.send(190, 30)
+    assert offsets.ack(1110).duplicates == 0
+
+
+def test_strangers_beyond_what_was_promised_are_not_ours():
+    offsets = PartitionOffsets.resume(Commit(100, 110, target_end=1000))
+    offsets.stored(offsets.next_commit(100))
+    offsets.send(150, 50)
+    assert offsets.ack(5000).duplicates == 10
+    offsets.send(160, 10)
+    assert offsets.ack(9000).duplicates == 0
+
+
+def test_only_one_batch_is_under_way():
+    offsets = begun()
+    offsets.send(20, 20)
+    with pytest.raises(AssertionError, match="one batch"):
+        offsets.send(40, 20)
+
+
+def test_without_the_target_end_the_promised_part_of_each_batch_counts():
+    offsets = PartitionOffsets.resume(Commit(100, 150))
+    counted = []
+    for end, base in ((120, 0), (140, 20), (160, 40)):
+        offsets.send(end, 20)
+        counted.append(offsets.ack(base).duplicates)
+        offsets.stored(offsets.next_commit(100))
+    assert counted == [20, 20, 10]
+
+
+def test_an_answer_without_an_offset_counts_the_whole_batch_if_it_may_be_there():
+    offsets = begun()
+    offsets.send(10, 10)
+    offsets.restart()
+    offsets.send(20, 20)
+    assert offsets.ack(None).duplicates == 10
+
+
+def test_a_target_that_went_back_is_noticed():
+    offsets = begun(target_end=500)
+    offsets.send(10, 10)
+    assert offsets.ack(450).target_lost == 50
+
+
+def test_a_rewind_counts_all_that_is_sent_again():
+    offsets = PartitionOffsets.rewind(20, 50, target_end=80)
+    offsets.stored(offsets.next_commit(10))
+    assert offsets.committed == Commit(20, 50, 80)
+    offsets.send(50, 30)
+    assert offsets.ack(80).duplicates == 30
+
+
+def test_explained_offsets_are_skipped():
+    offsets = begun(10)
+    offsets.skip(15)
+    assert (offsets.acked, offsets.position) == (15, 15)
+
+
+@pytest.mark.parametrize("commit", [Commit(5, 9, 77), Commit(5, 5), Commit(0, 2**62, 2**62)])
+def test_metadata_survives_the_trip(commit):
+    assert read_commit(commit.offset, commit.metadata()) == commit
+    assert len(commit.metadata()) < 100
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[1]", "{", '{"version":2,"sent_up_to":9}', '{"version":1}', '{"version":1,"sent_up_to":4}']
+)
+def test_foreign_metadata_counts_as_none(text):
+    assert read_commit(5, text) == Commit(5, 5)
