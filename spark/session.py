@@ -23,7 +23,7 @@ JAVA_MAJORS = (17, 21)
 JVM_STOP_S = 10
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -Xss512k -XX:+ExitOnOutOfMemoryError"
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError"
 )
 
 OPTIONS = {

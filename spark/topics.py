@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark.config import ConfigurationError, Settings
 
-REQUEST_TIMEOUT_MS = 5_000
+REQUEST_TIMEOUT_MS = 2_500
 
 
 class BrokerUnavailableError(Exception):

@@ -55,7 +55,7 @@ def problem(ahead_max_ms: int) -> Column:
     """Name the first thing that is wrong with a reading, or null."""
     value, time_ms = F.col("value"), F.col("time_ms")
     return (
-        F.when(F.col("device").isNull(), "no device")
+        F.when(F.col("device").isNull(), "no `device`, as JSON or as key")
         .when(value.isNull(), "no JSON number `value`")
         .when(F.isnan(value) | (F.abs(value) > DOUBLE_MAX), "`value` is not finite")
         .when(time_ms.isNull(), "no JSON integer `time_ms`")

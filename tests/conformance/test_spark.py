@@ -55,7 +55,7 @@ class Site:
     def publish_raw(self, *records: tuple[str | None, str]) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all"})  # gone before the topic may be
         for key, value in records:
-            producer.produce(self.topic, value, key=key, timestamp=START_MS)
+            producer.produce(self.topic, value, key=key)
         assert producer.flush(30) == 0
 
     def results(self, topic: str) -> list[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,221 @@
+"""Spark's transforms, on rows and on streams of files, in one JVM.
+
+Invariants:
+- every record is either a sound reading or a malformed record with a reason; no input raises;
+- a window holds exactly the readings of its span, in whatever order they came;
+- late data within `lateness_max_ms` writes the same key again; later data changes nothing and is counted;
+- a finished window is written once;
+- a reading is judged by what precedes it in event time, never by itself, however the batches are cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark import progress, schemas, sinks, transforms
+from spark.config import Settings
+from spark.session import start_session, stop_session
+
+RECORDS = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, \
+headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+READINGS = "partition INT, offset BIGINT, device STRING, seq BIGINT, time_ms BIGINT, event_time TIMESTAMP, value DOUBLE"
+START_MS = 1_764_000_000_000
+WINDOW_MS = 10_000
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    started = start_session(Settings(master="local[1]", spark={"spark.sql.shuffle.partitions": "1"}), "transforms")
+    yield started
+    stop_session(started)
+
+
+def at(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def record(
+    offset: int, value: bytes | None, key: bytes | None = None, received_ms: int | None = None
+) -> tuple[Any, ...]:
+    headers = None if received_ms is None else [("source", b"mqtt"), ("received_ms", str(received_ms).encode())]
+    return ("readings", 0, offset, at(START_MS), key, value, headers)
+
+
+def reading(offset: int, device: str, second: float, value: float) -> tuple[Any, ...]:
+    time_ms = START_MS + int(second * 1000)
+    return (0, offset, device, offset, time_ms, at(time_ms), value)
+
+
+def rows(found: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in found.collect())
+
+
+def body(**changes: object) -> bytes:
+    return json.dumps({"device": "d1", "seq": 1, "time_ms": START_MS, "value": 1.5} | changes).encode()
+
+
+BAD = {
+    b"": "no `device`, as JSON or as key",
+    b'{"device":"d1","val': "no `device`, as JSON or as key",
+    b"\xff\xfe\x00": "no `device`, as JSON or as key",
+    body(device=""): "no `device`, as JSON or as key",
+    body(value="warm"): "no JSON number `value`",
+    body(value=float("nan")): "`value` is not finite",
+    body(value=float("inf")): "`value` is not finite",
+    body(time_ms=None): "no JSON integer `time_ms`",
+    body(time_ms=-1): "`time_ms` is out of range",
+    body(time_ms=2**62): "`time_ms` is out of range",
+    body(time_ms=START_MS + 60_001): "`time_ms` is ahead of the receipt",
+}
+
+
+def test_every_record_is_a_reading_or_malformed_with_its_reason(session: SparkSession) -> None:
+    records = [record(offset, value) for offset, value in enumerate(BAD)]
+    good = [record(100, body()), record(101, body(time_ms=START_MS + 60_000)), record(102, None)]
+    parsed = transforms.parsed(session.createDataFrame(records + good, RECORDS), ahead_max_ms=60_000)
+    malformed = {row.offset: row.problem for row in transforms.malformed(parsed).collect()}
+    assert malformed == {**dict(enumerate(BAD.values())), 102: "no `device`, as JSON or as key"}
+    readings = transforms.readings(parsed)
+    assert rows(readings.select("offset", "device", "value")) == [(100, "d1", 1.5), (101, "d1", 1.5)]
+    assert tuple(parsed.columns) == schemas.PARSED_COLUMNS
+    assert tuple(readings.columns) == schemas.READING_COLUMNS
+
+
+def test_key_and_received_header_fill_in(session: SparkSession) -> None:
+    nameless = json.dumps({"time_ms": START_MS + 500_000, "value": 2}).encode()
+    records = [
+        record(0, nameless, key=b"d7", received_ms=START_MS + 500_000),
+        record(1, nameless, key=b"d7"),
+        ("readings", 0, 2, at(START_MS), b"d7", body(), [("received_ms", b"not a number")]),
+    ]
+    parsed = transforms.parsed(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
+    assert rows(transforms.readings(parsed).select("offset", "device")) == [(0, "d7"), (2, "d1")]
+
+
+def test_windows_hold_their_span_in_any_order(session: SparkSession) -> None:
+    given = [reading(4, "a", 9.999, 4.0), reading(0, "a", 0, 1.0), reading(3, "b", 3, 7.0), reading(2, "a", 10, 100.0)]
+    readings = session.createDataFrame(given, READINGS)
+    windows = transforms.window_statistics(readings, WINDOW_MS, 30_000)
+    assert tuple(windows.columns) == schemas.WINDOW_COLUMNS
+    assert rows(windows) == [
+        ("a", START_MS, START_MS + WINDOW_MS, 1.0, 2.5, 4.0, 2),
+        ("a", START_MS + WINDOW_MS, START_MS + 2 * WINDOW_MS, 100.0, 100.0, 100.0, 1),
+        ("b", START_MS, START_MS + WINDOW_MS, 7.0, 7.0, 7.0, 1),
+    ]
+    records = {row.key: json.loads(row.value) for row in transforms.window_records(windows).collect()}
+    assert list(records[f"a|{START_MS}"]) == list(schemas.WINDOW_COLUMNS)
+    assert transforms.window_files(windows).where("device = 'b'").first().date == "2025-11-24"
+
+
+def stream(session: SparkSession, directory: Path) -> DataFrame:
+    directory.mkdir()
+    readings = session.readStream.schema(READINGS).json(str(directory))
+    return transforms.window_statistics(readings, WINDOW_MS, 10_000)
+
+
+def feed(directory: Path, batch: int, given: list[tuple[Any, ...]]) -> None:
+    lines = [dict(zip(schemas.READING_COLUMNS, each, strict=True)) for each in given]
+    text = "".join(json.dumps(line, default=datetime.isoformat) + "\n" for line in lines)
+    hidden = directory / f".{batch}"
+    hidden.write_text(text)
+    hidden.rename(directory / f"{batch}.json")
+
+
+BATCHES = [
+    [reading(0, "a", 1, 1.0), reading(1, "a", 3, 3.0), reading(2, "b", 12, 5.0)],
+    [reading(3, "a", 2, 8.0)],  # late, yet above the watermark of 2 s
+    [reading(4, "b", 45, 6.0)],  # moves the watermark to 35 s
+    [reading(5, "a", 4, 99.0), reading(6, "b", 46, 7.0)],  # the first one is too late
+]
+
+
+def test_late_data_overrides_until_the_watermark_has_passed(session: SparkSession, tmp_path: Path) -> None:
+    windows = stream(session, tmp_path / "in").writeStream.outputMode("update").format("memory")
+    query = windows.queryName("updates").start()
+    late = 0
+    try:
+        for number, batch in enumerate(BATCHES):
+            feed(tmp_path / "in", number, batch)
+            query.processAllAvailable()
+        late = sum(progress.late_records(json.loads(report.json)) for report in query.recentProgress)
+    finally:
+        query.stop()
+    updates = session.table("updates").where(f"device = 'a' AND window_start_ms = {START_MS}").orderBy("count")
+    assert [(row["mean"], row["max"], row["count"]) for row in updates.collect()] == [(2.0, 3.0, 2), (4.0, 8.0, 3)]
+    assert late == 1
+
+
+def test_finished_windows_are_written_once(session: SparkSession, tmp_path: Path) -> None:
+    files = transforms.window_files(stream(session, tmp_path / "in"))
+    writer = sinks.stream_to_parquet(files, str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "place"))
+    query = writer.start()
+    try:
+        for number, batch in enumerate(BATCHES):
+            feed(tmp_path / "in", number, batch)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    written = session.read.parquet(str(tmp_path / "out"))
+    expected = [("a", START_MS, 4.0, 3), ("b", START_MS + WINDOW_MS, 5.0, 1)]
+    assert rows(written.select("device", "window_start_ms", "mean", "count")) == expected
+    assert [path.name for path in (tmp_path / "out").glob("date=*")] == ["date=2025-11-24"]
+
+
+STEADY = [reading(number, "a", number, 20.0 + number % 2) for number in range(20)]
+SPIKE = reading(20, "a", 20, 60.0)
+
+
+def judged(session: SparkSession, recent: list[tuple[Any, ...]], new: list[tuple[Any, ...]]) -> DataFrame:
+    old = session.createDataFrame(recent, READINGS).select(*schemas.RECENT_COLUMNS)
+    return transforms.judged(old, session.createDataFrame(new, READINGS), 10)
+
+
+def alarms(found: DataFrame) -> DataFrame:
+    return transforms.alarms(found, recent_readings_min=5, score_min=4.0, deviation_min=0.1)
+
+
+def test_a_spike_is_an_alarm_and_judged_without_itself(session: SparkSession) -> None:
+    (found,) = alarms(judged(session, [], [*STEADY, SPIKE])).collect()
+    assert (found.device, found.time_ms, found.value, found["mean"]) == ("a", START_MS + 20_000, 60.0, 20.5)
+    assert found.score == pytest.approx(39.5 / found.stddev)
+
+
+def test_where_the_batches_are_cut_changes_no_alarm(session: SparkSession) -> None:
+    everything = [*STEADY, SPIKE, *(reading(21 + number, "a", 21 + number, 20.0) for number in range(5))]
+    whole = rows(alarms(judged(session, [], everything)))
+    for cut in (1, 7, 20, 21, 25):
+        first = judged(session, [], everything[:cut])
+        recent = [tuple(row) for row in transforms.most_recent(first, 10).collect()]
+        old = session.createDataFrame(recent, schemas.RECENT)
+        second = transforms.judged(old, session.createDataFrame(everything[cut:], READINGS), 10)
+        assert sorted(rows(alarms(first)) + rows(alarms(second))) == whole
+    assert len(whole) == 1
+
+
+def test_a_device_that_is_hardly_known_or_steady_has_no_alarm(session: SparkSession) -> None:
+    few = [reading(number, "new", number, 20.0) for number in range(4)] + [reading(4, "new", 4, 99.0)]
+    flat = [reading(number, "flat", number, 20.0) for number in range(9)] + [reading(9, "flat", 9, 20.3)]
+    assert rows(alarms(judged(session, [], few + flat))) == []
+
+
+def test_an_out_of_order_reading_is_judged_by_its_own_past(session: SparkSession) -> None:
+    future = [reading(30 + number, "a", 100 + number, 60.0) for number in range(10)]
+    late = reading(50, "a", 20.5, 20.5)  # usual for its time, though far from the newest readings
+    assert rows(alarms(judged(session, STEADY[10:] + future, [late]))) == []
+
+
+def test_most_recent_keeps_the_newest_per_device(session: SparkSession) -> None:
+    kept = transforms.most_recent(judged(session, STEADY, [reading(99, "b", 1, 1.0)]), 3)
+    assert [(row.device, row.offset) for row in kept.orderBy("device", "offset").collect()] == [
+        ("a", 17),
+        ("a", 18),
+        ("a", 19),
+        ("b", 99),
+    ]
