@@ -1,0 +1,178 @@
+"""What each idempotent producer wrote last, so that a retry is answered and not written twice.
+
+| producer's batch | answer |
+|---|---|
+| unknown producer id | accepted with any sequence: what was known may have expired |
+| one of its last 5 batches again (same epoch and sequences) | the first write's offsets, nothing is written |
+| older epoch | INVALID_PRODUCER_EPOCH (47) |
+| newer epoch | accepted from sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
+| same epoch, next sequence (after 2147483647 comes 0) | accepted |
+| same epoch, any other sequence | OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
+
+Lives here: this state machine and its snapshot bytes. Must never come in: files, clocks.
+Source: KIP-98, KIP-360, Kafka's ProducerStateManager and ProducerAppendInfo.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import BatchHeader
+
+BATCHES_KEPT = 5
+SEQUENCE_MAX = 0x7FFFFFFF
+SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">HI")
+_PLACE = struct.Struct(">qqqqqqI")
+_PRODUCER = struct.Struct(">qhqB")
+_WRITTEN = struct.Struct(">iiqq")
+
+
+class Written(NamedTuple):
+    """One batch of a producer, as it was written; all four are inclusive."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class Producer(NamedTuple):
+    """Epoch, time of the last append by the broker's clock, and the last batches (at least one, at most 5)."""
+
+    epoch: int
+    used_ms: int
+    batches: tuple[Written, ...]
+
+
+class Place(NamedTuple):
+    """Where a snapshot was taken, and what the segment was like there (-1: unknown)."""
+
+    offset: int
+    segment_base: int
+    position: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    born_ms: int
+
+
+class Producers:
+    """The producers of one partition. Entries are replaced and never changed, so that a worker may copy them."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, known: Mapping[int, Producer] | None = None) -> None:
+        self._known: dict[int, Producer] = dict(known or {})
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self) -> dict[int, Producer]:
+        """A copy of what is known, by producer id."""
+        return dict(self._known)
+
+    def admit(
+        self, batches: Sequence[BatchHeader], base_offset: int, now_ms: int
+    ) -> tuple[Written | None, dict[int, Producer]]:
+        """The first write of a batch that came before, or what to `keep` once these are written at `base_offset`; Refusal."""
+        news: dict[int, Producer] = {}
+        for batch in batches:
+            count = batch.last_offset_delta + 1
+            producer_id = batch.producer_id
+            if producer_id >= 0 and not batch.is_control:
+                known = news.get(producer_id) or self._known.get(producer_id)
+                written = _written(batch, base_offset)
+                if known is not None:
+                    again = _same(known, batch.producer_epoch, written)
+                    if again is not None:
+                        return again, {}
+                    _check(known, batch, producer_id)
+                news[producer_id] = _next(known, batch.producer_epoch, written, now_ms)
+            base_offset += count
+        return None, news
+
+    def keep(self, news: Mapping[int, Producer]) -> None:
+        """Remember what `admit` returned, now that it is written."""
+        self._known.update(news)
+
+    def replay(self, batch: BatchHeader, now_ms: int) -> None:
+        """Take a batch from the log for granted; one that is known already changes nothing."""
+        if batch.producer_id < 0 or batch.is_control:
+            return
+        known = self._known.get(batch.producer_id)
+        if known is not None and known.batches[-1].last_offset >= batch.base_offset:
+            return
+        self._known[batch.producer_id] = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), now_ms)
+
+    def expire(self, now_ms: int, after_ms: int) -> None:
+        """Forget producers that were idle for longer than `after_ms`."""
+        idle = [producer_id for producer_id, known in self._known.items() if now_ms - known.used_ms > after_ms]
+        for producer_id in idle:
+            del self._known[producer_id]
+
+
+def _written(batch: BatchHeader, base_offset: int) -> Written:
+    last_sequence = batch.base_sequence + batch.last_offset_delta & SEQUENCE_MAX
+    return Written(batch.base_sequence, last_sequence, base_offset, base_offset + batch.last_offset_delta)
+
+
+def _same(known: Producer, epoch: int, written: Written) -> Written | None:
+    if epoch == known.epoch:
+        for before in known.batches:
+            if before.base_sequence == written.base_sequence and before.last_sequence == written.last_sequence:
+                return before
+    return None
+
+
+def _check(known: Producer, batch: BatchHeader, producer_id: int) -> None:
+    epoch, sequence = batch.producer_epoch, batch.base_sequence
+    if epoch < known.epoch:
+        raise Refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} wrote with epoch {epoch} after epoch {known.epoch} was seen",
+        )
+    expected = 0 if epoch > known.epoch else known.batches[-1].last_sequence + 1 & SEQUENCE_MAX
+    if sequence != expected:
+        raise Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} epoch {epoch} sent sequence {sequence} where {expected} was due",
+        )
+
+
+def _next(known: Producer | None, epoch: int, written: Written, now_ms: int) -> Producer:
+    if known is None or known.epoch != epoch:
+        return Producer(epoch, now_ms, (written,))
+    return Producer(epoch, now_ms, (*known.batches[1 - BATCHES_KEPT :], written))
+
+
+def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
+    """The bytes of a .snapshot file."""
+    parts = [_PLACE.pack(*place, len(known))]
+    for producer_id, producer in known.items():
+        parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.used_ms, len(producer.batches)))
+        parts.extend(_WRITTEN.pack(*written) for written in producer.batches)
+    body = b"".join(parts)
+    return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> tuple[Place, dict[int, Producer]] | None:
+    """What a .snapshot file holds; None when it is torn, damaged or of an unknown version: an older one or the log serves then."""
+    if len(data) < _HEAD.size + _PLACE.size:
+        return None
+    version, crc = _HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION or crc != crc32c(data[_HEAD.size :]):
+        return None
+    *place, count = _PLACE.unpack_from(data, _HEAD.size)
+    at = _HEAD.size + _PLACE.size
+    known: dict[int, Producer] = {}
+    for _ in range(count):
+        producer_id, epoch, used_ms, batches = _PRODUCER.unpack_from(data, at)
+        at += _PRODUCER.size
+        end = at + batches * _WRITTEN.size
+        known[producer_id] = Producer(
+            epoch, used_ms, tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
+        )
+        at = end
+    return Place(*place), known
