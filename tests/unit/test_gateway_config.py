@@ -50,7 +50,7 @@ def _without_examples(text: str) -> str:
 def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
     source = files("gateway").joinpath("config.py").read_text(encoding="utf-8")
     keys = set(re.findall(r'(?:text|number|choice|path|topic|take|has|optional_path|tables?)\(\s*"(\w+)"', source))
-    assert len(keys) > 30
+    assert len(keys) > 30, keys
     readme = files("gateway").joinpath("README.md").read_text(encoding="utf-8")
     assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", EXAMPLE)] == []
     assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", readme)] == []

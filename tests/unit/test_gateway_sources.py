@@ -1,0 +1,305 @@
+"""Sources against a publisher that acknowledges when told: what is saved when, and what is reported as lost.
+
+Invariants:
+- a file's position is saved only when every line before it is acknowledged;
+- each drop that mosquitto counted is reported once, whatever crashes between reporting and saving;
+- a board that cannot be read is a problem, not an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import GatewayConfig, parse_config
+from gateway.metrics import Metrics, MetricsServer
+from gateway.publisher import Publisher
+from gateway.records import Loss, Record
+from gateway.sources.board import BoardSource
+from gateway.sources.files import FileSource, load_place, state_path
+from gateway.sources.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
+
+START_MS = 1_764_000_000_000
+
+
+class FakePublisher:
+    """Keeps what is offered until the test acknowledges it."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[Record, Callable[[], None]]] = []
+        self.losses: list[tuple[Loss, Callable[[], None]]] = []
+
+    async def room(self) -> None:
+        await asyncio.sleep(0)
+
+    def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
+        self.records.append((record, on_acked))
+
+    def report(self, loss: Loss, on_acked: Callable[[], None], *, reason: str) -> None:
+        assert reason
+        self.losses.append((loss, on_acked))
+
+    def as_publisher(self) -> Publisher:
+        return cast(Publisher, self)
+
+
+def config(tmp_path: Path, text: str) -> GatewayConfig:
+    head = f'state_dir = "{tmp_path}/state"\n[kafka]\nbootstrap_servers = "h:1"\n'
+    return parse_config(tmp_path / "g.toml", head + text)
+
+
+@contextlib.asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> None:
+    end = asyncio.get_running_loop().time() + deadline_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.002)
+
+
+def file_source(tmp_path: Path, publisher: FakePublisher, start: str = "beginning") -> tuple[FileSource, Path]:
+    text = f'[[files]]\npath = "app.log"\nstart = "{start}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n'
+    whole = config(tmp_path, text + "line_bytes_max = 64\n")
+    source = FileSource(whole.files[0], publisher.as_publisher(), whole.state_dir, Metrics())
+    return source, state_path(whole.state_dir, whole.files[0].path)
+
+
+def saved_position(path: Path) -> int | None:
+    place = load_place(path)
+    return None if place is None else place.position
+
+
+async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("1\n22\n333\n")
+    publisher = FakePublisher()
+    source, state = file_source(tmp_path, publisher)
+    async with running(source.run()):
+        await until(lambda: len(publisher.records) == 3)
+        record, _ = publisher.records[1]
+        assert (record.value, record.key, record.topic) == (b"22", str(tmp_path / "app.log").encode(), "logs")
+        assert dict(record.headers)["position"] == b"2"
+        publisher.records[1][1]()
+        publisher.records[2][1]()
+        await asyncio.sleep(0.05)
+        assert saved_position(state) == 0
+        publisher.records[0][1]()
+        await until(lambda: saved_position(state) == 9)
+
+
+async def test_what_is_acknowledged_is_saved_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("1\n22\n")
+    publisher = FakePublisher()
+    source, state = file_source(tmp_path, publisher)
+    async with running(source.run()):
+        await until(lambda: len(publisher.records) == 2)
+        publisher.records[0][1]()
+    assert saved_position(state) == 2
+
+
+async def test_the_end_is_where_it_was_first_seen_even_after_a_crash(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("old\n")
+    publisher = FakePublisher()
+    source, state = file_source(tmp_path, publisher, "end")
+    async with running(source.run()):
+        await until(lambda: saved_position(state) == 4)
+    log.write_text("old\nnew\n")
+    source, _ = file_source(tmp_path, publisher, "end")
+    async with running(source.run()):
+        await until(lambda: len(publisher.records) == 1)
+    assert publisher.records[0][0].value == b"new"
+
+
+async def test_a_line_too_long_is_a_loss_with_the_same_id_every_time(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("x" * 100 + "\nshort\n")
+    publisher = FakePublisher()
+    for _ in range(2):  # not acknowledged, so the second run finds it again
+        source, state = file_source(tmp_path, publisher)
+        async with running(source.run()):
+            await until(lambda: publisher.records[-1:] != [] and publisher.records[-1][0].value == b"short")
+        publisher.records.clear()
+    (first, _), (second, _) = publisher.losses
+    assert first.id == second.id
+    assert (first.cause, first.topic, first.records, first.bytes) == ("record_too_large", "logs", 1, 100)
+    assert saved_position(state) == 0
+
+
+async def test_an_unreadable_file_is_a_problem_that_passes(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.mkdir()
+    source, _ = file_source(tmp_path, FakePublisher())
+    async with running(source.run()):
+        await until(lambda: "not a regular file" in str(source.problem()))
+        log.rmdir()
+        log.write_text("")
+        await until(lambda: source.problem() is None)
+
+
+class Mosquitto:
+    """A `$SYS` publisher under the test's control, and the watch that reads it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "mosquitto.json"
+        self.now_ms = START_MS
+        self.started_ms = START_MS
+        self.reported: list[Loss] = []
+        self.watch = self.new_watch()
+
+    def new_watch(self) -> MosquittoWatch:
+        self.publisher = FakePublisher()
+        self.watch = MosquittoWatch(self.publisher.as_publisher(), self.path, "me", now_ms=lambda: self.now_ms)
+        return self.watch
+
+    def connect(self, dropped: int, *, session: bool = True) -> None:
+        self.watch.session_started(session)
+        self.watch.received(DROPPED_TOPIC, b"%d" % dropped)
+        self.watch.received(UPTIME_TOPIC, b"%d seconds" % ((self.now_ms - self.started_ms) // 1000))
+
+    async def settle(self, *, acknowledge: bool = True) -> None:
+        """Let the watch report and save until nothing moves; then it is as if killed."""
+        async with running(self.watch.run()):
+            for _ in range(30):
+                await asyncio.sleep(0.005)
+                while acknowledge and self.publisher.losses:
+                    loss, on_acked = self.publisher.losses.pop()
+                    self.reported.append(loss)
+                    on_acked()
+
+    @property
+    def total(self) -> int:
+        return sum({loss.id: loss.records or 0 for loss in self.reported}.values())
+
+
+async def test_drops_are_reported_once_over_restarts_of_both(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(0, session=False)
+    await mosquitto.settle()
+    assert mosquitto.reported == []
+    mosquitto.watch.received(DROPPED_TOPIC, b"5")
+    await mosquitto.settle()
+    assert mosquitto.total == 5
+    mosquitto.new_watch()  # the gateway restarts; mosquitto goes on
+    mosquitto.now_ms += 3_600_000
+    mosquitto.connect(7)
+    await mosquitto.settle()
+    assert mosquitto.total == 7
+    mosquitto.new_watch()  # mosquitto restarts meanwhile and counts from 0 again, past what was reported
+    mosquitto.now_ms += 3_600_000
+    mosquitto.started_ms = mosquitto.now_ms - 600_000
+    mosquitto.connect(9)
+    await mosquitto.settle()
+    assert mosquitto.total == 16
+    mosquitto.connect(2)  # and once more, within the slack of the clocks: only the smaller counter tells
+    await mosquitto.settle()
+    assert mosquitto.total == 18
+    assert {loss.topic for loss in mosquitto.reported} == {f"mqtt:{DROPPED_TOPIC}"}
+
+
+async def test_a_report_cut_short_by_a_crash_is_repeated_with_the_same_id(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(5, session=False)
+    await mosquitto.settle(acknowledge=False)
+    (unsure, _) = mosquitto.publisher.losses[0]
+    mosquitto.new_watch()
+    mosquitto.connect(5)
+    await mosquitto.settle()
+    assert [loss.id for loss in mosquitto.reported] == [unsure.id]
+    assert mosquitto.total == 5
+
+
+async def test_a_lost_session_is_a_loss_of_unknown_size(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(0, session=False)
+    await mosquitto.settle()
+    mosquitto.new_watch()
+    mosquitto.connect(0, session=False)
+    await mosquitto.settle()
+    (loss,) = mosquitto.reported
+    assert (loss.cause, loss.topic, loss.records) == ("mqtt_queue_dropped", "mqtt:session/me", None)
+
+
+async def test_a_value_that_is_no_number_is_left(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(0, session=False)
+    for payload in (b"", b"many", b"\xff"):
+        mosquitto.watch.received(DROPPED_TOPIC, payload)
+    await mosquitto.settle()
+    assert mosquitto.reported == []
+
+
+@pytest.mark.parametrize(("reported", "dropped", "lost"), [(0, 0, 0), (3, 5, 2), (5, 5, 0), (5, 2, 2)])
+def test_counters(reported: int, dropped: int, lost: int) -> None:
+    assert dropped_since(reported, dropped) == lost
+
+
+def test_a_late_figure_is_no_restart() -> None:
+    assert not is_restart(None, 1, START_MS)
+    assert not is_restart(START_MS, 100, START_MS + 120_000)
+    assert is_restart(START_MS, 100, START_MS + 140_000)
+
+
+async def test_the_board_is_read_every_interval_and_trouble_is_told(tmp_path: Path) -> None:
+    readings: list[dict[str, float] | OSError] = [{"cpu_percent": 1.5}, OSError("no such sensor")]
+    publisher = FakePublisher()
+
+    def read_health() -> dict[str, float]:
+        reading = readings.pop(0) if readings else {"cpu_percent": 2.5}
+        if isinstance(reading, OSError):
+            raise reading
+        return reading
+
+    board = config(tmp_path, '[board]\nname = "pi"\ninterval_ms = 100\n').board
+    assert board is not None
+    source = BoardSource(board, publisher.as_publisher(), read_health)
+    async with running(source.run()):
+        await until(lambda: "no such sensor" in str(source.problem()))
+        await until(lambda: len(publisher.records) == 2)
+        assert source.problem() is None
+    record, _ = publisher.records[0]
+    value = json.loads(record.value)
+    assert value == {"cpu_percent": 1.5, "board": "pi", "time_ms": record.timestamp_ms}
+    assert (record.key, record.headers) == (b"pi", (("source", b"board"),))
+
+
+async def test_metrics_and_health_over_http() -> None:
+    problems: list[str | None] = [None, "the broker is away"]
+    metrics = Metrics()
+    metrics.records.labels("mqtt", "readings").inc(3)
+    server = MetricsServer(metrics, lambda: problems.pop(0))
+    await server.start("127.0.0.1", 0)
+    assert server._server is not None
+    port = server._server.sockets[0].getsockname()[1]
+
+    async def get(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert b'edge_gateway_records_total{source="mqtt",topic="readings"} 3.0' in await get(
+        b"GET /metrics HTTP/1.1\r\n\r\n"
+    )
+    assert (await get(b"GET /health HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
+    unwell = await get(b"GET /health HTTP/1.1\r\n\r\n")
+    assert unwell.startswith(b"HTTP/1.1 503 ")
+    assert unwell.endswith(b"\r\n\r\nthe broker is away\n")
+    assert (await get(b"GET /secret HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+    assert (await get(b"POST /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+    assert await get(b"x" * 100_000) == b""
+    await server.stop()
