@@ -94,7 +94,7 @@ class Groups(RuleBasedStateMachine):
         group = self.group
         generation_id = (group.generation_id if group else 0) + off_by
         member_id, instance_id = self.pick(number)
-        present = list(group.members) if group else []
+        present = list(group.members)[number % 3 // 2 :] if group else []  # now and then the leader leaves one out
         self.syncs[self.site._tokens + 1] = (generation_id, instance_id or member_id)
         self.site.sync(
             member_id, generation_id, {known: known.encode() + content for known in present}, instance_id=instance_id
