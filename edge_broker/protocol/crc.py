@@ -13,7 +13,7 @@ from google_crc32c import extend, value
 _COPY_BYTES_MAX = 128 * 1024
 
 
-def crc32c(data: bytes | memoryview) -> int:
+def crc32c(data: bytes | bytearray | memoryview) -> int:
     """Return the CRC-32C of the bytes, as an unsigned integer of 32 bits."""
     if len(data) <= _COPY_BYTES_MAX:
         crc: int = value(bytes(data))

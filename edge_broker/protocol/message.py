@@ -182,9 +182,12 @@ def nullable_bytes(
     return cast("bytes | None", Field("bytes", versions, default, tag, nullable=nullable or versions))
 
 
-def records(versions: str = "0+") -> bytes | memoryview | None:
-    """Declare record batches, null allowed; decoding gives a view into the frame, encoding does not copy large ones."""
-    return cast("bytes | memoryview | None", Field("records", versions, None, None, nullable=versions))
+def records(versions: str = "0+") -> Any:
+    """Declare record batches, null allowed; decoding gives a view into the frame, encoding does not copy large ones.
+
+    The annotation says which buffers are meant: requests hold views, responses whatever storage reads into.
+    """
+    return Field("records", versions, None, None, nullable=versions)
 
 
 def array(of: Callable[..., T], versions: str = "0+", *, tag: int | None = None) -> list[T]:

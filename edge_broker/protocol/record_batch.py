@@ -153,7 +153,7 @@ def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ba
     return header
 
 
-def check_batches(records: bytes | memoryview | None, batch_bytes_max: int) -> list[BatchHeader]:
+def check_batches(records: bytes | bytearray | memoryview | None, batch_bytes_max: int) -> list[BatchHeader]:
     """Check what a producer sent for one partition and return its batch headers, by Kafka's rules exactly one.
 
     Raises Refusal: CORRUPT_MESSAGE (cut off or wrong CRC), MESSAGE_TOO_LARGE (over `batch_bytes_max`, a hard bound),
@@ -169,7 +169,7 @@ def check_batches(records: bytes | memoryview | None, batch_bytes_max: int) -> l
     return [header]
 
 
-def _whole_batch(records: bytes | memoryview, batch_bytes_max: int) -> BatchHeader:
+def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) -> BatchHeader:
     """Return the header when the bytes are one batch by their lengths."""
     size = len(records)
     if size > MAGIC_POSITION and records[MAGIC_POSITION] in {0, 1}:
@@ -244,7 +244,7 @@ class Record:
         return f"Record({self.offset}, {self.timestamp}, {self.key!r}, {self.value!r}, {self.headers!r})"
 
 
-def records_of(batch: bytes | memoryview) -> Iterator[Record]:
+def records_of(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
     """Yield the records of one batch, unpacked when it is compressed; its CRC is not looked at.
 
     Raises ProtocolViolation when there is no whole batch, Refusal INVALID_RECORD when its inside is not what the header
@@ -318,7 +318,7 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     return payload[position : position + size], position + size
 
 
-def _unpack(codec: int, payload: bytes | memoryview) -> bytes:
+def _unpack(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
     if codec == CODEC_NONE:
         return bytes(payload)
     if codec == CODEC_GZIP:
@@ -340,7 +340,7 @@ def _unpack(codec: int, payload: bytes | memoryview) -> bytes:
         raise _invalid(f"{CODEC_NAMES[codec]}: {reason}") from reason
 
 
-def _gunzip(payload: bytes | memoryview) -> bytes:
+def _gunzip(payload: bytes | bytearray | memoryview) -> bytes:
     unpacker = zlib.decompressobj(wbits=31)
     try:
         content = unpacker.decompress(payload, DECOMPRESSED_BYTES_MAX)

@@ -119,7 +119,7 @@ class PartitionData(Message):
     snapshot_id: SnapshotId | None = struct(SnapshotId, "12+", tag=2)
     aborted_transactions: list[AbortedTransaction] | None = nullable_array(AbortedTransaction, "4+")
     preferred_read_replica: int = int32("11+", default=-1)
-    records: bytes | memoryview | None = records()
+    records: bytes | bytearray | memoryview | None = records()
 
 
 class FetchableTopicResponse(Message):

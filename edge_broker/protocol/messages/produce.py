@@ -12,7 +12,7 @@ class PartitionProduceData(Message):
     """The record batches for one partition."""
 
     index: int = int32()
-    records: bytes | memoryview | None = records()
+    records: memoryview | None = records()
 
 
 class TopicProduceData(Message):
