@@ -56,6 +56,7 @@ class Broker:
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
         self.groups_loaded = False
+        self.groups_fault: str | None = None
         self.appended: list[PartitionLog] = []
         self.rolls: list[PartitionLog] = []
         self.deleted: list[PartitionLog] = []

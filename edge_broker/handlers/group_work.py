@@ -22,7 +22,7 @@ from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, check_batches, read_header, records_of
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog, RollDue, whole_batches
 
 SYNC_MS_MAX = 30_000
 LOAD_BYTES = 1 << 20
@@ -46,6 +46,8 @@ def unready(broker: Broker) -> ErrorCode:
     """Why no group can be served just now, or NONE."""
     if OFFSETS_TOPIC not in broker.store.topics:
         return ErrorCode.NOT_COORDINATOR
+    if broker.groups_fault is not None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE if broker.groups_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -158,7 +160,11 @@ def load_groups(broker: Broker) -> Outcome:
         broker.groups_loaded = True
         return Reply(None)
 
-    return Do(lambda: _latest(logs), loaded, lambda _: Reply(None), worker="reader")
+    def failed(error: Exception) -> Outcome:
+        broker.groups_fault = f"committed offsets cannot be read, groups are not served: {error}"
+        return Reply(None)
+
+    return Do(lambda: _latest(logs), loaded, failed, worker="reader")
 
 
 def _latest(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
@@ -168,24 +174,22 @@ def _latest(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
         offset = log.log_start_offset
         while offset < log.high_watermark:
             chunk = memoryview(log.read(offset, LOAD_BYTES, blocking=True) or b"")
-            if not chunk:
-                break
-            offset = _take(chunk, newest)
+            behind = _take(chunk, newest)
+            if behind <= offset:
+                raise StorageFault(
+                    log.directory, 0, f"no whole record batch can be read at offset {offset}; restore the file"
+                )
+            offset = behind
     return newest
 
 
 def _take(chunk: memoryview, newest: dict[bytes, bytes | None]) -> int:
-    """Enter the records of a chunk's whole batches; the offset behind them."""
-    position, offset = 0, 0
-    while position < len(chunk):
-        header = read_header(chunk, position) if len(chunk) - position >= 61 else None
-        if header is None or position + header.size > len(chunk):
-            break
-        for record in records_of(chunk[position : position + header.size]):
+    """Enter the records of a chunk's whole batches; the offset behind them, 0 when it holds none."""
+    offset = 0
+    for batch in whole_batches(chunk):
+        for record in records_of(batch):
             if record.key is not None:
-                key = bytes(record.key)
-                newest.pop(key, None)  # the order of the log decides, also among different keys
-                newest[key] = None if record.value is None else bytes(record.value)
-        position += header.size
-        offset = header.next_offset
+                newest.pop(record.key, None)  # the order of the log decides, also among different keys
+                newest[record.key] = record.value
+        offset = read_header(batch).next_offset
     return offset

@@ -109,7 +109,10 @@ def _append(broker: Broker, part: _Part) -> None:
     else:
         part.end_offset = appended.end_offset
         part.response = PartitionProduceResponse(
-            index=part.data.index, base_offset=appended.base_offset, log_start_offset=log.log_start_offset
+            index=part.data.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=log.log_start_offset,
         )
         if not appended.duplicate:
             broker.appended.append(log)

@@ -86,6 +86,8 @@ def health_problem(broker: Broker) -> str | None:
     offline = [log for topic in broker.store.topics.values() for log in topic.partitions if log.fault is not None]
     if offline:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
+    if broker.groups_fault is not None:
+        return broker.groups_fault
     if not broker.groups_loaded:
         return "committed offsets are still being loaded"
     return None

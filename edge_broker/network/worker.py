@@ -30,7 +30,12 @@ class Worker:
     async def turn(self) -> None:
         """Return once everything queued until now is done."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self.submit(lambda: None, lambda _result, _error: done.done() or done.set_result(None))
+
+        def reached(_result: Any, _error: Exception | None) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.submit(lambda: None, reached)
         await done
 
     def close(self) -> None:
