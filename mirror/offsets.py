@@ -16,10 +16,10 @@ whatever fails.
 | skip(to)         | to                 | to             | only with nothing under way            |
 
 A commit promises before the act how far sending may go (`sent_up_to`, in OffsetCommit's metadata). After a restart the
-records in [acked, sent_up_to) are the only ones that can be at the target already. How many really are is read from the
-target's own offsets: `target_end` is the offset after the last record we know to be there; whatever lies between it and
-our next batch was written by our former self, or by another writer. That is an upper bound, exact where the mirror is
-the topic's only writer, and it is capped by the records that are sent again.
+records in [acked, sent_up_to) are the only ones that can be at the target already, `sent_times` times at most. How many
+really are is read from the target's own offsets: `target_end` is the offset after the last record we know to be there;
+whatever lies between it and our next batch was written by our former self, or by another writer. So the count is never
+too low, exact for one restart where the mirror is the topic's only writer, and capped by what may have been sent.
 """
 
 from __future__ import annotations
@@ -38,10 +38,16 @@ class Commit:
     offset: int
     sent_up_to: int
     target_end: int | None = None
+    sent_times: int = 1
 
     def metadata(self) -> str:
-        """Return the text for OffsetCommit's metadata field, under 100 bytes."""
-        fields = {"version": METADATA_VERSION, "sent_up_to": self.sent_up_to, "target_end": self.target_end}
+        """Return the text for OffsetCommit's metadata field, under 150 bytes."""
+        fields = {
+            "version": METADATA_VERSION,
+            "sent_up_to": self.sent_up_to,
+            "target_end": self.target_end,
+            "sent_times": self.sent_times,
+        }
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -56,7 +62,13 @@ def read_commit(offset: int, metadata: str) -> Commit:
     sent_up_to, target_end = fields.get("sent_up_to"), fields.get("target_end")
     if not isinstance(sent_up_to, int) or sent_up_to < offset:
         return Commit(offset, offset)
-    return Commit(offset, sent_up_to, target_end if isinstance(target_end, int) else None)
+    sent_times = fields.get("sent_times")
+    return Commit(
+        offset,
+        sent_up_to,
+        target_end if isinstance(target_end, int) else None,
+        sent_times if isinstance(sent_times, int) else 1,
+    )
 
 
 class Acked(NamedTuple):
@@ -75,6 +87,7 @@ class PartitionOffsets:
         self.committed: Commit | None = None
         self.target_end = target_end
         self._resend_end = offset if resend_end is None else resend_end  # below it, a record may be there already
+        self._sent_times = 1 if self._resend_end > offset else 0  # how often what is below it was sent before
         self._strangers = 0  # records at the target that are not from this life, not yet matched with one sent again
         self._under_way = 0  # records of the batch under way
 
@@ -83,6 +96,7 @@ class PartitionOffsets:
         """Return the state after a restart from a commit that the source group holds."""
         offsets = cls(commit.offset, resend_end=commit.sent_up_to, target_end=commit.target_end)
         offsets.committed = commit
+        offsets._sent_times = commit.sent_times
         return offsets
 
     @classmethod
@@ -95,11 +109,13 @@ class PartitionOffsets:
     @property
     def reserved(self) -> int:
         """The offset before which records may be sent; equal to or below `position` when a commit must come first."""
-        return self.position if self.committed is None or self._end_uncommitted() else self.committed.sent_up_to
+        return (
+            self.committed.sent_up_to if self.committed is not None and self._is_told(self.committed) else self.position
+        )
 
-    def _end_uncommitted(self) -> bool:
-        """Whether the group would not yet tell the next life where the target ended."""
-        return self.committed is not None and self.committed.target_end is None and self.target_end is not None
+    def _is_told(self, commit: Commit) -> bool:
+        """Tell whether the next life would know from the commit all that it needs to count what we send now."""
+        return commit.sent_times > self._sent_times and (commit.target_end is not None or self.target_end is None)
 
     def know_target_end(self, offset: int) -> None:
         """Note where the target's partition ends, asked while nothing is under way and nothing else was known.
@@ -107,7 +123,7 @@ class PartitionOffsets:
         What lies below it and may be ours from a former life is counted when it is sent again.
         """
         assert self._under_way == 0
-        self._strangers = max(0, self._resend_end - self.acked)
+        self._strangers = max(0, self._resend_end - self.acked) * self._sent_times
         self.target_end = offset
 
     def send(self, end_offset: int, records: int) -> None:
@@ -125,17 +141,22 @@ class PartitionOffsets:
         self.acked = self.position
         if base_offset is None:
             self.target_end = None
-            return Acked(again, 0)
+            return Acked(again * self._sent_times, 0)
         lost = 0 if self.target_end is None else max(0, self.target_end - base_offset)
-        self._strangers += unsure if self.target_end is None else max(0, base_offset - self.target_end)
+        self._strangers += (
+            unsure * self._sent_times if self.target_end is None else max(0, base_offset - self.target_end)
+        )
         self.target_end = base_offset + records
-        duplicates = min(again, self._strangers)
-        self._strangers = self._strangers - duplicates if self._resend_end > self.acked else 0
+        duplicates = min(again * self._sent_times, self._strangers)
+        self._strangers -= duplicates
+        if self._resend_end <= self.acked:
+            self._strangers = self._sent_times = 0
         return Acked(duplicates, lost)
 
     def restart(self) -> None:
         """Note that the fate of the batch under way is unknown and will be sent again by a new producer."""
         self._resend_end = max(self._resend_end, self.position)
+        self._sent_times += 1
         self.position, self._under_way = self.acked, 0
 
     def skip(self, to_offset: int) -> None:
@@ -146,12 +167,13 @@ class PartitionOffsets:
 
     def next_commit(self, window_records: int) -> Commit | None:
         """Return what to commit now so that `window_records` more may be sent, or None when it would change nothing."""
-        commit = Commit(self.acked, max(self.acked + window_records, self._may_be_there()), self.target_end)
+        sent_up_to = max(self.acked + window_records, self._may_be_there())
+        commit = Commit(self.acked, sent_up_to, self.target_end, self._sent_times + 1)
         return None if commit == self.committed else commit
 
     def last_commit(self) -> Commit | None:
         """Return what to commit before a clean exit: no more is promised than was sent."""
-        commit = Commit(self.acked, self._may_be_there(), self.target_end)
+        commit = Commit(self.acked, self._may_be_there(), self.target_end, self._sent_times + 1)
         return None if commit == self.committed else commit
 
     def _may_be_there(self) -> int:
