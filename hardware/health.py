@@ -15,15 +15,23 @@ Bits of `vcgencmd get_throttled` (Raspberry Pi documentation, vcgencmd):
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from hardware import JSON
+from hardware.board import revision_code
+from hardware.board_data import decode_revision, measures_under_voltage
+from hardware.storage import storage_devices
 from hardware.system_files import SystemFiles
 
 THROTTLED_FIELDS = ("under_voltage", "frequency_capped", "throttled", "soft_temperature_limit")
-PROCESSOR_SENSORS = ("cpu-thermal", "cpu_thermal", "soc-thermal", "x86_pkg_temp", "coretemp", "k10temp", "acpitz")
+ALL_THROTTLED_FIELDS = [name for now in THROTTLED_FIELDS for name in (now, f"{now}_occurred")]
+TEMPERATURE_CELSIUS_MAX = 80.0  # where every Pi begins to slow itself down
+DISK_FREE_BYTES_MIN = 64 * 1024 * 1024
+PROCESSOR_SENSORS = ("cpu-thermal", "cpu_thermal", "bcm2835_thermal", "soc-thermal", "x86_pkg_temp", "coretemp", "k10temp", "acpitz")
 STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
 CLOCK_ERROR = 5  # TIME_ERROR, adjtimex(2)
 
@@ -40,7 +48,7 @@ def read_health(root: Path = Path("/"), *, cpu_interval_s: float | None = None) 
         "temperature_celsius": processor_temperature_celsius(files),
         "temperatures_celsius": dict(temperatures_celsius(files)),
         **throttling(files),
-        "storage_life_used_percent": storage_life_used_percent(files),
+        **storage_wear(files),
         "clock_synchronised": clock_synchronised(files),
         "rtc_present": bool(files.match("/sys/class/rtc/rtc*")),
     }
@@ -60,6 +68,17 @@ LOAD_FIELDS = (
     "network_transmit_bytes",
     "uptime_s",
 )
+
+
+def storage_wear(files: SystemFiles) -> dict[str, JSON]:
+    """Tell the wear of the most worn device, where any tells; ordinary SD cards never do."""
+    devices = list(storage_devices(files))
+    used = [device["life_used_percent_max"] for device in devices]
+    warned = [device["pre_end_of_life"] for device in devices]
+    return {
+        "storage_life_used_percent_max": max((each for each in used if isinstance(each, int)), default=None),
+        "storage_pre_end_of_life": next((level for level in ("urgent", "warning", "normal") if level in warned), None),
+    }
 
 
 def load(cpu_interval_s: float | None) -> dict[str, JSON]:
@@ -117,12 +136,23 @@ def processor_temperature_celsius(files: SystemFiles) -> float | None:
 
 
 def throttling(files: SystemFiles) -> dict[str, JSON]:
-    """Read supply and heat limits: each field now and, as `<name>_occurred`, since boot; None where unknown."""
+    """Read supply and heat limits: each field now and, as `<name>_occurred`, since boot; None where unknown.
+
+    Boards without a voltage detector never see under-voltage, so there it is unknown whatever the bits say.
+    """
     bits = throttled_bits(files)
-    if bits is not None:
-        return decode_throttled(bits)
-    fields: dict[str, JSON] = {name: None for now in THROTTLED_FIELDS for name in (now, f"{now}_occurred")}
-    return {**fields, "under_voltage": under_voltage_alarm(files)}
+    fields: dict[str, JSON] = decode_throttled(bits) if bits is not None else dict.fromkeys(ALL_THROTTLED_FIELDS)
+    if bits is None:
+        fields["under_voltage"] = under_voltage_alarm(files)
+    if measures_under_voltage(board_model(files)) is False:
+        fields["under_voltage"] = fields["under_voltage_occurred"] = None
+    return fields
+
+
+def board_model(files: SystemFiles) -> str | None:
+    """Name the Pi model by its revision code."""
+    code = revision_code(files)
+    return None if code is None else decode_revision(code).model
 
 
 def throttled_bits(files: SystemFiles) -> int | None:
@@ -152,21 +182,6 @@ def under_voltage_alarm(files: SystemFiles) -> bool | None:
     return None
 
 
-def storage_life_used_percent(files: SystemFiles) -> int | None:
-    """Read the upper bound of the most worn eMMC's used life; None where no device tells, as with all SD cards."""
-    used = [life_used_percent(files.text(name)) for name in files.match("/sys/block/mmcblk*/device/life_time")]
-    return max((percent for percent in used if percent is not None), default=None)
-
-
-def life_used_percent(life_time: str | None) -> int | None:
-    """Decode an eMMC's `0xAA 0xBB` (EXT_CSD 268, 269): 1 to 10 are tenths used, 11 exceeded (110), 0 unknown."""
-    try:
-        levels = [int(word, 16) for word in (life_time or "").split()]
-    except ValueError:
-        return None
-    return max((level * 10 for level in levels if 1 <= level <= 11), default=None)
-
-
 class Timex(ctypes.Structure):
     """The head of struct timex of adjtimex(2), with room for the rest."""
 
@@ -190,3 +205,19 @@ def clock_synchronised(files: SystemFiles) -> bool | None:
     if state < 0:
         return files.exists("/run/systemd/timesync/synchronized") or None
     return state != CLOCK_ERROR and not timex.status & STATUS_UNSYNCHRONISED
+
+
+# What is wrong, worst first: the field, the values that are bad, and the sentence. Unknown (None) is never a problem.
+PROBLEMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("under_voltage", bool, "the supply voltage is too low now: use a stronger supply or a shorter cable"),
+    ("throttled", bool, "the processor is throttled now"),
+    ("temperature_celsius", lambda value: value >= TEMPERATURE_CELSIUS_MAX, "the processor is too hot"),
+    ("storage_pre_end_of_life", lambda value: value == "urgent", "the storage is at the end of its life: replace it"),
+    ("storage_life_used_percent_max", lambda value: value > 100, "the storage is past its rated life: replace it"),
+    ("disk_free_bytes", lambda value: value < DISK_FREE_BYTES_MIN, "the disk is almost full"),
+)
+
+
+def problems(health: dict[str, JSON]) -> list[str]:
+    """Say what is wrong now, one sentence each; empty if the board is healthy as far as it can tell."""
+    return [text for field, bad, text in PROBLEMS if health[field] is not None and bad(health[field])]
