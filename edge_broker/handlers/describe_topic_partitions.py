@@ -62,6 +62,8 @@ def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopi
             leader_epoch=broker.store.leader_epoch,
             replica_nodes=[broker.node_id],
             isr_nodes=[broker.node_id],
+            eligible_leader_replicas=[],  # the Java client takes the stream of these unasked; null ends its call
+            last_known_elr=[],
         )
         for log in topic.partitions[first : first + limit]
     ]
