@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tests.e2e.accounting import Stored
 
 CALL_S = 10.0
+LOOK_S = 1.0
 LOG_SEQ = re.compile(rb"\bseq=(\d+)\b")
 
 
@@ -107,9 +108,9 @@ def _consumer(bootstrap: str, client_id: str, **more: object) -> Consumer:
     )
 
 
-def partitions(consumer: Consumer, topic: str) -> list[int]:
+def partitions(consumer: Consumer, topic: str, timeout_s: float = CALL_S) -> list[int]:
     """The topic's partitions, none if it does not exist."""
-    found = consumer.list_topics(topic, timeout=CALL_S).topics.get(topic)
+    found = consumer.list_topics(topic, timeout=timeout_s).topics.get(topic)
     return [] if found is None or found.error is not None else sorted(found.partitions)
 
 
@@ -201,16 +202,15 @@ class Tail(threading.Thread):
         self.join()
 
     def _look_for_topics(self, assigned: dict[str, list[int]]) -> None:
-        try:
-            known = self._consumer.list_topics(timeout=1.0).topics
-        except KafkaException as error:
-            self.errors.append(str(error))  # the link may be cut: it is asked again
-            return
         for topic in self._topics.keys() - assigned.keys():
-            if topic in known and known[topic].error is None and known[topic].partitions:
-                assigned[topic] = sorted(known[topic].partitions)
-                new = [TopicPartition(topic, part, 0) for part in assigned[topic]]
-                self._consumer.incremental_assign(new)
+            try:
+                found = partitions(self._consumer, topic, LOOK_S)
+            except KafkaException as error:
+                self.errors.append(str(error))  # the link may be cut: it is asked again
+                return
+            if found:
+                assigned[topic] = found
+                self._consumer.incremental_assign([TopicPartition(topic, part, 0) for part in found])
 
     def _note(self, message: Message) -> None:
         if message.error() is not None:
