@@ -230,13 +230,19 @@ class Effects:
     order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call.
     """
 
-    __slots__ = ("_after", "answers", "append", "now_ms")
+    __slots__ = ("_after", "answers", "append", "now_ms", "wall_ahead_ms")
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, wall_ahead_ms: int = 0) -> None:
         self.now_ms = now_ms
+        self.wall_ahead_ms = wall_ahead_ms
         self.answers: list[Answer] = []
         self.append: list[Record] = []
         self._after: list[AfterSync] = []
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of day, for records; deadlines go by `now_ms`."""
+        return self.now_ms + self.wall_ahead_ms
 
     def synced(self, now_ms: int) -> Effects:
         """What becomes due now that `append` is on disk."""
@@ -258,7 +264,7 @@ class Effects:
             self._after.append(after)
 
     def _settle(self, error: ErrorCode, now_ms: int) -> Effects:
-        later = Effects(now_ms)
+        later = Effects(now_ms, self.wall_ahead_ms)
         after, self._after = self._after, []
         for call in after:
             call(error, later)

@@ -100,10 +100,10 @@ class Group:
     is_stored: bool = False
     """Whether the log holds, or is about to hold, a record of this group."""
 
-    def enter(self, state: GroupState, now_ms: int) -> None:
+    def enter(self, state: GroupState, wall_ms: int) -> None:
         """Go to another state of the table."""
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
-        self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
+        self.previous_state, self.state, self.state_since_ms = self.state, state, wall_ms
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
         """Why this member may not speak for itself; None when it may."""
@@ -176,12 +176,12 @@ class Group:
             self.leader_id = joined[0]
         return bool(joined)
 
-    def next_generation(self, now_ms: int) -> None:
+    def next_generation(self, wall_ms: int) -> None:
         """Begin a generation with whoever is there: CompletingRebalance, or Empty without members."""
         self.generation_id += 1
         self.unsynced_ids = set(self.members)
         self.protocol_name = self.vote() if self.members else None
-        self.enter(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.enter(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, wall_ms)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest that any member asks to be waited for."""

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from edge_broker.coordinator.calls import (
+    NOBODY,
     Commit,
     Effects,
     GroupSettings,
@@ -59,6 +60,15 @@ class GroupCoordinator:
         self.load_notes: list[str] = []
         self._rebalances = Rebalances(settings, self.groups, self.offsets)
 
+    @property
+    def wall_ahead_ms(self) -> int:
+        """What to add to `now_ms` to get the time of day, which records carry; 0 when `now_ms` is the time of day."""
+        return self._rebalances.wall_ahead_ms
+
+    @wall_ahead_ms.setter
+    def wall_ahead_ms(self, ahead_ms: int) -> None:
+        self._rebalances.wall_ahead_ms = ahead_ms
+
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
         return self._rebalances.next_deadline_ms()
@@ -78,14 +88,14 @@ class GroupCoordinator:
     def join(self, join: Join, *, unique_id: str, now_ms: int) -> Effects:
         """JoinGroup; `unique_id` (a fresh UUID, at most 64 characters) makes the member id of a new member."""
         assert len(unique_id) <= UNIQUE_ID_BYTES_MAX
-        effects = Effects(now_ms)
+        effects = self._rebalances.effects(now_ms)
         group = self.groups.get(join.group_id)
         error = self._join_error(join, group)
         if error is not None:
             effects.answer(join.token, JoinResult(error, join.member_id))
             return effects
         if group is None:
-            group = self.groups[join.group_id] = Group(join.group_id, now_ms)
+            group = self.groups[join.group_id] = Group(join.group_id, effects.wall_ms)
         if not self._has_room(group, join):
             self._turn_away(group, join, effects)
         elif not group.follows(join.protocol_type, join.protocols):
@@ -196,14 +206,14 @@ class GroupCoordinator:
 
         def after(error: ErrorCode, later: Effects) -> None:
             still = group.state is GroupState.STABLE and group.generation_id == generation_id
-            if not still or member.member_id != member_id or member.join_token != join.token:
+            token = member.join_token
+            if not still or member.member_id != member_id or token not in (join.token, NOBODY):
                 return  # a rebalance took it along, or it came back once more
             member.join_token = None
             self._rebalances.renew_session(group, member, later.now_ms)
-            if error is not ErrorCode.NONE:
-                later.answer(join.token, JoinResult(group_error(error), ""))
-                return
-            later.answer(join.token, _rejoined(group, member, join, leader_before))
+            failed = error is not ErrorCode.NONE
+            result = JoinResult(group_error(error), "") if failed else _rejoined(group, member, join, leader_before)
+            later.answer(token, result)
 
         assignments = {other.member_id: other.assignment or b"" for other in group.members.values()}
         self._rebalances.store(group, assignments, effects)
@@ -211,7 +221,7 @@ class GroupCoordinator:
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
         """SyncGroup: a member asks for its assignment; the leader brings everybody's."""
-        effects = Effects(now_ms)
+        effects = self._rebalances.effects(now_ms)
         group = self.groups.get(sync.group_id)
         error = _sync_error(group, sync)
         if group is None or error is not None:
@@ -249,7 +259,7 @@ class GroupCoordinator:
 
     def leave(self, leave: Leave, now_ms: int) -> Effects:
         """LeaveGroup; answered after the sync when the group became empty by it."""
-        effects = Effects(now_ms)
+        effects = self._rebalances.effects(now_ms)
         if not leave.group_id:
             effects.answer(leave.token, LeaveResult(ErrorCode.INVALID_GROUP_ID))
             return effects
@@ -289,7 +299,7 @@ class GroupCoordinator:
 
     def commit(self, commit: Commit, now_ms: int) -> Effects:
         """OffsetCommit: answered, and visible to OffsetFetch, once it is on disk."""
-        effects = Effects(now_ms)
+        effects = self._rebalances.effects(now_ms)
         group = self.groups.get(commit.group_id)
         error = check_commit(commit, group)
         if error is not ErrorCode.NONE:
@@ -304,27 +314,30 @@ class GroupCoordinator:
 
     def _committed(self, group_id: str, error: ErrorCode, later: Effects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
-            self.groups[group_id] = Group(group_id, later.now_ms)
+            self.groups[group_id] = Group(group_id, later.wall_ms)
 
     def fetch_offsets(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
         """OffsetFetch for one group; without transactions every offset is stable, so require_stable changes nothing."""
         return self.offsets.fetch(group_id, topics)
 
     @classmethod
-    def load(cls, settings: GroupSettings, records: Iterable[Record], now_ms: int) -> GroupCoordinator:
+    def load(
+        cls, settings: GroupSettings, records: Iterable[Record], now_ms: int, *, wall_ahead_ms: int = 0
+    ) -> GroupCoordinator:
         """Rebuild from `__consumer_offsets`, oldest first; every member has its session timeout to speak up.
 
         Records that cannot be read are passed over, one sentence each in `load_notes`.
         """
         coordinator = cls(settings)
+        coordinator.wall_ahead_ms = wall_ahead_ms
         for number, (key, value) in enumerate(records):
             try:
                 coordinator._replay(key, value)
             except RecordFormatError as error:
                 coordinator.load_notes.append(f"record {number} of __consumer_offsets was passed over: {error}")
         for group_id in coordinator.offsets.groups():
-            coordinator.groups.setdefault(group_id, Group(group_id, now_ms))
-        nothing = Effects(now_ms)
+            coordinator.groups.setdefault(group_id, Group(group_id, now_ms + wall_ahead_ms))
+        nothing = coordinator._rebalances.effects(now_ms)
         for group in coordinator.groups.values():
             for member in group.members.values():
                 coordinator._rebalances.renew_session(group, member, now_ms)

@@ -47,7 +47,7 @@ class CommittedOffsets:
         entries = [
             (
                 OffsetKey(commit.group_id, one.topic, one.partition),
-                CommittedOffset(one.offset, one.leader_epoch, one.metadata or "", effects.now_ms),
+                CommittedOffset(one.offset, one.leader_epoch, one.metadata or "", effects.wall_ms),
             )
             for one in commit.partitions
             if len(one.metadata or "") <= metadata_max and storable(one.metadata or "")

@@ -37,7 +37,12 @@ class Rebalances:
         self.settings = settings
         self.groups = groups
         self.offsets = offsets
+        self.wall_ahead_ms = 0
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
+
+    def effects(self, now_ms: int) -> Effects:
+        """The effects of a call at `now_ms`, none yet."""
+        return Effects(now_ms, self.wall_ahead_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
@@ -45,7 +50,7 @@ class Rebalances:
 
     def expire(self, now_ms: int) -> Effects:
         """Do whatever is due at `now_ms`."""
-        effects = Effects(now_ms)
+        effects = self.effects(now_ms)
         while (due := self._deadlines.take_due(now_ms)) is not None:
             kind, group_id, member_id = due
             group = self.groups[group_id]
@@ -72,14 +77,14 @@ class Rebalances:
 
     def stop(self, now_ms: int) -> Effects:
         """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
-        effects = Effects(now_ms)
+        effects = self.effects(now_ms)
         for group in self.groups.values():
             if group.state is GroupState.DEAD:
                 continue
             for member in group.members.values():
                 answer_waiting(member, ErrorCode.NOT_COORDINATOR, effects)
             self._cancel_all(group)
-            group.enter(GroupState.DEAD, now_ms)
+            group.enter(GroupState.DEAD, effects.wall_ms)
         return effects
 
     def rebalance(self, group: Group, effects: Effects) -> None:
@@ -95,7 +100,7 @@ class Rebalances:
             self._abandon_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
         self._deadlines.cancel(("sync", group.group_id, ""))
         group.unsynced_ids.clear()
-        group.enter(GroupState.PREPARING_REBALANCE, effects.now_ms)
+        group.enter(GroupState.PREPARING_REBALANCE, effects.wall_ms)
         if group.previous_state is GroupState.EMPTY:
             self._begin_initial_delay(group, effects)
         elif group.all_joined():
@@ -142,7 +147,7 @@ class Rebalances:
         if not group.elect_leader() and group.members:
             self._wait_for_joins(group, max(group.rebalance_timeout_ms(), POSTPONED_JOIN_MS_MIN), effects)
             return
-        group.next_generation(effects.now_ms)
+        group.next_generation(effects.wall_ms)
         if group.state is GroupState.EMPTY:
             self.store(group, {}, effects)
             return
@@ -169,7 +174,7 @@ class Rebalances:
                 self._abandon_sync(group, group_error(error), later)
                 self.prepare_rebalance(group, later)
                 return
-            group.enter(GroupState.STABLE, later.now_ms)
+            group.enter(GroupState.STABLE, later.wall_ms)
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
                 self._answer_sync(group, member, synced(group, member), later)

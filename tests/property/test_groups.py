@@ -10,11 +10,12 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_broker.coordinator.calls import CommitResult, GroupSettings, JoinResult, Protocol, Result, SyncResult
 from edge_broker.coordinator.group import Group, GroupState
 from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.offset_records import group_key, read_group_value
 from edge_broker.errors import ErrorCode
 from tests.support.groups import RANGE, STICKY, Site
 
@@ -24,11 +25,16 @@ PICK = st.integers(0, 30)
 LONG_MS = 400_000
 
 
+def result_member(group: Group | None, name: str) -> str:
+    """The member id behind a member id or an instance id."""
+    assert group is not None
+    return group.static_ids.get(name, name)
+
+
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.site = Site(GroupSettings(initial_rebalance_delay_ms=0, group_size_max=4), sync_at_once=False)
-        self.site.on_answer = self.answered
+        self.begin(0)
         self.ids: list[tuple[str, str | None]] = [("stranger", None)]
         self.instances: dict[int, str | None] = {}
         self.syncs: dict[int, tuple[int, str]] = {}
@@ -41,20 +47,36 @@ class Groups(RuleBasedStateMachine):
         self.acked: dict[int, int] = {}
         self.offset = 0
 
+    @initialize(initial_delay_ms=st.sampled_from([0, 0, 2_000]))
+    def begin(self, initial_delay_ms: int) -> None:
+        settings = GroupSettings(initial_rebalance_delay_ms=initial_delay_ms, group_size_max=4)
+        self.site = Site(settings, sync_at_once=False)
+        self.site.on_answer = self.answered
+
     def answered(self, token: int, result: Result) -> None:
         assert token not in self.forgotten
         if isinstance(result, JoinResult):
             if result.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 self.ids.append((result.member_id, self.instances.get(token)))
+            if result.error is ErrorCode.NONE and self.group and self.group.state is GroupState.STABLE:
+                assert result.member_id in self.members_on_disk()
             if result.error is ErrorCode.NONE and result.members and not result.skip_assignment:
                 leader = self.leaders.setdefault((self.life, result.generation_id), result.member_id)
                 assert leader == result.member_id == result.leader_id
         elif isinstance(result, SyncResult) and result.error is ErrorCode.NONE:
             assignment = self.assignments.setdefault(self.syncs[token], result.assignment)
             assert assignment == result.assignment
+            assert self.members_on_disk()[result_member(self.group, self.syncs[token][1])] == result.assignment
         elif isinstance(result, CommitResult) and result.partitions[0].error is ErrorCode.NONE:
             partition, offset = self.commits[token]
             self.acked[partition] = max(offset, self.acked.get(partition, 0))
+
+    def members_on_disk(self) -> dict[str, bytes]:
+        """Member ids and assignments by the newest synced record of the group."""
+        values = [value for key, value in self.site.log[: self.site.durable_records] if key == group_key("group")]
+        assert values
+        assert values[-1] is not None
+        return {member.member_id: member.assignment for member in read_group_value(values[-1]).members}
 
     @property
     def group(self) -> Group | None:
@@ -89,23 +111,27 @@ class Groups(RuleBasedStateMachine):
             rebalance_timeout_ms=session_ms * 2,
         )
 
-    @rule(number=PICK, off_by=st.sampled_from([0, 0, 0, 0, -1, 1]), content=st.binary(max_size=2))
-    def sync(self, number: int, off_by: int, content: bytes) -> None:
-        group = self.group
-        generation_id = (group.generation_id if group else 0) + off_by
-        member_id, instance_id = self.pick(number)
-        present = list(group.members)[number % 3 // 2 :] if group else []  # now and then the leader leaves one out
-        self.syncs[self.site._tokens + 1] = (generation_id, instance_id or member_id)
-        self.site.sync(
-            member_id, generation_id, {known: known.encode() + content for known in present}, instance_id=instance_id
-        )
+    @rule(number=PICK, off_by=st.sampled_from([0, 0, 0, 0, -1, 1]))
+    def sync(self, number: int, off_by: int) -> None:
+        self.sync_one(*self.pick(number), off_by, number)
 
     @rule(number=PICK)
-    def sync_all(self, number: int) -> None:
-        for member_id in list(self.group.members) if self.group else []:
-            if self.group and member_id in self.group.members:
-                index = list(self.group.members).index(member_id)
-                self.sync(index if index % 4 else index + 4 * len(self.group.members) + 1, 0, bytes([number]))
+    def everyone_syncs(self, number: int) -> None:
+        for member in list(self.group.members.values()) if self.group else []:
+            self.sync_one(member.member_id, member.instance_id, 0, number)
+
+    @rule()
+    def everyone_joins(self) -> None:
+        for member in list(self.group.members.values()) if self.group else []:
+            self.join(member.member_id, member.instance_id, member.protocols, 9, 6_000)
+
+    def sync_one(self, member_id: str, instance_id: str | None, off_by: int, number: int) -> None:
+        group = self.group
+        generation_id = (group.generation_id if group else 0) + off_by
+        present = list(group.members)[number % 2 :] if group else []  # now and then the leader leaves one out
+        content = b"%d by %d" % (number, self.site._tokens)
+        self.syncs[self.site._tokens + 1] = (generation_id, instance_id or member_id)
+        self.site.sync(member_id, generation_id, dict.fromkeys(present, content), instance_id=instance_id)
 
     @rule(number=PICK, off_by=st.sampled_from([0, 0, 1]))
     def heartbeat(self, number: int, off_by: int) -> None:

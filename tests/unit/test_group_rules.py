@@ -4,6 +4,7 @@ import pytest
 
 from edge_broker.coordinator.calls import GroupSettings, JoinedMember, LeaveResult, SyncResult
 from edge_broker.coordinator.group import TRANSITIONS, GroupState
+from edge_broker.coordinator.offset_records import read_group_value, read_offset_value
 from edge_broker.errors import ErrorCode
 from tests.support.groups import RANGE, STICKY, Site
 
@@ -694,3 +695,45 @@ def test_when_the_broker_stops_everyone_who_waits_is_sent_elsewhere() -> None:
     assert site.error(site.join(follower)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert site.error(site.leave((follower, None))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert site.coordinator.next_deadline_ms() is None
+
+
+def test_records_carry_the_time_of_day_while_deadlines_go_by_the_callers_clock() -> None:
+    site = Site()
+    site.coordinator.wall_ahead_ms = 1_750_000_000_000
+    site.stable_group(1)
+    site.commit(7, group_id="outside")
+    values = [value for _, value in site.log if value is not None]
+    assert read_group_value(values[0]).state_since_ms == 1_750_000_000_000 + site.now_ms
+    assert read_offset_value(values[1]).commit_ms == 1_750_000_000_000 + site.now_ms
+    assert site.coordinator.next_deadline_ms() == site.now_ms + 10_000
+
+
+def test_an_assignment_that_is_synced_in_a_later_generation_counts_for_nothing() -> None:
+    site = Site(sync_at_once=False)
+    first = site.joined(site.join_twice()).member_id
+    site.sync(first, 1, {first: b"old"})
+    second = site.join_twice()
+    site.join(first)
+    assert site.joined(second).generation_id == 2
+    site.sync_disk()
+    assert state(site) is GroupState.COMPLETING_REBALANCE
+    assert site.coordinator.groups["group"].members[first].assignment is None
+
+
+def test_a_static_member_whose_connection_went_away_before_the_sync_no_longer_waits() -> None:
+    site = Site()
+    ids = site.stable_static_group("pi-1", "pi-2")
+    site.sync_at_once = False
+    back = site.join(instance_id="pi-2")
+    site.coordinator.forget(back, site.now_ms)
+    site.sync_disk()
+    assert back not in site.answers
+    waiting = site.join(ids["pi-1"], instance_id="pi-1")
+    assert waiting not in site.answers  # pi-2 did not join this rebalance
+
+
+def test_a_follower_without_an_assignment_has_an_empty_one() -> None:
+    site = Site()
+    member_id = site.joined(site.join_twice()).member_id
+    site.sync(member_id, 1)
+    assert site.coordinator.groups["group"].members[member_id].assignment == b""
