@@ -7,8 +7,8 @@ Report = dict[str, Any]  # one StreamingQueryProgress as Spark writes it in JSON
 
 
 def new_reports(reports: Sequence[Report], after_batch_id: int) -> list[Report]:
-    """Keep the reports of batches that ran after a given one (idle reports repeat the last batch's id)."""
-    return [report for report in reports if report["batchId"] > after_batch_id]
+    """Keep the reports of batches that ran after a given one; an idle report bears the id of a batch yet to run."""
+    return [each for each in reports if each["batchId"] > after_batch_id and "addBatch" in each["durationMs"]]
 
 
 def summary(reports: Sequence[Report], span_s: float) -> dict[str, object]:
@@ -19,7 +19,7 @@ def summary(reports: Sequence[Report], span_s: float) -> dict[str, object]:
         "batches": len(reports),
         "last_batch": last["batchId"],
         "input_records": rows,
-        "input_records_per_s": round(rows / span_s, 1),
+        "input_records_per_s": round(rows / max(span_s, 0.001), 1),
         "batch_ms_max": max(report["batchDuration"] for report in reports),
         "behind_records": behind_records(last),
     }

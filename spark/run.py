@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import progress, topics
+from spark import failures, progress, topics
 from spark.config import Settings
 from spark.jobs import Job, StartQuery
 from spark.logs import log
@@ -134,10 +134,10 @@ class Supervised:
             raise JobError(
                 f"query {self.name}: offsets that {settings.checkpoint} needs are gone from topic {settings.topic} "
                 f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left: "
-                f"{first_sentence(text)}"
+                f"{failures.root(text)}"
             )
         if self.failures > RESTARTS_MAX and not any(mark in text for mark in KAFKA_MARKS):
-            raise JobError(f"query {self.name} failed {self.failures} times in a row: {first_sentence(text)}")
+            raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.root(text)}")
 
     def stop(self) -> None:
         """End the query; what its batch did not finish is done again by the next start."""
@@ -162,16 +162,6 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
 
 
 def failure_text(query: StreamingQuery) -> str:
-    """Collect class and message of a failed query's whole chain of causes, cut to 4,000 characters."""
+    """Describe why a query ended."""
     failure = query._jsq.exception()
-    links: list[str] = []
-    cause = failure.get() if failure.isDefined() else None
-    while cause is not None and len(links) < 10:
-        links.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
-        cause = cause.getCause()
-    return " < ".join(reversed(links))[:4_000] or "it ended without an error"
-
-
-def first_sentence(text: str) -> str:
-    """Cut a chain of causes to its root."""
-    return text.partition(" < ")[0].strip().replace("\n", " ")[:400]
+    return failures.chain(failure.get()) if failure.isDefined() else "it ended without an error"

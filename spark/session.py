@@ -22,9 +22,7 @@ from spark.jars import connector_jars
 JAVA_MAJORS = (17, 21)
 JVM_STOP_S = 10
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-JVM_OPTIONS = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError"
-)
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError"
 
 OPTIONS = {
     "spark.driver.memory": "512m",

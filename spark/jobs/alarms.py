@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import sinks, sources, transforms
 from spark.config import Settings
+from spark.failures import short_errors
 
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
 BATCHES_TO_FORGET = 100  # so often silent devices are looked for
@@ -26,7 +27,9 @@ class RecentReadingsLostError(Exception):
 def start(session: SparkSession, settings: Settings) -> StreamingQuery:
     """Start judging readings."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
-    writer = transforms.readings(parsed).writeStream.queryName("alarms").foreachBatch(partial(judge, settings))
+    writer = (
+        transforms.readings(parsed).writeStream.queryName("alarms").foreachBatch(short_errors(partial(judge, settings)))
+    )
     writer = writer.option("checkpointLocation", settings.place("alarms"))
     return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 

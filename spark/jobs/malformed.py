@@ -7,13 +7,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import sinks, sources, transforms
 from spark.config import Settings
+from spark.failures import short_errors
 from spark.logs import log
 
 
 def start(session: SparkSession, settings: Settings) -> StreamingQuery:
     """Start keeping the malformed records."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
-    writer = transforms.malformed(parsed).writeStream.queryName("malformed").foreachBatch(partial(keep, settings))
+    writer = (
+        transforms.malformed(parsed)
+        .writeStream.queryName("malformed")
+        .foreachBatch(short_errors(partial(keep, settings)))
+    )
     writer = writer.option("checkpointLocation", settings.place("malformed_progress"))
     return writer.trigger(processingTime=f"{settings.finished_trigger_ms} milliseconds").start()
 

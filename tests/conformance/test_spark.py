@@ -114,7 +114,8 @@ def finished_files(site: Site) -> list[Path]:
 
 def policy(bootstrap: str, topic: str) -> str | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    answer = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource])[resource].result(15)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its answer
+    answer = admin.describe_configs([resource])[resource].result(15)
     return answer["cleanup.policy"].value
 
 

@@ -1,0 +1,232 @@
+"""What surrounds Spark's jobs, without a JVM: settings, jars, progress lines, restarts.
+
+Invariants: a setting out of bounds or misspelt is refused by name; a jar is in the cache whole and checked or not at
+all; a query that Kafka kept waiting is started again for ever, one whose offsets are gone never.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark import jars, progress, run
+from spark.cli import main
+from spark.config import SETTABLE, ConfigurationError, Settings, with_assignments
+from spark.failures import chain, root
+from spark.jobs import JOBS, job_named
+from spark.session import session_options
+
+
+def test_settings_are_converted_and_passed_on() -> None:
+    words = [
+        "window_ms=5000",
+        "alarm_score_min=3.5",
+        "topic=a=b",
+        "kafka.client.id=x",
+        "spark.sql.shuffle.partitions=4",
+    ]
+    settings = with_assignments(Settings(), words)
+    assert (settings.window_ms, settings.alarm_score_min, settings.topic) == (5000, 3.5, "a=b")
+    assert settings.kafka == {"kafka.client.id": "x"}
+    assert settings.spark == {"spark.sql.shuffle.partitions": "4"}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("window_ms", "write it as key=value"),
+        ("windows_ms=1000", "did you mean 'window_ms'"),
+        ("zzz=1", "the settings are"),
+        ("window_ms=ten", "give a number"),
+        ("window_ms=1", "give a number from 100"),
+        ("alarm_score_min=nan", "give a number from"),
+        ("recent_readings=5", "below recent_readings_min"),
+        ("checkpoint=/tmp", "unknown setting"),
+    ],
+)
+def test_a_bad_setting_is_named(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        with_assignments(Settings(), [word])
+
+
+def test_the_command_refuses_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "reading"]) == 2
+    assert capsys.readouterr().err == f"edge-spark: there is no job 'reading': the jobs are {', '.join(JOBS)}\n"
+    assert main(["run", "readings", "--set", "window_ms=0"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["run"])
+
+
+def test_list_names_jobs_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*JOBS, *SETTABLE])
+
+
+def test_the_job_readings_is_all_the_others() -> None:
+    settings = Settings()
+    parts = [job_named("windows"), job_named("alarms")]
+    assert job_named("readings").queries == parts[0].queries | parts[1].queries
+    assert job_named("readings").topics(settings) == {"readings_windows": "compact", "readings_alarms": "delete"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(jars.MAVEN_URL_VARIABLE, (tmp_path / "maven").as_uri())
+    pins = {}
+    for path in jars.CONNECTOR_JARS:
+        place = tmp_path / "maven" / path
+        place.parent.mkdir(parents=True)
+        place.write_bytes(path.encode())
+        pins[path] = hashlib.sha256(path.encode()).hexdigest()
+    monkeypatch.setattr(jars, "CONNECTOR_JARS", pins)
+    return tmp_path
+
+
+def test_jars_are_fetched_once(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jars"]) == 0
+    printed = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [path.read_bytes().decode() for path in printed] == list(jars.CONNECTOR_JARS)
+    (repository / "maven").rename(repository / "gone")
+    assert jars.connector_jars() == printed
+    assert sorted(printed) == sorted(jars.jars_directory().iterdir())
+
+
+def test_a_wrong_jar_is_not_kept(repository: Path) -> None:
+    path = list(jars.CONNECTOR_JARS)[1]
+    (repository / "maven" / path).write_bytes(b"not it")
+    with pytest.raises(ConfigurationError, match="has SHA-256"):
+        jars.connector_jars()
+    assert [each.name for each in jars.jars_directory().iterdir()] == [Path(next(iter(jars.CONNECTOR_JARS))).name]
+
+
+def test_an_unreachable_repository_is_one_sentence(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "maven").rename(repository / "gone")
+    assert main(["jars"]) == 2
+    assert jars.MAVEN_URL_VARIABLE in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("repository")
+def test_the_operators_options_win() -> None:
+    options = session_options(Settings(spark={"spark.driver.memory": "1g"}))
+    assert options["spark.driver.memory"] == "1g"
+    assert options["spark.driver.host"] == "127.0.0.1"
+    assert options["spark.jars"].count(".jar") == 4
+    assert "spark.driver.host" not in session_options(Settings(master="spark://pi-1:7077"))
+
+
+def report(batch_id: int, rows: int = 10, late: int = 0) -> progress.Report:
+    return {
+        "batchId": batch_id,
+        "numInputRows": rows,
+        "batchDuration": 100 * batch_id,
+        "durationMs": {"addBatch": 50},
+        "eventTime": {"watermark": f"t{batch_id}"},
+        "stateOperators": [{"numRowsDroppedByWatermark": late}],
+        "sources": [{"metrics": {"maxOffsetsBehindLatest": "7"}}],
+    }
+
+
+def test_progress_sums_up_the_new_batches() -> None:
+    idle = {**report(4), "durationMs": {"triggerExecution": 3}}
+    reports = progress.new_reports([report(1), report(2, late=1), report(3, rows=20, late=2), idle], 1)
+    assert progress.summary(reports, 10) == {
+        "batches": 2,
+        "last_batch": 3,
+        "input_records": 30,
+        "input_records_per_s": 3.0,
+        "batch_ms_max": 300,
+        "behind_records": 7,
+        "watermark": "t3",
+        "late_records": 3,
+    }
+
+
+class Cause:
+    """As much of a Java exception as is read."""
+
+    def __init__(self, name: str, message: str, cause: Cause | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getMessage(self) -> str:
+        return self._message
+
+    def getCause(self) -> Cause | None:
+        return self._cause
+
+    def getClass(self) -> Any:
+        return SimpleNamespace(getName=lambda: self._name)
+
+
+def test_a_chain_of_causes_begins_with_the_root() -> None:
+    text = chain(Cause("a.Outer", "it\nfailed", Cause("b.Root", "because " * 1000)))
+    assert text.startswith("b.Root: because because")
+    assert text.endswith("a.Outer: it failed")
+    assert len(root(text)) < 700
+
+
+class DeadQuery:
+    """A query that failed, with the progress it made before."""
+
+    isActive = False
+
+    def __init__(self, failure: Cause, batches: int) -> None:
+        self.recentProgress: list[Any] = [SimpleNamespace(json=json.dumps(report(number))) for number in range(batches)]
+        optional = SimpleNamespace(isDefined=lambda: True, get=lambda: failure)
+        self._jsq = SimpleNamespace(exception=lambda: optional)
+
+
+KAFKA = Cause("org.apache.kafka.common.errors.TimeoutException", "no answer")
+OTHER = Cause("java.io.IOException", "No space left on device")
+GONE = Cause("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Fetch position 5")
+
+
+def failing(failure: Cause, batches: int = 0) -> run.Supervised:
+    return run.Supervised("windows", lambda _session, _settings: DeadQuery(failure, batches))  # type: ignore[arg-type,return-value]
+
+
+def fail_times(query: run.Supervised, times: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let a query fail again and again under a clock that jumps past each pause; return the pauses."""
+    pauses: list[float] = []
+    now_s = 1000.0
+    monkeypatch.setattr(run.time, "monotonic", lambda: now_s)
+    session: Any = None
+    query.start(session, Settings())
+    for _ in range(times):
+        query.check(session, Settings())
+        pauses.append(query.retry_at_s - now_s)
+        now_s = query.retry_at_s
+        query.check(session, Settings())
+        assert query.query is not None
+    return pauses
+
+
+def test_kafka_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fail_times(failing(KAFKA), 40, monkeypatch)[:7] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_another_failure_ends_the_job_after_five_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = failing(OTHER)
+    fail_times(query, run.RESTARTS_MAX, monkeypatch)
+    with pytest.raises(run.JobError, match="No space left on device"):
+        query.check(None, Settings())  # type: ignore[arg-type]
+
+
+def test_a_finished_batch_ends_a_row_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = itertools.count(1)
+    query = run.Supervised("windows", lambda *_: DeadQuery(OTHER, next(counter)))  # type: ignore[arg-type,return-value]
+    assert set(fail_times(query, 3 * run.RESTARTS_MAX, monkeypatch)) == {1.0}
+
+
+def test_offsets_that_are_gone_end_the_job_at_once() -> None:
+    query = failing(GONE)
+    query.start(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
+    with pytest.raises(run.JobError, match="offsets that /place needs are gone from topic readings"):
+        query.check(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
