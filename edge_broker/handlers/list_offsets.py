@@ -2,20 +2,23 @@
 
 | timestamp | answer |
 |---|---|
-| -1 | the high watermark: nothing that a power cut could take back is ever shown |
+| -1 | the high watermark, after a sync of what was written before the request |
 | -2, -4 | the log start |
 | -3 | offset and time of the record with the greatest timestamp |
 | -5 | none: there is no tiered storage |
 | ≥ 0 | the first record at or after that time, -1 when there is none |
 
+Nothing that a power cut could take back is ever shown, so who asks for the end waits for a sync, SYNC_MS_MAX at most.
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,11 +29,33 @@ from edge_broker.protocol.messages.list_offsets import (
 from edge_broker.storage.log import PartitionLog
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+SYNC_MS_MAX = 5_000
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Outcome:
-    """Answer each partition; lookups by time read the disk in the reader thread."""
+    """Answer each partition, once what is asked for is synced."""
+    unsynced = [(log, log.log_end_offset) for log in _asked_for_end(broker, request)]
+    if all(log.high_watermark >= end for log, end in unsynced):
+        return _answer_all(broker, request)
+
+    def ready() -> Outcome | None:
+        waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced)
+        return None if waits else _answer_all(broker, request)
+
+    return Wait([log for log, _ in unsynced], ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
+
+
+def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog]:
+    for topic in request.topics:
+        found = broker.store.topics.get(topic.name)
+        for wanted in topic.partitions:
+            if wanted.timestamp == LATEST and found and 0 <= wanted.partition_index < len(found.partitions):
+                yield found.partitions[wanted.partition_index]
+
+
+def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Outcome:
+    """Lookups by time read the disk in the reader thread."""
     topics: list[ListOffsetsTopicResponse] = []
     lookups: list[Lookup] = []
     for topic in request.topics:

@@ -42,7 +42,7 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
     """Refuse a topic that exists, is badly named, has too many partitions or a wrong configuration."""
     check_topic_name(topic.name)
     if topic.name in broker.store.topics:
-        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name!r} already exists.")
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
         raise Refusal(
