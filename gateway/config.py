@@ -267,6 +267,10 @@ def _kafka(table: _Table) -> KafkaConfig:
         pending_records_max=table.number("pending_records_max", 10_000, 1, 10_000_000),
     )
     table.done()
+    if config.ssl_ca_file is not None and not config.ssl_ca_file.is_file():
+        raise table.error(
+            "ssl_ca_file", f"is {config.ssl_ca_file}, which is not there: put the CA's certificate there."
+        )
     if config.compression_type in ("lz4", "snappy", "zstd"):
         _check_codec(table, config.compression_type)
     return config

@@ -157,5 +157,5 @@ class TailModel(RuleBasedStateMachine):
         assert not saved_before & {line.text for line in self.since_start}
 
 
-TailModel.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TailModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 test_tail_against_the_model = TailModel.TestCase

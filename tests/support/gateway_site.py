@@ -32,6 +32,7 @@ stop_timeout_ms = 3000
 bootstrap_servers = "{bootstrap}"
 record_bytes_max = 4096
 request_timeout_ms = 5000
+pending_records_max = {pending_records_max}
 
 [mqtt]
 port = {mqtt_port}
@@ -66,7 +67,15 @@ queued_bytes_max = {queued_bytes_max}
 class GatewaySite:
     """mosquitto and the gateway, not yet started, with everything they keep below `root`."""
 
-    def __init__(self, root: Path, bootstrap: str, topic: str, *, queued_bytes_max: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        root: Path,
+        bootstrap: str,
+        topic: str,
+        *,
+        queued_bytes_max: int = 64 << 20,
+        pending_records_max: int = 10_000,
+    ) -> None:
         self.root = root
         self.topic = topic
         self.log_path = root / "app.log"
@@ -81,6 +90,7 @@ class GatewaySite:
                 mqtt_port=free_port(),
                 user=getpass.getuser(),
                 queued_bytes_max=queued_bytes_max,
+                pending_records_max=pending_records_max,
             )
         )
         (root / "mosquitto").mkdir()
@@ -177,11 +187,9 @@ def read_whole(bootstrap: str, topic: str, deadline_s: float = 20.0) -> list[Mes
     """Read every record of a topic with headers and timestamps, in order within each partition; [] where it is not."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False})
     try:
-        found = consumer.list_topics(timeout=10).topics
-        if topic not in found:
-            return []
+        found = consumer.list_topics(topic, timeout=10).topics[topic]
         places, left = [], 0
-        for partition in found[topic].partitions:
+        for partition in found.partitions:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
             places.append(TopicPartition(topic, partition, low))
             left += high - low

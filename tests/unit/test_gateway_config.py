@@ -76,6 +76,7 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         ("metrics = 'x:70000'\n" + BOARD, "write HOST:PORT"),
         ("log_level = 'loud'\n" + BOARD, 'log_level is "loud": use one of debug, info, warning, error.'),
         (SMALL + "compression_type = 'bz2'\n[board]", "use one of none, gzip, lz4, snappy, zstd."),
+        (SMALL + "ssl_ca_file = 'no.pem'\n[board]", "kafka.ssl_ca_file is no.pem, which is not there"),
         (SMALL + "[mqtt]", "mqtt.routes is missing: add a [[mqtt.routes]] table"),
         (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
         (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),
