@@ -126,7 +126,7 @@ class RequestHeader:
     __slots__ = ("api_key", "api_version", "body_position", "client_id", "correlation_id")
 
     def __init__(
-        self, *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_position: int
+        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_position: int
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -154,18 +154,12 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             position += length
         api = APIS.get(api_key)
         if api is not None and api_version >= api.flexible_from:
-            position = skip_tags(frame, position)
+            position = skip_tags(frame, position) if frame[position] else position + 1
     except (error, IndexError, UnicodeDecodeError) as reason:
         raise ProtocolViolation(f"A request of {len(frame)} bytes has no readable header: {reason}.") from reason
     if length < -1 or position > len(frame):
         raise ProtocolViolation(f"A request of {len(frame)} bytes has a client id or tags that end beyond it.")
-    return RequestHeader(
-        api_key=api_key,
-        api_version=api_version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-        body_position=position,
-    )
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
 def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[bytes | memoryview]:

@@ -86,6 +86,19 @@ class BatchHeader:
 
     def __init__(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> None:
         """Read the fields as they are; struct.error when fewer than 61 bytes are left."""
+        self.base_offset: int
+        self.batch_length: int
+        self.leader_epoch: int
+        self.magic: int
+        self.crc: int
+        self.attributes: int
+        self.last_offset_delta: int
+        self.base_timestamp: int
+        self.max_timestamp: int
+        self.producer_id: int
+        self.producer_epoch: int
+        self.base_sequence: int
+        self.records_count: int
         (
             self.base_offset,
             self.batch_length,
@@ -108,22 +121,22 @@ class BatchHeader:
     @property
     def size(self) -> int:
         """Bytes of the whole batch, this header included."""
-        return SIZE_OVERHEAD + int(self.batch_length)
+        return SIZE_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
         """Offset of the last record."""
-        return int(self.base_offset) + int(self.last_offset_delta)
+        return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
         """Offset behind the last record."""
-        return int(self.base_offset) + int(self.last_offset_delta) + 1
+        return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
         """Number of the compression codec, an index of CODEC_NAMES when it is a known one."""
-        return int(self.attributes) & CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def is_control(self) -> bool:
@@ -179,13 +192,14 @@ def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) 
     header = BatchHeader(records)
     if header.magic != MAGIC:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record batch of magic {header.magic}.")
-    if header.size > batch_bytes_max:
-        reason = f"The batch has {header.size} bytes, more than the {batch_bytes_max} that the topic takes."
+    claimed = header.size
+    if claimed > batch_bytes_max:
+        reason = f"The batch has {claimed} bytes, more than the {batch_bytes_max} that the topic takes."
         raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, reason)
-    if not HEADER_SIZE <= header.size <= size:
-        reason = f"The batch says it has {header.size} bytes, and {size} have come."
+    if not HEADER_SIZE <= claimed <= size:
+        reason = f"The batch says it has {claimed} bytes, and {size} have come."
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, reason)
-    if header.size < size:
+    if claimed < size:
         reason = "A produce request must have exactly one record batch for each partition; more bytes follow it."
         raise Refusal(ErrorCode.INVALID_RECORD, reason)
     return header

@@ -6,7 +6,8 @@ Only fields that the version has are filled; the others keep their defaults, as 
 from __future__ import annotations
 
 import random
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeVar, cast
 from uuid import UUID
 
 from edge_broker.protocol.message import Field, Message, MessageType
@@ -37,11 +38,11 @@ def _value(field: Field, version: int, rnd: random.Random) -> object:
 
 def _single(kind: MessageType | str, version: int, rnd: random.Random) -> object:
     if isinstance(kind, MessageType):
-        return random_message(kind, version, rnd)
+        return random_message(cast("type[Message]", kind), version, rnd)
     if kind.startswith("int"):
         bits = int(kind.removeprefix("int"))
         return rnd.choice((-1, 0, 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, rnd.getrandbits(bits - 1)))
-    makers = {
+    makers: dict[str, Callable[[], object]] = {
         "bool": lambda: rnd.random() < 0.5,
         "string": lambda: rnd.choice(TEXTS),
         "bytes": lambda: rnd.randbytes(rnd.choice(BLOB_SIZES)),
