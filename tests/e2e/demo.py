@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from tests.e2e import closing, observe, read_back, verify
 from tests.e2e.accounting import exit_status
 from tests.e2e.parts import MIRRORED, Road
@@ -232,11 +234,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     demo.load()
     demo.drain()
     found = demo.judge()
-    if options.keep:
-        demo.close(found)
-        demo.keep()
+    if not options.keep:
+        demo.stop_all()
+        return demo.close(found)
+    status = demo.close(found)
+    demo.keep()
     demo.stop_all()
-    return demo.close(found)
+    return status
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -277,13 +281,11 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return run(options, screen)
     except KeyboardInterrupt:
-        screen.event("interrupted: every part is stopped")
+        screen.event("interrupted: every part is being stopped")
         return 130
     except MissingRuntimeError as error:
         screen.event(str(error))
-    except (ProcessError, read_back.ReadBackError) as error:
-        screen.event(f"the demo failed: {error}")
-    except subprocess.CalledProcessError as error:
+    except (ProcessError, read_back.ReadBackError, KafkaException, subprocess.CalledProcessError) as error:
         screen.event(f"the demo failed: {error}")
     return 1
 

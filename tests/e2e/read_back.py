@@ -102,7 +102,7 @@ def _consumer(bootstrap: str, client_id: str, **more: object) -> Consumer:
             "isolation.level": "read_committed",
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
-            "log_level": 3,  # a cut link is no news here
+            "log_level": 0,  # a cut link is no news here
             **more,
         }
     )
