@@ -47,6 +47,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST = -1  # of ListOffsets: the end
 METADATA_AGE_MS = 30_000
 REPLICAS_MAX = 3
+ABANDON_S = 0.5
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
 
 
@@ -323,7 +324,8 @@ class Source:
         position = first_offset
         async with self._raw_client() as raw:
             while position < end_offset:
-                spans += await _raw_batches(raw, partition, position)
+                async with asyncio.timeout(self._timeout_ms / 1000):  # the other user of `raw` may have closed it
+                    spans += await _raw_batches(raw, partition, position)
                 position = max(position + 1, spans[-1].end_offset)
         return spans
 
@@ -451,7 +453,8 @@ class Target:
         async with self._topics_lock:
             try:
                 with _mapped(TargetError):
-                    return await self._ensure_topic(name, partitions, configs)
+                    async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                        return await self._ensure_topic(name, partitions, configs)
             except TargetError:
                 self._topics = None
                 await self._admin.close()
@@ -489,19 +492,9 @@ class Target:
         """Return the end offset of a partition at the target; raises TargetError."""
         if self._producer is None:
             raise TargetError("not connected")
-        client = self._producer.client
         with _mapped(TargetError):
-            await self._producer.partitions_for(partition.topic)
-            leader = client.cluster.leader_for_partition(partition)
-            if leader in (None, -1):
-                await client.force_metadata_update()
-                raise TargetError(f"{partition} has no leader")
-            asked = [(partition.topic, [(partition.partition, LATEST)])]
-            answer = await client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
-            _, code, *rest = answer.topics[0][1][0]
-            if code:
-                raise for_code(code)(f"{partition}: its end was not told")
-        end: int = rest[-1]
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                end = await _end_offset(self._producer, partition)
         return end
 
     def batch(self) -> Any:
@@ -538,12 +531,28 @@ class Target:
         await self.deliver(batch, topic, 0, timeout_s)
 
 
+async def _end_offset(producer: Any, partition: TopicPartition) -> int:
+    await producer.partitions_for(partition.topic)
+    leader = producer.client.cluster.leader_for_partition(partition)
+    if leader in (None, -1):
+        await producer.client.force_metadata_update()
+        raise TargetError(f"{partition} has no leader")
+    asked = [(partition.topic, [(partition.partition, LATEST)])]
+    answer = await producer.client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
+    _, code, *rest = answer.topics[0][1][0]
+    if code:
+        raise TargetError(f"the end of {partition} was not told: {for_code(code).__name__}")
+    end: int = rest[-1]
+    return end
+
+
 async def _abandon(producer: Any) -> None:
     """Close a producer without waiting for its deliveries: first its task, then its connections."""
     task = producer._sender.sender_task
     if task is not None:
         task.cancel()
     await producer.client.close()  # fails the requests under way, for which the cancelled task waits
-    if task is not None:
-        await asyncio.wait([task])
-    await producer.stop()
+    while task is not None and not task.done():
+        await asyncio.wait([task], timeout=ABANDON_S)
+        task.cancel()  # it may wait for metadata, which nobody brings any more
+    producer._closed = True  # else it complains when it is collected that nobody called `stop()`
