@@ -34,7 +34,6 @@ def result_member(group: Group | None, name: str) -> str:
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.begin(0)
         self.ids: list[tuple[str, str | None]] = [("stranger", None)]
         self.instances: dict[int, str | None] = {}
         self.syncs: dict[int, tuple[int, str]] = {}
@@ -46,12 +45,19 @@ class Groups(RuleBasedStateMachine):
         self.assignments: dict[tuple[int, str], bytes] = {}
         self.acked: dict[int, int] = {}
         self.offset = 0
+        self.begin(0)
 
-    @initialize(initial_delay_ms=st.sampled_from([0, 0, 2_000]))
-    def begin(self, initial_delay_ms: int) -> None:
+    @initialize(initial_delay_ms=st.sampled_from([0, 0, 2_000]), size=st.integers(0, 3))
+    def begin(self, initial_delay_ms: int, size: int = 0) -> None:
         settings = GroupSettings(initial_rebalance_delay_ms=initial_delay_ms, group_size_max=4)
         self.site = Site(settings, sync_at_once=False)
         self.site.on_answer = self.answered
+        for instance_id in [None, "pi-1", "pi-2"][:size]:
+            self.join_new(instance_id, (RANGE, STICKY), 3)
+        self.site.wait(5_000)
+        self.everyone_joins()
+        self.everyone_syncs(0)
+        self.sync_disk()
 
     def answered(self, token: int, result: Result) -> None:
         assert token not in self.forgotten
@@ -85,7 +91,7 @@ class Groups(RuleBasedStateMachine):
     def pick(self, number: int) -> tuple[str, str | None]:
         """Some id that was given out, mostly of a present member."""
         group = self.group
-        if group is not None and group.members and number % 4:
+        if group is not None and group.members and number % 8:
             member = list(group.members.values())[number % len(group.members)]
             return member.member_id, member.instance_id
         return self.ids[number % len(self.ids)]
@@ -93,6 +99,9 @@ class Groups(RuleBasedStateMachine):
     @rule(instance_id=INSTANCES, protocols=PROTOCOLS, version=st.sampled_from([3, 8, 9]))
     def join_new(self, instance_id: str | None, protocols: tuple[Protocol, ...], version: int) -> None:
         self.join("", instance_id, protocols, version, 6_000)
+        result = self.site.answers.get(self.site._tokens)
+        if isinstance(result, JoinResult) and result.error is ErrorCode.MEMBER_ID_REQUIRED and version == 9:
+            self.join(result.member_id, None, protocols, version, 6_000)
 
     @rule(number=PICK, protocols=PROTOCOLS, version=st.sampled_from([3, 9]), session_ms=st.sampled_from([6_000, 9_000]))
     def join_known(self, number: int, protocols: tuple[Protocol, ...], version: int, session_ms: int) -> None:
@@ -140,6 +149,8 @@ class Groups(RuleBasedStateMachine):
 
     @rule(number=PICK, by_instance=st.booleans())
     def leave(self, number: int, by_instance: bool) -> None:
+        if number % 3:
+            return
         member_id, instance_id = self.pick(number)
         self.site.leave(("" if by_instance else member_id, instance_id))
 
@@ -173,21 +184,31 @@ class Groups(RuleBasedStateMachine):
             self.forgotten.add(token)
             self.site.coordinator.forget(token, self.site.now_ms)
 
-    @rule(wait_ms=st.sampled_from([1, 1_000, 5_999, 6_000, 12_000]))
+    @rule(wait_ms=st.sampled_from([1, 500, 2_000, 6_000]))
     def wait(self, wait_ms: int) -> None:
         self.site.wait(wait_ms)
+
+    @rule()
+    def a_generation(self) -> None:
+        self.everyone_joins()
+        self.everyone_syncs(0)
+        self.sync_disk()
 
     @rule()
     def sync_disk(self) -> None:
         self.site.sync_disk()
 
-    @rule()
-    def disk_fails(self) -> None:
+    @rule(number=PICK)
+    def disk_fails(self, number: int) -> None:
+        if number % 4:
+            return
         self.disk_failed = self.disk_failed or bool(self.site.unsynced)
         self.site.fail_disk()
 
-    @rule(unsynced_kept=st.integers(0, 3))
-    def crash(self, unsynced_kept: int) -> None:
+    @rule(number=PICK, unsynced_kept=st.integers(0, 3))
+    def crash(self, number: int, unsynced_kept: int) -> None:
+        if number % 4:
+            return
         self.life += 1
         self.disk_failed = False
         self.site.restart(unsynced_kept)
