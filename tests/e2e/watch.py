@@ -153,7 +153,7 @@ class Watch:
         return f"{len(positions)} queries, readings taken in {slowest}{backlog}"
 
     def _central_line(self, now_s: float) -> str:
-        if self.tail is None:
-            return "no reader yet"
+        if self.tail is None or not self.tail.is_alive():
+            return "no reader of ours"
         count = self.tail.count
         return f"readable {count} ({self._rate('central', count, now_s)})"
