@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from gateway import state
 from gateway.config import GatewayConfig, MqttConfig
+from gateway.errors import ConfigurationError
 from gateway.logfmt import Log
 from gateway.metrics import Metrics, MetricsServer
 from gateway.publisher import Producer, Publisher
@@ -44,6 +47,7 @@ class Gateway:
     def __init__(self, config: GatewayConfig) -> None:
         """Build the parts; raises ConfigurationError or StateError, opens no connection."""
         self._config = config
+        _check_state_dir(config)
         self.metrics = Metrics()
         self.publisher = Publisher(config.kafka, self.metrics, config.node, partial(_start_producer, config))
         self.sources: list[Source] = [
@@ -67,20 +71,22 @@ class Gateway:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         if self._config.metrics is not None:
             await self._server.start(*self._config.metrics)
+        failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]
         try:
-            await self._work(stop, on_ready, [publishing, *reading])
+            await self._work(stop, on_ready, [failed, publishing, *reading])
         finally:
             await _cancel(reading)  # first: they save what was acknowledged, and say goodbye
             await _cancel([publishing])
             await self._server.stop()
 
-    async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Task[None]]) -> None:
+    async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Future[None]]) -> None:
         stopping = asyncio.ensure_future(stop.wait())
         announcing = asyncio.ensure_future(self._announce(on_ready))
         try:
-            await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            endings: list[asyncio.Future[Any]] = [stopping, *tasks]
+            await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()
@@ -103,6 +109,37 @@ class Gateway:
         except TimeoutError:
             _log.warning("stopped_with_pending", pending_records=self.publisher.pending_records)
         _log.info("stopping")
+
+
+def _check_state_dir(config: GatewayConfig) -> None:
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        state.save(config.state_dir / "writable.json", {})
+    except OSError as error:
+        raise ConfigurationError(
+            f"{config.file}: state_dir {config.state_dir} cannot be written ({error.strerror}): give the gateway's user"
+            " the right to, or choose another."
+        ) from error
+
+
+def _fail_on_broken_callbacks(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """Return a future that fails when a callback of ours raises: asyncio alone would log it and go on half working."""
+    failed: asyncio.Future[None] = loop.create_future()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception) and _is_ours(error) and not failed.done():
+            failed.set_exception(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+    return failed
+
+
+def _is_ours(error: Exception) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__", "")).startswith("gateway.") for frame in frames)
 
 
 async def _start_producer(config: GatewayConfig) -> Producer:

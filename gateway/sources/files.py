@@ -23,6 +23,7 @@ from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
 from gateway.sources.tail import Gone, Item, Line, Place, Tail, TooLong
 
+SAVE_RETRY_S = 1.0
 _log = Log("gateway.files")
 
 
@@ -76,11 +77,12 @@ class FileSource:
         self._save_due = asyncio.Event()
         self._stopping = False
         self._trouble: str | None = None
+        self._save_trouble: str | None = None
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
         """Say in one line why the file is not read or its position not saved, or None."""
-        return self._trouble
+        return self._trouble or self._save_trouble
 
     def stop_reading(self) -> None:
         """Take no more lines."""
@@ -156,7 +158,8 @@ class FileSource:
             await self._save_due.wait()
             self._save_due.clear()
             await self._save()
-            await asyncio.sleep(self._config.save_interval_ms / 1000)
+            retry_s = SAVE_RETRY_S if self._save_trouble else 0
+            await asyncio.sleep(max(self._config.save_interval_ms / 1000, retry_s))
 
     async def _save(self) -> None:
         place = self._safe
@@ -166,7 +169,9 @@ class FileSource:
         try:
             await asyncio.to_thread(state.save, self._state_path, content)
         except OSError as error:
-            self._trouble = f"the position in {self._config.path} cannot be saved ({error})"
+            self._save_trouble = f"the position in {self._config.path} cannot be saved ({error})"
             _log.error("position_unsaved", path=self._config.path, error=error)
+            self._save_due.set()
         else:
+            self._save_trouble = None
             self._saved = place

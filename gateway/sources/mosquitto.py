@@ -62,6 +62,7 @@ class MosquittoWatch:
         self._uptime_s: int | None = None  # None until the first one on this connection
         self._dropped: int | None = None  # likewise
         self._changed = asyncio.Event()
+        self.trouble: str | None = None
         self._saved = state.load(state_path) or {}
         self._had_session = bool(self._saved.get("session", False))
         self._started_ms: int | None = self._saved.get("started_ms")
@@ -115,7 +116,7 @@ class MosquittoWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Report and save until cancelled; raises OSError when the state cannot be saved."""
+        """Report and save until cancelled."""
         while True:
             await self._save()
             while self._pending:
@@ -137,6 +138,13 @@ class MosquittoWatch:
             "dropped": self._reported,
             "pending": [asdict(loss) for loss in self._pending],
         }
-        if content != self._saved:
+        if content == self._saved:
+            return
+        try:
             await asyncio.to_thread(state.save, self._path, content)
+        except OSError as error:  # a full disk must not end the gateway; a crash now would repeat or forget a report
+            self.trouble = f"what mosquitto dropped cannot be noted in {self._path} ({error})"
+            _log.error("state_unsaved", path=self._path, error=error)
+        else:
+            self.trouble = None
             self._saved = content

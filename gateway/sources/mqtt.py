@@ -75,7 +75,7 @@ class MqttSource:
     def problem(self) -> str | None:
         """Say in one line why nothing is read from mosquitto, or None."""
         if self._trouble is None:
-            return None
+            return self._watch.trouble
         return f"mosquitto at {self._config.host}:{self._config.port}: {self._trouble}"
 
     async def run(self) -> None:
@@ -279,6 +279,7 @@ class _Connection:
         self.paused.clear()
         if self._socket is not None:
             self._loop.add_reader(self._socket, self._readable)
+            self._readable()  # at once, so that paho hears the peer before it next asks how long it was silent
 
     def _remove_writer(self, sock: socket.socket) -> None:
         self._loop.remove_writer(sock)
@@ -298,11 +299,16 @@ class _Connection:
                 return
 
     async def _run_misc(self) -> None:
+        pinged_s = self._loop.time()
         while True:
             await asyncio.sleep(1)
-            # While paused no PINGRESP is read, and paho would take the silence for a dead connection
+            # While paused no PINGRESP is read, and paho would take the silence for a dead connection. mosquitto must
+            # hear from us all the same, or it hangs up, and what waits inside would be delivered and sent twice
             if not self.paused.is_set():
                 self.client.loop_misc()
+            elif self._loop.time() - pinged_s >= self._config.keepalive_s / 2:
+                self.client._send_pingreq()
+                pinged_s = self._loop.time()
 
     def _finish(self, reason: str) -> None:
         if not self._end.done():

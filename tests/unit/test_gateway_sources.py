@@ -139,6 +139,29 @@ async def test_a_line_too_long_is_a_loss_with_the_same_id_every_time(tmp_path: P
     assert saved_position(state) == 0
 
 
+async def test_a_position_that_cannot_be_saved_is_a_problem_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("1\n22\n")
+    (tmp_path / "state").write_text("a file in the way of the directory")
+    publisher = FakePublisher()
+    source, state = file_source_blocked(tmp_path, publisher)
+    async with running(source.run()):
+        await until(lambda: len(publisher.records) == 2)
+        publisher.records[0][1]()
+        await until(lambda: "cannot be saved" in str(source.problem()))
+        (tmp_path / "state").unlink()
+        await until(lambda: source.problem() is None)
+        assert saved_position(state) == 2
+
+
+def file_source_blocked(tmp_path: Path, publisher: FakePublisher) -> tuple[FileSource, Path]:
+    """Build the source while its state can be looked for, and put the obstacle back."""
+    text = (tmp_path / "state").read_text()
+    (tmp_path / "state").unlink()
+    built = file_source(tmp_path, publisher)
+    (tmp_path / "state").write_text(text)
+    return built
+
+
 async def test_an_unreadable_file_is_a_problem_that_passes(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.mkdir()
