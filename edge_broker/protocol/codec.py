@@ -14,9 +14,9 @@ Source: Kafka protocol guide (types), KIP-482 (compact lengths, tagged fields).
     struct      struct
     tagged section: uvarint count, then per field uvarint tag, uvarint size, value; unknown tags are skipped
 
-How a decoder stays inside the frame: fixed-size reads raise at its end; a length may lead past it, but then nothing
-more can be read and the last position is not the end, which raises; the position never goes back; a count is compared
-with the bytes that are left, at the least size of an element, before anything is made for it.
+How a decoder stays inside the frame: fixed-size reads raise at its end; a length may lead past it, but the position
+never goes back, and a last position past the end raises; a count is compared with the bytes that are left, at the least
+size of an element, before anything is made for it. Bytes behind a message are let be, as Kafka does.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 STRING_BYTES_MAX = 0x7FFF
-COPIED_BYTES_MAX = (
-    1024  # records up to this size are joined with their neighbours: cheaper than one more buffer to send
-)
+COPIED_BYTES_MAX = 1024  # records up to this size are joined with their neighbours: cheaper than a buffer more
 
 _FORMATS = {
     "int8": "b",
@@ -62,9 +60,9 @@ _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def decode(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
-    """Read a message that fills the buffer from `position` to its end; records are views into the buffer.
+    """Read the message at `position`; records are views into the buffer, bytes behind the message are ignored.
 
-    Raises ProtocolViolation for anything else.
+    Raises ProtocolViolation when there is no whole message.
     """
     decoder = _decoders.get((message_type, version)) or _compile_decoder(message_type, version)
     try:

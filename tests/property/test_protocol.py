@@ -3,7 +3,7 @@
 Invariants:
 - Every message of every API and version comes back from its own bytes as it was.
 - Every cut and every garbling of a valid message, and every random body, gives a message or ProtocolViolation.
-- A message cut anywhere, or followed by one more byte, is never taken for whole.
+- A message cut anywhere is never taken for whole; bytes behind it change nothing.
 - What a frame makes us allocate is bounded by a multiple of its size, whatever counts and lengths it claims.
 - Unknown tagged fields change nothing.
 - A header is read, or refused with ProtocolViolation; a frame's records are views into it.
@@ -17,6 +17,7 @@ import contextlib
 import random
 import tracemalloc
 from typing import Any
+from unittest import mock
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -24,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_broker.errors import ProtocolViolation, Refusal
+from edge_broker.protocol import record_batch
 from edge_broker.protocol.api import APIS, Api, read_request_header
 from edge_broker.protocol.codec import decode, encode, uvarint
 from edge_broker.protocol.message import Message
@@ -59,7 +61,7 @@ def _decode_or_refuse(message_type: type[Message], version: int, body: bytes) ->
 
 @apis
 @given(seed=seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_round_trip(api: Api, seed: int) -> None:
     for message_type, version, message, body in _messages(api, random.Random(seed)):
         assert decode(message_type, version, memoryview(body)) == message
@@ -67,18 +69,18 @@ def test_round_trip(api: Api, seed: int) -> None:
 
 @apis
 @given(seed=seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_message_ends_where_it_ends(api: Api, seed: int) -> None:
     rnd = random.Random(seed)
-    for message_type, version, _, body in _messages(api, rnd):
+    for message_type, version, message, body in _messages(api, rnd):
         for end in {0, len(body) - 1, rnd.randrange(len(body) + 1)} - {len(body), -1}:
             assert _decode_or_refuse(message_type, version, body[:end]) is None
-        assert _decode_or_refuse(message_type, version, body + b"\0") is None
+        assert _decode_or_refuse(message_type, version, body + b"\xff\0\0") == message
 
 
 @apis
 @given(seed=seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_garbling_is_refused_or_another_message(api: Api, seed: int) -> None:
     rnd = random.Random(seed)
     for message_type, version, _, body in _messages(api, rnd):
@@ -188,13 +190,14 @@ def test_random_records(records: bytes) -> None:
 
 @codecs
 @given(seed=seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_garbled_insides(codec: int, seed: int) -> None:
     rnd = random.Random(seed)
     batch = bytearray(_batch(codec, rnd))
     for _ in range(rnd.choice((1, 2, 10))):
         batch[rnd.randrange(len(batch))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF))
-    with contextlib.suppress(Refusal, ProtocolViolation):
+    bound = mock.patch.object(record_batch, "DECOMPRESSED_BYTES_MAX", BATCH_BYTES_MAX)  # less to clear, so quicker
+    with bound, contextlib.suppress(Refusal, ProtocolViolation):
         list(records_of(memoryview(batch)))
 
 
