@@ -69,6 +69,7 @@ def notes(accounts: Sequence[TopicAccount], found: Findings) -> str:
         [
             "produced, on the edge and mirrored count distinct records; copies are in duplicated "
             f"({edge} made before or on the edge, {mirror} by the mirror).",
+            "acked by broker is the gateway's own count, copies included, just before it was stopped.",
             "Latency is from the device's sending to readable by a consumer at central; the time of the cut is in it.",
             f"Loss ledger: {len(found.ledger)} records." + "".join(f"\n  {entry}" for entry in found.ledger[:SHOWN]),
             PROMISE,
