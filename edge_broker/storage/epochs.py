@@ -13,7 +13,7 @@ Start: TypeAlias = tuple[int, int]
 
 
 class LeaderEpochs:
-    """Pairs (epoch, first offset), both rising; the tuple is replaced and never changed, so that a worker may read it."""
+    """Pairs (epoch, first offset), both rising; the tuple is replaced, never changed: a worker may read it."""
 
     __slots__ = ("starts",)
 
@@ -40,8 +40,8 @@ class LeaderEpochs:
     def end(self, epoch: int, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """The greatest epoch not above the one asked for and where it ended; (-1, -1) when nothing can be said.
 
-        `leader_epoch` is the epoch of now, which ends at `end_offset` even if it has no batch yet. An epoch below all that are known
-        ended where the first known one began.
+        `leader_epoch` is the epoch of now, which ends at `end_offset` even if it has no batch yet. An epoch below all
+        that are known ended where the first known one began.
         """
         if epoch < 0 or epoch > leader_epoch:
             return NONE, NONE

@@ -1,7 +1,8 @@
 """The one seam between the log and the operating system.
 
-Lives here: the small interface that storage needs of files, and the real disk behind it. Must never come in: knowledge of what
-the bytes mean. A simulated disk of the tests stands in for it. Source: open(2), preadv2(2), fdatasync(2), rename(2).
+Lives here: the small interface that storage needs of files, and the real disk behind it. Must never come in:
+knowledge of what the bytes mean. A simulated disk of the tests stands in for it. Source: open(2), preadv2(2),
+fdatasync(2), rename(2).
 
 Every method raises OSError as the system does. A name is durable only after `sync_directory` of its directory.
 """
@@ -15,7 +16,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file; it is closed when the last reference goes, so that no reader ever holds a number that names another file."""
+    """An open file, closed when its last reference goes: no reader ever holds a number that names another file."""
 
     path: str
 
@@ -103,7 +104,7 @@ class DiskFile:
         return b"".join(parts)
 
     def read_cached(self, size_max: int, position: int) -> Bytes | None:
-        """Bytes from the page cache, fewer when only they are there; None where nothing is, or the file system cannot tell."""
+        """Bytes from the page cache, fewer when only they are there; None without any, or when that cannot be told."""
         buffer = bytearray(size_max)
         try:
             size = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)

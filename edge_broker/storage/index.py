@@ -40,7 +40,7 @@ class TailIndex:
         self._lasts.append(last)
 
     def add_time(self, timestamp: int, offset: int) -> None:
-        """Note the greatest timestamp so far and the relative offset that has it; ignored unless it is greater than before."""
+        """Note the greatest timestamp so far and the relative offset that has it; ignored unless it has grown."""
         if not self._times or timestamp > self._times[-1]:
             self._times.append(timestamp)
             self._time_offsets.append(offset)
@@ -82,7 +82,7 @@ def load_offsets(data: bytes, size: int) -> array[int] | None:
         entries.byteswap()
     while entries and entries[-1] & _LOW >= size:
         entries.pop()
-    lost = bool(entries) and entries[-1] == 0
+    lost = len(entries) > 1 and entries[-1] == 0
     return None if lost else entries
 
 
@@ -111,7 +111,7 @@ def last_time(data: bytes) -> tuple[int, int] | None:
 
 
 def offset_before_time(data: bytes, timestamp: int) -> int:
-    """Relative offset up to which all timestamps of a .timeindex file are smaller; -1 when none is, or it cannot be right."""
+    """Relative offset up to which all timestamps of a .timeindex file are smaller; -1 when none is."""
     low, high = 0, len(data) // TIME_ENTRY_BYTES
     while low < high:
         middle = (low + high) // 2

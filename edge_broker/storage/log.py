@@ -13,11 +13,12 @@
 | open, rolling | a write, sync or roll fails | offline: `fault` is set, every method raises it |
 | open | the system has no space | open: the append is refused and leaves nothing behind |
 
-Three threads: the loop (append, begin_sync, finish_sync, reads that do not block), the disk worker (SyncTicket.run, roll,
-delete_expired, and the store's methods), the reader (blocking reads). What several of them read is replaced in one assignment and
-never changed in place: `_segments`, `_synced`, `_shown_time`.
+Three threads: the loop (append, begin_sync, finish_sync, reads that do not block), the disk worker (SyncTicket.run,
+roll, delete_expired, and the store's methods), the reader (blocking reads). What several of them read is replaced in
+one assignment and never changed in place: `_segments`, `_synced`, `_shown_time`.
 
-Must never come in: record contents on the way of append and read, clocks, threads. Source: Kafka's UnifiedLog; KIP-74, KIP-101.
+Must never come in: record contents on the way of append and read, clocks, threads. Source: Kafka's UnifiedLog;
+KIP-74, KIP-101.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from edge_broker.protocol.record_batch import (
     read_header,
     records_of,
 )
-from edge_broker.storage.epochs import KIND, LeaderEpochs
+from edge_broker.storage.epochs import KIND, LeaderEpochs, Start
 from edge_broker.storage.producers import Place, Producers, encode_snapshot
 from edge_broker.storage.segment import OFFSETS_MAX, BrokenBatchError, OpenFiles, Segment, WouldBlockError, batches_in
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, replace, write_all
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 SNAPSHOTS_KEPT = 2
 EXPIRY_INTERVAL_MS = 60_000
+MARKS_KEPT = 16
 _LENGTH = Struct(">i")
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
@@ -63,7 +65,7 @@ class RollDue(Exception):
 
 
 class Appended(NamedTuple):
-    """Where batches lie; `append_time_ms` is -1 unless the broker stamped its own time; `duplicate`: written before, not again."""
+    """Where batches lie; `append_time_ms` is -1 unless the broker stamped its time; `duplicate`: written before."""
 
     base_offset: int
     end_offset: int
@@ -128,13 +130,14 @@ class PartitionLog:
         self._synced = end
         self._shown_time = (self._active.max_timestamp, self._active.max_timestamp_offset)
         self._epochs = epochs
-        self._epochs_written = epochs.starts
+        self._epochs_written: tuple[Start, ...] = ()  # what the checkpoint file says
         self._producers = producers
         self._expire_at_ms = 0
         self._index_due = 0
         self._log_start_offset = self._segments[0].base_offset
         self._roll_refusal: Refusal | None = None
         self._snapshot_offset = -1
+        self._marks: dict[int, Synced] = {}  # recent confirmed ends, where readers at the tail go on
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -180,8 +183,8 @@ class PartitionLog:
     def append(self, records: memoryview, batches: list[BatchHeader], now_ms: int) -> Appended:
         """Stamp offsets and leader epoch into the batches in place and write them with one call.
 
-        `records` must be writable and hold exactly `batches`, checked. Raises Refusal (the producer's fault, or no space left: nothing
-        is written), RollDue, StorageFault (the partition is offline then).
+        `records` must be writable and hold exactly `batches`, checked. Raises Refusal (the producer's fault, or no
+        space left: nothing is written), RollDue, StorageFault (the partition is offline then).
         """
         if self.fault is not None:
             raise self.fault
@@ -296,6 +299,9 @@ class PartitionLog:
         if ticket.end.offset > self._synced.offset:
             self._synced = ticket.end
             self._shown_time = ticket.shown_time
+            self._marks[ticket.end.offset] = ticket.end
+            if len(self._marks) > MARKS_KEPT:
+                del self._marks[next(iter(self._marks))]
             if ticket.end.position == ticket.end.segment.size:
                 ticket.end.segment.pinned = None
 
@@ -307,7 +313,8 @@ class PartitionLog:
     def roll(self) -> None:
         """Sync the active segment, then begin the next. Reads and replaces what appends change: none may run. [worker]
 
-        Without space for the next segment the log stays as it is and the next append is refused. StorageFault takes it offline.
+        Without space for the next segment the log stays as it is and the next append is refused. StorageFault takes
+        it offline.
         """
         if not self.rolling or self.fault is not None:
             return
@@ -328,15 +335,17 @@ class PartitionLog:
             self.rolling = False
 
     def _close_active(self) -> None:
+        """Sync what is written, write down what the next start needs; the caller syncs the directory."""
         active = self._active
         try:
-            active.datasync()
+            if self._synced.offset != self.log_end_offset:
+                active.datasync()
         except OSError as error:
             raise fault_of(error, active.path, active.size) from error
         self._confirm()
         active.seal()
-        self.write_snapshot(durable=False)
-        self.write_epochs()
+        self._write_epochs()
+        self._write_snapshot()
 
     def _confirm(self) -> None:
         active = self._active
@@ -356,43 +365,39 @@ class PartitionLog:
         sealed.indexed_from = sealed.size
         sealed.tail = None
 
-    def write_snapshot(self, *, durable: bool) -> None:
-        """Write down the producers as of the log's end, unless that was done; no append may run. OSError. [worker]"""
+    def _write_snapshot(self) -> None:
+        active, fs = self._active, self._files.fs
         if self._snapshot_offset == self.log_end_offset:
             return
-        active, fs = self._active, self._files.fs
         place = Place(self.log_end_offset, active.base_offset, active.size, *self._time_now(), active.born_ms)
         data = encode_snapshot(place, self._producers.known())
-        replace(fs, self.directory, f"{self.log_end_offset:020d}.snapshot", data, durable=durable)
+        replace(fs, self.directory, f"{self.log_end_offset:020d}.snapshot", data, sync_name=False)
         found = sorted(name for name in fs.names(self.directory) if name.endswith(".snapshot"))
         for name in found[:-SNAPSHOTS_KEPT]:
             fs.remove(f"{self.directory}/{name}")
-        if durable:
-            self._snapshot_offset = self.log_end_offset
 
-    def trust_snapshot(self) -> None:
-        """Take the snapshot at the present end for durable, as after a clean stop."""
-        self._snapshot_offset = self.log_end_offset
+    def trust_files(self, epochs_written: tuple[Start, ...], snapshot_offset: int = -1) -> None:
+        """Learn what the epoch checkpoint says and where a durable snapshot lies, so as not to write them again."""
+        self._epochs_written = epochs_written
+        self._snapshot_offset = snapshot_offset
 
-    def write_epochs(self) -> None:
-        """Write down where leader epochs began, if that changed; OSError. [worker]"""
+    def _write_epochs(self) -> None:
         starts = self._epochs.starts
         if starts != self._epochs_written:
-            data = encode_state(KIND, 1, [f"{epoch} {offset}" for epoch, offset in starts])
+            data = encode_state(KIND, 1, self._epochs.lines())
             replace(self._files.fs, self.directory, "leader-epoch-checkpoint", data)
             self._epochs_written = starts
 
     def stop(self) -> None:
-        """Sync and write down everything, so that the next start need not look; nothing else may run. StorageFault. [worker]"""
-        if self.fault is not None or self.damage is not None:
+        """Sync and write down everything; nothing else may run. StorageFault. [worker]"""
+        if self.fault is not None or self.damage is not None or self._snapshot_offset == self.log_end_offset:
             return
         try:
-            if self._synced.offset != self.log_end_offset:
-                self._active.datasync()
-            self._confirm()
-            self._active.seal()
-            self.write_snapshot(durable=True)
-            self.write_epochs()
+            self._close_active()
+            self._files.fs.sync_directory(self.directory)
+        except StorageFault as failed:
+            self.fail(failed)
+            raise
         except OSError as error:
             fault = fault_of(error, self._active.path, self._active.size)
             self.fail(fault)
@@ -409,10 +414,11 @@ class PartitionLog:
     def read(self, offset: int, bytes_max: int, *, blocking: bool) -> Bytes | None:
         """Batches as they lie on disk, from the one that holds `offset` on; b"" at the end.
 
-        The first batch is whole even if it is larger than `bytes_max`; the last may be cut off by it, as the protocol allows and
-        clients expect (`whole_batches` leaves that one out). Never holds bytes above the high watermark, nor of two segments.
-        None: the disk would have to be waited for. Refusal OFFSET_OUT_OF_RANGE, StorageFault. Reads what the loop replaces in one
-        assignment, so any thread may call it; with `blocking` only a worker should.
+        The first batch is whole even if it is larger than `bytes_max`; the last may be cut off by it, as the protocol
+        allows and clients expect (`whole_batches` leaves that one out). Never holds bytes above the high watermark,
+        nor of two segments. None: the disk would have to be waited for. Refusal OFFSET_OUT_OF_RANGE, StorageFault.
+        Reads what the loop replaces in one assignment, so any thread may call it; with `blocking` only a worker
+        should.
         """
         if self.fault is not None:
             raise self.fault
@@ -420,7 +426,7 @@ class PartitionLog:
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic}-{self.partition} is outside {self._log_start_offset} to {self.log_end_offset}",
+                f"offset {offset} of {self!r} is out of range",
             )
         if offset >= self.high_watermark:
             return b""
@@ -446,7 +452,11 @@ class PartitionLog:
 
     def _read_segment(self, segment: Segment, offset: int, bytes_max: int, *, blocking: bool) -> Bytes:
         limit = self._limit(segment)
-        position = segment.locate(offset, limit, blocking=blocking)
+        mark = self._marks.get(offset)
+        if mark is not None and mark.segment is segment and mark.position < limit:
+            position = mark.position
+        else:
+            position = segment.locate(offset, limit, blocking=blocking)
         if position >= limit:
             return b""
         size = min(max(bytes_max, 12), limit - position)
@@ -461,9 +471,10 @@ class PartitionLog:
         return segment.read(first, position, blocking=blocking)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after a time and below the high watermark; None when there is none. [worker]
+        """(offset, timestamp) of the first record at or after a time, None when there is none. [worker]
 
-        A batch whose codec cannot be unpacked here answers with its base offset and base timestamp. StorageFault.
+        Nothing above the high watermark counts. A batch whose codec cannot be unpacked here answers with its base
+        offset and base timestamp. StorageFault.
         """
         if self.fault is not None:
             raise self.fault
@@ -493,7 +504,7 @@ class PartitionLog:
         return None
 
     def max_timestamp(self) -> tuple[int, int]:
-        """(offset, timestamp) of the batch with the greatest timestamp that may be shown, by its last record; (-1, -1) when empty.
+        """(offset, timestamp) of the last record of the batch with the greatest timestamp shown; (-1, -1) when empty.
 
         Reads the end of each sealed segment's time index the first time, so a worker should call it. StorageFault.
         """
@@ -505,7 +516,7 @@ class PartitionLog:
         return greatest[1], greatest[0]
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
-        """The greatest epoch not above the one asked for and where it ended, never above the high watermark; (-1, -1) if unknown."""
+        """The greatest epoch not above this one and where it ended, at most the high watermark; (-1, -1) if unknown."""
         return self._epochs.end(leader_epoch, self.leader_epoch, self.high_watermark)
 
     # retention
@@ -517,10 +528,10 @@ class PartitionLog:
         )
 
     def delete_expired(self, now_ms: int) -> int:
-        """Delete whole sealed segments from the start by retention.ms and retention.bytes; how many. StorageFault. [worker]
+        """Delete whole sealed segments by retention.ms and retention.bytes; how many. StorageFault. [worker]
 
-        Oldest first, each gone from the disk before the next, so that a crash leaves no hole; needs no free space. Replaces
-        `_segments`, as only roll does, in the same worker. A read under way keeps the file it has open.
+        Oldest first, each gone from the disk before the next, so that a crash leaves no hole; needs no free space.
+        Replaces `_segments`, as only roll does, in the same worker. A read under way keeps the file it has open.
         """
         count = self._expired(now_ms, lambda segment: segment.greatest_timestamp()[0])
         if count:

@@ -76,7 +76,7 @@ class Producers:
     def admit(
         self, batches: Sequence[BatchHeader], base_offset: int, now_ms: int
     ) -> tuple[Written | None, dict[int, Producer]]:
-        """The first write of a batch that came before, or what to `keep` once these are written at `base_offset`; Refusal."""
+        """The first write of a batch that came before, or what to `keep` once these are written; Refusal."""
         news: dict[int, Producer] = {}
         for batch in batches:
             count = batch.last_offset_delta + 1
@@ -158,7 +158,7 @@ def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> tuple[Place, dict[int, Producer]] | None:
-    """What a .snapshot file holds; None when it is torn, damaged or of an unknown version: an older one or the log serves then."""
+    """What a .snapshot file holds; None when it is torn, damaged or of another version: the log serves then."""
     if len(data) < _HEAD.size + _PLACE.size:
         return None
     version, crc = _HEAD.unpack_from(data)

@@ -4,14 +4,15 @@
 |---|---|
 | clean stop, sizes as written down | trusted; nothing is scanned |
 | bytes above the stored synced position, every CRC right | kept, synced, then shown |
-| bytes above it, invalid from some byte on | moved to `<base offset>.cut-<leader epoch>` (at most 16 MiB), cut off, noted |
+| bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>` (at most 16 MiB), cut off |
 | damage below it in the active segment | never cut: readable below the damage, appends refused, noted |
 | the active segment is shorter than was synced | the same |
 | a sealed segment is damaged | not looked for here; a read that meets it is a StorageFault |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
 
-Lives here: those decisions for one partition. Must never come in: the store's own files. Source: Kafka's LogLoader; KIP-101, KIP-516.
+Lives here: those decisions for one partition. Must never come in: the store's own files. Source: Kafka's LogLoader;
+KIP-101, KIP-516.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from edge_broker.storage.epochs import KIND, LeaderEpochs
 from edge_broker.storage.log import PartitionLog, Synced, remove_segment
 from edge_broker.storage.producers import Place, Producers, decode_snapshot
 from edge_broker.storage.segment import CHUNK_BYTES, BrokenBatchError, OpenFiles, Segment, batches_in
-from edge_broker.storage.state_files import OUT_OF_SPACE, read_state, read_whole, write_all
+from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, read_state, read_whole, replace, write_all
 from edge_broker.storage.topics import encode_partition_metadata
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
         epochs,
         snapshot[1],
     )
-    log.trust_snapshot()
+    log.trust_files(epochs.starts, stored.offset)
     return log
 
 
@@ -222,6 +223,7 @@ class _Recovery:
             self._stored_offset = stored.offset
         self._producers = Producers()
         self._epochs = LeaderEpochs()
+        self._epochs_written = self._epochs.starts
         self._epoch_before = -1
         self._damage: str | None = None
 
@@ -237,6 +239,8 @@ class _Recovery:
             active.file.datasync()  # what is kept counts as synced only now
         active.size = end
         self._epochs.cut(self._segments[0].base_offset, end_offset)
+        if any(start >= end_offset for _, start in self._epochs_written):
+            self._write_epochs()
         self._drop_snapshots(end_offset)
         log = PartitionLog(
             found.topic,
@@ -251,6 +255,7 @@ class _Recovery:
             self._producers,
         )
         log.damage = self._damage
+        log.trust_files(self._epochs_written)
         return log
 
     def _drop_empty_strays(self) -> None:
@@ -262,18 +267,18 @@ class _Recovery:
         self._segments[:] = [*kept, self._segments[-1]]
 
     def _walk(self) -> tuple[int, int]:
-        """Replay what came after the newest snapshot; the offset and position up to which the active segment is whole."""
+        """Replay what came after the newest snapshot; offset and position up to which the active segment is whole."""
         active = self._segments[-1]
         start = self._start()
         active.open_tail(*((start.position, start.offset) if start.segment_base == active.base_offset else (0, -1)))
-        active.max_timestamp_offset = -1
-        if start.segment_base == active.base_offset:
-            active.max_timestamp, active.max_timestamp_offset, active.born_ms = start[3:]
         offset, position = start.offset, start.position
         for segment in self._segments:
             if segment.base_offset < start.segment_base:
                 continue
-            position = start.position if segment.base_offset == start.segment_base else 0
+            position = 0
+            if segment.base_offset == start.segment_base and start.position:
+                position = start.position
+                segment.max_timestamp, segment.max_timestamp_offset, segment.born_ms = start[3:]
             offset = max(offset, segment.base_offset)
             offset, position = self._walk_segment(segment, offset, position)
         if active.size and active.born_ms < 0:
@@ -287,6 +292,7 @@ class _Recovery:
         snapshot = None
         if epochs is not None:
             self._epochs = epochs
+            self._epochs_written = epochs.starts
             snapshot = _read_snapshot(self._opening, self._found.directory, self._found.names, self._stored_offset)
         sizes = {segment.base_offset: segment.size for segment in self._segments}
         if snapshot is not None:
@@ -347,9 +353,10 @@ class _Recovery:
                 f"the segment that begins at offset {base} is missing, its synced records are lost; restore the file"
             )
         elif position < synced:
-            lost = f"{reason or 'the file ends'} where synced records were, up to byte {synced} and offset {self._stored_offset}"
+            where = f"where synced records were, up to byte {synced} and offset {self._stored_offset}"
             self._damage = (
-                f"{segment.path} at byte {position}: {lost}; offsets up to {offset} are readable, appends are refused; restore the file, "
+                f"{segment.path} at byte {position}: {reason or 'the file ends'} {where}; "
+                f"offsets up to {offset} are readable, appends are refused; restore the file, "
                 "or delete and make the topic again"
             )
         elif reason:
@@ -398,6 +405,12 @@ class _Recovery:
         cuts.sort(key=lambda name: int(name.rpartition("-")[2]))
         for name in cuts[: -CUT_FILES_KEPT + 1]:
             self._files.fs.remove(f"{self._found.directory}/{name}")
+
+    def _write_epochs(self) -> None:
+        """Epochs of what was cut must not come back at the next crash."""
+        data = encode_state(KIND, 1, self._epochs.lines())
+        replace(self._files.fs, self._found.directory, "leader-epoch-checkpoint", data)
+        self._epochs_written = self._epochs.starts
 
     def _drop_snapshots(self, end_offset: int) -> None:
         """Snapshots above the end would speak for producers of what was cut."""

@@ -7,8 +7,8 @@
 | 16 | magic, 2 |
 | 23–26 | last offset delta |
 
-Lives here: finding and walking batches. Must never come in: what is synced or shown (log.py), what to do about damage (recovery.py).
-Source: Kafka protocol, Record Batch; Kafka's LogSegment.
+Lives here: finding and walking batches. Must never come in: what is synced or shown (log.py), what to do about damage
+(recovery.py). Source: Kafka protocol, Record Batch; Kafka's LogSegment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edge_broker.storage.index import (
     position_before,
     trim_times,
 )
-from edge_broker.storage.state_files import read_whole, write_all
+from edge_broker.storage.state_files import read_whole, replace
 
 if TYPE_CHECKING:
     from array import array
@@ -61,8 +61,8 @@ class BrokenBatchError(Exception):
 class OpenFiles:
     """The open files and loaded indexes of all segments; the least recently used go when there are too many.
 
-    The loop, the disk worker and the reader use it at once: each step is one call of a C method, which no other thread can split.
-    A file is closed when its last user lets go of it.
+    The loop, the disk worker and the reader use it at once: each step is one call of a C method, which no other
+    thread can split. A file is closed when its last user lets go of it.
     """
 
     def __init__(self, fs: FileSystem, files_max: int = 256, indexes_max: int = 32) -> None:
@@ -292,7 +292,7 @@ class Segment:
         return index
 
     def seal(self) -> None:
-        """Write the index files for the whole segment; not synced, as a lost index is made again. [worker]"""
+        """Write the index files for the whole segment; the caller syncs the directory. OSError. [worker]"""
         tail, fs = self.tail, self.files.fs
         if tail is None or self.indexed_from == self.size:
             return
@@ -309,7 +309,7 @@ class Segment:
             ("timeindex", times + tail.time_entries(last[0] if last else -1)),
         )
         for suffix, data in files:
-            write_all(fs.create(f"{self.directory}/{self.name(suffix)}"), data, 0)
+            replace(fs, self.directory, self.name(suffix), data, sync_name=False)
 
     def _time_bytes(self) -> bytes:
         """The time index of the part that the files cover, made again from the log if its file is lost or torn."""
@@ -334,7 +334,7 @@ class Segment:
         return tail.time_entries()
 
     def greatest_timestamp(self) -> tuple[int, int]:
-        """(timestamp, last offset of its batch), (-1, ...) without timestamps; reads the time index the first time. [worker]"""
+        """(timestamp, last offset of its batch), -1 without; reads the time index the first time. [worker]"""
         if self.max_timestamp_offset < 0 and self.size > 0:
             try:
                 found = last_time(self._time_bytes())

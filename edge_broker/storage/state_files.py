@@ -5,8 +5,8 @@
 | 1 | `drupelet <kind> <version> <crc32c of all bytes after this line, 8 hex digits>` |
 | 2… | one entry each, fields separated by one space |
 
-Lives here: replacing a file so that a crash leaves the old or the new one, and the check of what is read back. Must never come
-in: what the entries mean. Source: rename(2), fsync(2).
+Lives here: replacing a file so that a crash leaves the old or the new one, and the check of what is read back. Must
+never come in: what the entries mean. Source: rename(2), fsync(2).
 """
 
 import errno
@@ -36,15 +36,17 @@ def write_all(file: File, data: Bytes, position: int) -> None:
         view = view[written:]
 
 
-def replace(fs: FileSystem, directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` under a name, whole; on disk when it returns if `durable`. Only one thread may replace files of a directory."""
+def replace(fs: FileSystem, directory: str, name: str, data: bytes, *, sync_name: bool = True) -> None:
+    """Put synced `data` under a name, whole; without `sync_name` the caller syncs the directory.
+
+    Only one thread may do this in a directory.
+    """
     temporary = f"{directory}/.new"
     file = fs.create(temporary)
     write_all(file, data, 0)
-    if durable:
-        file.datasync()
+    file.datasync()
     fs.rename(temporary, f"{directory}/{name}")
-    if durable:
+    if sync_name:
         fs.sync_directory(directory)
 
 
@@ -66,7 +68,7 @@ def encode_state(kind: str, version: int, lines: Iterable[str]) -> bytes:
 
 
 def decode_state(path: str, data: bytes, kind: str, version_max: int) -> list[list[str]]:
-    """The entries of a file of state, split into fields; StorageFault when damaged, of another kind, or newer than `version_max`."""
+    """The entries of a file of state, in fields; StorageFault when damaged, of another kind or too new."""
     head, _, body = data.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 4 or words[0] != b"drupelet" or not words[2].isdigit():

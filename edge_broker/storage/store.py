@@ -13,7 +13,8 @@
 | `deleted/` | what is being deleted; finished at the next start |
 | `aside/` | directories that belong to no topic; never deleted here |
 
-Lives here: those files and the order in which they change. Must never come in: batches, segments. Source: Kafka's LogManager.
+Lives here: those files and the order in which they change. Must never come in: batches, segments. Source: Kafka's
+LogManager.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ class LogStore:
             return None
 
     def _put_strangers_aside(self, names: list[str]) -> None:
-        """Partition directories of no topic: erased when they hold no bytes (a creation was interrupted), else put aside."""
+        """Partition directories of no topic: erased without bytes (a creation was interrupted), else put aside."""
         for name in names:
             place = split_partition_directory(name)
             if place is None:
@@ -269,7 +270,8 @@ class LogStore:
     def make_topic(self, name: str, partitions: int, config: dict[str, str], topic_id: uuid.UUID) -> Topic:
         """Make a topic, on disk and synced when this returns; `add_topic` shows it. Reads only the settings. [worker]
 
-        Refusal (INVALID_TOPIC_EXCEPTION, INVALID_CONFIG), StorageFault; what an interruption leaves is cleared at the next start.
+        Refusal (INVALID_TOPIC_EXCEPTION, INVALID_CONFIG), StorageFault; what an interruption leaves is cleared at the
+        next start.
         """
         check_topic_name(name)
         settings = topic_settings(self.settings, config)
@@ -326,9 +328,9 @@ class LogStore:
         return topic
 
     def erase_topic(self, topic: Topic) -> None:
-        """Delete a hidden topic: its name first, synced, then its files; a crash in between is finished at the next start. [worker]
+        """Delete a hidden topic: its name first, synced, then its files. [worker]
 
-        StorageFault leaves the rest to the next start.
+        A crash in between is finished at the next start. StorageFault leaves the rest to the next start.
         """
         try:
             self.fs.make_directory(self._path("deleted"))
@@ -394,7 +396,7 @@ class LogStore:
     # what outlives the process
 
     def reserve_producer_ids(self) -> range:
-        """A block of 1000 producer ids that was never given before and never will be again; synced when this returns. [worker]"""
+        """A block of 1000 producer ids, never given again; synced when this returns. StorageFault. [worker]"""
         block = range(self._producer_id, self._producer_id + PRODUCER_IDS_RESERVED)
         try:
             self._write("producer-ids", "producer-ids", [str(block.stop)])
@@ -406,7 +408,8 @@ class LogStore:
     def checkpoint(self) -> None:
         """Write down every partition's confirmed end, if one moved; OSError. [worker]
 
-        Reads each log's `synced`, which the loop replaces as one value. A log that is offline or damaged keeps what was written last.
+        Reads each log's `synced`, which the loop replaces as one value. A log that is offline or damaged keeps what
+        was written last.
         """
         positions: dict[PartitionKey, Position] = {}
         for topic in list(self.topics.values()):
@@ -428,7 +431,8 @@ class LogStore:
     def close(self) -> None:
         """Sync all, write everything down, mark the stop clean and let the directory go; nothing else may run. [worker]
 
-        With a partition offline or damaged the stop is not marked clean. StorageFault when something could not be written.
+        With a partition offline or damaged the stop is not marked clean. StorageFault when something could not be
+        written.
         """
         if self._closed:
             return

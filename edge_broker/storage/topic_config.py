@@ -1,7 +1,7 @@
 """Topic-level configuration: Kafka's keys, their bounds, and the settings a log works with.
 
-Lives here: the one table of topic-level keys, and turning explicitly set texts into checked settings. Must never come in: broker
-keys (config.py), files. Source: Kafka documentation, "Topic Configs".
+Lives here: the one table of topic-level keys, and turning explicitly set texts into checked settings. Must never come
+in: broker keys (config.py), files. Source: Kafka documentation, "Topic Configs".
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _TABLE = (
         "cleanup.policy",
         "cleanup_policy",
         "delete",
-        "What becomes of old records: delete drops whole segments by retention; compact keeps everything until compaction exists.",
+        "What becomes of old records: delete drops segments by retention; compact keeps all until compaction exists.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
     ),
     TopicKey(
@@ -56,8 +56,8 @@ _TABLE = (
         "flush.ms",
         "flush_ms",
         1000,
-        "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves the topic to the kernel: an answer then "
-        "means written, not synced, and a power cut may take back what consumers have seen.",
+        "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves the topic to the kernel: "
+        "an answer then means written, not synced, and a power cut may take back what consumers have seen.",
         1,
     ),
     TopicKey(

@@ -9,7 +9,8 @@
 | name | the topic's name, as the file's |
 | crc32c | of the other fields as JSON with sorted keys, 8 hex digits |
 
-Lives here: pure checks and the two texts. Must never come in: files. Source: Kafka's Topic.validate and PartitionMetadataFile; KIP-516.
+Lives here: pure checks and the two texts. Must never come in: files. Source: Kafka's Topic.validate and
+PartitionMetadataFile; KIP-516.
 """
 
 import binascii
@@ -42,7 +43,8 @@ def check_topic_name(name: str) -> None:
     if not name or len(name) > NAME_CHARACTERS_MAX or name in (".", "..") or not _NAME.fullmatch(name):
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name[:NAME_CHARACTERS_MAX]!r} is not allowed; use 1 to {NAME_CHARACTERS_MAX} of a-z, A-Z, 0-9, '.', '_' and '-', "
+            f"topic name {name[:NAME_CHARACTERS_MAX]!r} is not allowed; use 1 to {NAME_CHARACTERS_MAX} of a-z, A-Z, "
+            "0-9, '.', '_' and '-', "
             "but neither '.' nor '..'",
         )
 
