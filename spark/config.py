@@ -41,8 +41,6 @@ class Settings:
     windows_topic: str = "readings_windows"
     alarms_topic: str = "readings_alarms"
     output_partitions: int = 1
-    finished_path: str = ""  # empty: <checkpoint>/finished_windows
-    malformed_path: str = ""  # empty: <checkpoint>/malformed
     window_ms: int = 10_000
     lateness_max_ms: int = 30_000  # later readings no longer change a window
     ahead_max_ms: int = 60_000  # a reading dated further past its receipt is malformed: it would close all windows

@@ -28,7 +28,7 @@ def keep(settings: Settings, found: DataFrame, batch_id: int) -> None:
     found.persist()
     count = found.count()
     if count:
-        path = settings.malformed_path or settings.place("malformed")
+        path = settings.place("malformed")
         sinks.write_batch(found, path, batch_id, "json")
         log("warning", "malformed_records", topic=settings.topic, records=count, path=sinks.batch_path(path, batch_id))
     found.unpersist()

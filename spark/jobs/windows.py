@@ -23,8 +23,11 @@ def start_updates(session: SparkSession, settings: Settings) -> StreamingQuery:
 
 def start_finished(session: SparkSession, settings: Settings) -> StreamingQuery:
     """Start writing each window once, when the watermark has passed its end, to Parquet."""
-    path = settings.finished_path or settings.place("finished_windows")
     files = transforms.window_files(statistics(session, settings))
     checkpoint = settings.place("finished_windows_progress")
-    writer = sinks.stream_to_parquet(files, path).queryName("finished_windows").option("checkpointLocation", checkpoint)
+    writer = (
+        sinks.stream_to_parquet(files, settings.place("finished_windows"))
+        .queryName("finished_windows")
+        .option("checkpointLocation", checkpoint)
+    )
     return writer.trigger(processingTime=f"{settings.finished_trigger_ms} milliseconds").start()

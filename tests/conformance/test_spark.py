@@ -23,7 +23,7 @@ from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import Process, wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 START_MS = 1_764_000_000_000
 DEADLINE_S = 90.0
 
@@ -83,7 +83,7 @@ def malformed(site: Site) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_the_job_resumes_after_a_kill_and_loses_nothing(site: Site) -> None:
+def test_the_job_resumes_after_a_kill_and_never_skips(site: Site) -> None:
     site.publish(range(15))
     site.publish_raw((None, '{"device":'))
     with site.process as job:
@@ -106,6 +106,7 @@ def test_the_job_resumes_after_a_kill_and_loses_nothing(site: Site) -> None:
     assert {(each["device"], each["value"]) for _, each in site.results(site.alarms)} == {("d1", 72.0), ("d2", 72.0)}
     assert len([key for key, _ in site.results(site.windows) if key == f"d1|{START_MS}"]) >= 2
     assert policy(site.bootstrap, site.windows) == "compact"
+    end_on_lost_offsets(site)  # here, as each start of a JVM costs many seconds
 
 
 def finished_files(site: Site) -> list[Path]:
@@ -119,14 +120,11 @@ def policy(bootstrap: str, topic: str) -> str | None:
     return answer["cleanup.policy"].value
 
 
-def test_offsets_that_are_gone_end_the_job(site: Site) -> None:
-    site.publish(range(3))
-    with site.process:
-        site.wait_for_windows()
+def end_on_lost_offsets(site: Site) -> None:
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
     admin.delete_topics([site.topic])[site.topic].result(15)
     wait_until(lambda: site.topic not in admin.list_topics(timeout=15).topics, 30, "the topic to be gone")
-    site.process.spawn()
     create_topic(site.bootstrap, site.topic, 2)
+    site.process.spawn()
     assert site.process.wait(DEADLINE_S) == 1
-    assert "offsets that" in site.process.log_path.read_text()
+    assert f"offsets that {site.checkpoint} needs are gone" in site.process.log_path.read_text()
