@@ -349,7 +349,9 @@ class _Connection:
         self._finish(str(reason))
 
 
-def _has_more(sock: socket.socket) -> bool:
+def _has_more(sock: socket.socket | None) -> bool:
+    if sock is None:  # closed by what was just read
+        return False
     try:
         return len(sock.recv(1, socket.MSG_PEEK)) > 0
     except OSError:
