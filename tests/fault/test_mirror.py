@@ -247,3 +247,31 @@ def test_new_topics_and_partition_counts_are_picked_up(source, target, tmp_path)
         wait_mirrored(target.bootstrap, "readings_windows", {3: 10})
     assert partition_count(target.bootstrap, "readings_windows") == 4
     assert partition_count(target.bootstrap, "other") == 0
+
+
+def test_stops_cleanly_while_neither_side_is_there(tmp_path):
+    mirror = EdgeMirror(tmp_path, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", site="lab")
+    with mirror:
+        status, text = mirror.get("/health")
+        assert status == 503
+        assert "source" in text
+    assert mirror.events("stopped")
+
+
+def test_stops_cleanly_while_the_target_is_silent(source, broker_class, tmp_path):
+    port = free_port()
+    with (
+        TcpProxy(f"127.0.0.1:{port}") as link,
+        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap),
+    ):
+        create_topic(source.bootstrap, "readings", 1)
+        settings = {**FAST, "stop_timeout_ms": 1000}
+        mirror = EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=settings)
+        with mirror, Load(source.bootstrap, "readings", 1) as load:
+            wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > 200, 20, "mirror at work")
+            link.cut("blackhole")
+            wait_until(lambda: mirror.metric("edge_mirror_under_way_bytes") > 0, 20, "a batch under way", poll_s=0.1)
+        link.restore()
+        with mirror:
+            wait_mirrored(link.bootstrap, "lab.readings", {0: len(load.acked[0])})
+        assert_complete(load, link.bootstrap, "lab.readings")
