@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from uuid import UUID
 
 import pytest
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
 from edge_broker.protocol.codec import decode, encode, read_uvarint, uvarint
+from edge_broker.protocol.message import (
+    Message,
+    array,
+    bytes_,
+    float64,
+    nullable_array,
+    nullable_bytes,
+    string,
+    uint16,
+    uint32,
+    uuid_,
+)
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -137,6 +150,35 @@ def test_large_records_are_handed_on_not_copied() -> None:
     assert len(parts) == 3
     assert parts[1] is large
     assert int.from_bytes(parts[0][:4], "big") == sum(map(len, parts)) - 4
+
+
+class _Rare(Message, flexible_from=1):
+    """The wire types that no served message has yet."""
+
+    port: int = uint16()
+    size: int = uint32()
+    share: float = float64()
+    blob: bytes | None = nullable_bytes(default=None)
+    ids: list[UUID] = array(uuid_)
+    texts: list[str] | None = nullable_array(string, "1+", default=None)
+    note: bytes = bytes_("1+", tag=3)
+
+
+def test_wire_types_that_are_rare() -> None:
+    message = _Rare(port=65535, size=2**32 - 1, share=-0.5, ids=[UUID(int=1)], texts=["a", ""], note=b"n")
+    fixed = "ffff ffffffff bfe0000000000000"
+    identity = "00" * 15 + "01"
+    assert b"".join(encode(message, 0)).hex() == (fixed + "ffffffff 00000001" + identity).replace(" ", "")
+    flexible = fixed + "00 02" + identity + "03 0261 01" + "01 03 02 026e"
+    assert b"".join(encode(message, 1)).hex() == flexible.replace(" ", "")
+    assert decode(_Rare, 1, memoryview(bytes.fromhex(flexible))) == message
+    assert decode(_Rare, 1, memoryview(b"".join(encode(_Rare(blob=b"b" * 200), 1)))) == _Rare(blob=b"b" * 200)
+
+
+def test_a_tag_that_does_not_end_where_it_says() -> None:
+    body = b"".join(encode(_Rare(note=b"n"), 1))
+    with pytest.raises(ProtocolViolation):
+        decode(_Rare, 1, memoryview(body[:-3] + b"\x03" + body[-2:] + b"x"))
 
 
 def test_messages_compare_and_show_their_fields() -> None:
