@@ -36,10 +36,10 @@ demo: install-demo  ## the whole road on this machine, with a cut link and a kil
 	$(PYTHON) -m tests.e2e.demo --seconds $(SECONDS) $(if $(CENTRAL),--central $(CENTRAL)) $(if $(KEEP),--keep) $(ARGS)
 
 test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first
-	$(PYTEST) tests/unit tests/property tests/conformance tests/fault tests/e2e $(ARGS)
+	$(PYTEST) tests/unit tests/property tests/golden tests/simulation tests/conformance tests/fault tests/e2e $(ARGS)
 
 unit: $(VENV)/.installed-test  ## unit and property tests, no other runtimes needed
-	$(PYTEST) tests/unit tests/property $(ARGS)
+	$(PYTEST) tests/unit tests/property tests/golden tests/simulation $(ARGS)
 
 conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
 	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
@@ -69,12 +69,12 @@ install-deps: install-test install-check  ## everything any target needs
 
 install-demo:
 	@$(SETUP) packages venv java mosquitto
-	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
 	@$(SETUP) packages venv java mosquitto kcat
-	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
 	@$(SETUP) jars
 
 install-check: $(VENV)/.installed-test $(VENV)/.installed-check

@@ -95,7 +95,7 @@ async def test_a_consumer_at_the_end_gets_what_comes(broker, new_topic):
 async def test_offsets_of_times_and_ends(broker, new_topic):
     topic = new_topic()
     place = TopicPartition(topic, 0)
-    async with _producer(broker.bootstrap) as producer:
+    async with _producer(broker.bootstrap, acks="all") as producer:
         await _send(producer, topic, VALUES)
     async with _consumer(broker.bootstrap, topic) as consumer:
         assert await consumer.beginning_offsets([place]) == {place: 0}

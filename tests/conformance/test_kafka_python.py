@@ -52,7 +52,8 @@ def _send(producer, topic, values, partitions=1):
     return [done.get(timeout=10).offset for done in waiting]
 
 
-def _poll(consumer, timeout_ms=100):
+def _poll(consumer, timeout_ms=2000):
+    """Poll; not for less time than a join takes: one that ends between two polls is forgotten by kafka-python 3.0."""
     return [record for records in consumer.poll(timeout_ms=timeout_ms).values() for record in records]
 
 
