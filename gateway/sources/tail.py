@@ -258,7 +258,7 @@ class Tail:
         try:
             rotated = self._path.stat().st_ino != os.fstat(self._file.fileno()).st_ino
         except FileNotFoundError:
-            rotated = False  # between two names: the next file is yet to be made
+            rotated = self._following() is not None  # between two names, the next file is yet to be made
         self._quiet_polls = self._quiet_polls + 1 if rotated else 0
         return self._quiet_polls > self._quiet_polls_max
 

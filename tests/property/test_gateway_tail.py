@@ -81,16 +81,18 @@ class TailModel(RuleBasedStateMachine):
             if older.exists():
                 older.rename(self.directory / f"app.log.{number + 1}")
 
-    @rule()
-    def rotate_by_renaming(self) -> None:
+    @precondition(lambda self: self.path.exists())
+    @rule(create=st.booleans())
+    def rotate_by_renaming(self, create: bool) -> None:
         self._end_of_file()
         self.path.rename(self.directory / "app.log.1")
-        self.path.touch()
+        if create:  # else with the next line
+            self.path.touch()
 
     def _seen_with_content(self) -> bool:
         """A file last seen empty has no head to find its copy by: the one gap, named in the module's head."""
         places = [self.saved, self.tail.place or self.saved]
-        return all(place is not None and place.head_bytes > 0 for place in places)
+        return self.path.exists() and all(place is not None and place.head_bytes > 0 for place in places)
 
     @precondition(_seen_with_content)
     @rule()

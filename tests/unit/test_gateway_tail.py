@@ -182,3 +182,14 @@ def test_what_is_not_a_regular_file_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         follow(tmp_path / "pipe").read()
+
+
+def test_rotated_files_are_caught_up_while_the_next_file_is_yet_to_be_made(log: Path) -> None:
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    assert texts(read_all(tail)) == [b"1"]
+    log.rename(log.with_name("app.log.2"))
+    log.with_name("app.log.1").write_bytes(b"2\n")
+    assert texts(read_all(tail)) == [b"2"]
+    log.write_bytes(b"3\n")
+    assert texts(read_all(tail)) == [b"3"]
