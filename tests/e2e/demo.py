@@ -28,6 +28,7 @@ from tests.support.runtimes import MissingRuntimeError
 CUT_S_MAX = 20.0
 SECONDS_MIN = 30
 STOP_S = 30.0
+DRAIN_S_MIN = 120.0
 EXAMPLE = "example: python -m tests.e2e.demo --seconds 45 --central kafka"
 
 
@@ -57,7 +58,7 @@ class Demo:
         self.screen = screen
         self.watch = Watch(road, screen)
         self.timeline = Timeline.of(seconds)
-        self.drain_s = max(90.0, seconds)
+        self.drain_s = max(DRAIN_S_MIN, seconds)
         self.faults: list[str] = []
         self._seen: dict[str, object] = {}
         self.gateway_metrics: observe.Metrics | None = None
@@ -129,6 +130,7 @@ class Demo:
         self.gateway_metrics = observe.scrape(f"http://127.0.0.1:{self.road.gateway_metrics_port}/metrics")
         self._stop("gateway", self.road.gateway)
         self._await(self._spark_is_through, "Spark has not passed the end of readings")
+        self._await(self._windows_are_finished, "Spark has written no finished window to Parquet")
         self._await(self._mirror_is_through, "the mirror has not reached the end of the edge's topics")
         self._await(self._tail_is_through, "a consumer at central has not read all that the mirror handed over")
 
@@ -171,6 +173,9 @@ class Demo:
         end = read_back.end_offsets(self.road.edge.bootstrap, ["readings"]).get("readings", {})
         return len(positions) >= 3 and all(observe.behind(found, end) == 0 for found in positions.values())
 
+    def _windows_are_finished(self) -> bool:
+        return verify.finished_windows(self.road) > 0  # they follow the batch that moved the watermark
+
     def _mirror_is_through(self) -> bool:
         ends = read_back.end_offsets(self.road.edge.bootstrap, MIRRORED)
         positions = read_back.committed(self.road.edge.bootstrap, self.road.mirror_group, ends)
@@ -191,8 +196,8 @@ class Demo:
         self.watch.log.read()
         self.screen.event("reading both brokers back, whole")
         found = verify.findings(self.road, self.watch.tail, self.watch.fleet, self.watch.log, self.gateway_metrics)
-        if not found.windows or not found.finished_windows:
-            self.faults.append("Spark left no windows in the topic, or none in the Parquet files")
+        if not found.windows:
+            self.faults.append("Spark left no windows in the topic")
         return found
 
     def close(self, found: verify.Findings) -> int:

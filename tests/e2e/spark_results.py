@@ -1,17 +1,19 @@
 """What Spark should have found, computed again in plain Python from the edge's log, and what it left in Parquet files.
 
-Pure but for `parquet_rows`, which reads the end of a file. Format of the footer: Apache Parquet, FileMetaData (Thrift
-compact protocol): field 1 version i32, 2 schema list of structs, 3 num_rows i64; then its length (4 bytes, little
-endian) and `PAR1`.
+Pure but for `complete_files` and `parquet_rows`, which read the sink's files. Format of the footer: Apache Parquet,
+FileMetaData (Thrift compact protocol): field 1 version i32, 2 schema list of structs, 3 num_rows i64; then its length
+(4 bytes, little endian) and `PAR1`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 WINDOW_MS = 10_000
 MAGIC = b"PAR1"
@@ -45,6 +47,13 @@ def _same(values: list[float], window: Mapping[str, Any] | None) -> bool:
     if window is None or (window["count"], window["min"], window["max"]) != (len(values), min(values), max(values)):
         return False
     return math.isclose(window["mean"], math.fsum(values) / len(values), rel_tol=1e-9)
+
+
+def complete_files(directory: Path) -> list[Path]:
+    """The files that the sink's own log (`_spark_metadata`, JSON lines after a version line) says are complete."""
+    logs = [path for path in (directory / "_spark_metadata").glob("[0-9]*") if not path.name.endswith(".tmp")]
+    entries = [json.loads(line) for path in logs for line in path.read_text().splitlines()[1:]]
+    return sorted({Path(unquote(urlsplit(entry["path"]).path)) for entry in entries if entry["action"] == "add"})
 
 
 def parquet_rows(path: Path) -> int:

@@ -76,9 +76,15 @@ def findings(road: Road, tail: Tail, fleet: JournalReader, log: JournalReader, g
         windows=windows,
         alarms=[value(record) for record in edge["readings_alarms"]],
         agreement=spark_results.windows_agree([value(record) for record in edge["readings"]], windows),
-        finished_windows=sum(spark_results.parquet_rows(path) for path in road.finished_windows.rglob("*.parquet")),
+        finished_windows=finished_windows(road),
         ledger=[value(record) for record in edge["__edge_ledger"]],
     )
+
+
+def finished_windows(road: Road) -> int:
+    """The rows in Spark's Parquet files, those of batches in Spark's own record of what is complete."""
+    done = spark_results.complete_files(road.finished_windows)
+    return sum(spark_results.parquet_rows(path) for path in done)
 
 
 def acked_by_broker(gateway: Metrics | None, topic: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.spark_results import WindowAgreement, latest, parquet_rows, windows_agree
+from tests.e2e.spark_results import WindowAgreement, complete_files, latest, parquet_rows, windows_agree
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 READINGS = [
@@ -49,6 +49,20 @@ def test_the_last_value_per_key_stays() -> None:
 @pytest.mark.parametrize(("name", "rows"), [("spark-1-row", 1), ("spark-0-rows", 0)])
 def test_rows_of_parquet_files(name: str, rows: int) -> None:
     assert parquet_rows(GOLDEN / f"{name}.parquet") == rows
+
+
+def test_only_files_in_the_log_of_the_sink_are_complete(tmp_path: Path) -> None:
+    log = tmp_path / "_spark_metadata"
+    assert complete_files(tmp_path) == []
+    log.mkdir()
+    (log / ".1.crc").write_bytes(b"\x00")
+    (log / "0").write_text("v1")
+    (log / "1").write_text('v1\n{"path":"file:///data/date=1/a%20b.parquet","action":"add"}')
+    (log / "9.compact").write_text(
+        'v1\n{"path":"file:///data/date=1/a%20b.parquet","action":"add"}\n{"path":"file:///c","action":"add"}'
+    )
+    (tmp_path / "half.parquet").write_bytes(b"PAR1")
+    assert complete_files(tmp_path) == [Path("/c"), Path("/data/date=1/a b.parquet")]
 
 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
