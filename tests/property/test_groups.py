@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_broker.coordinator.calls import CommitResult, GroupSettings, JoinResult, Protocol, Result, SyncResult
-from edge_broker.coordinator.group import Group, GroupState
+from edge_broker.coordinator.group import Group, GroupState, Member
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import group_key, read_group_value
 from edge_broker.errors import ErrorCode
@@ -88,11 +88,16 @@ class Groups(RuleBasedStateMachine):
     def group(self) -> Group | None:
         return self.site.coordinator.groups.get("group")
 
+    def present(self) -> list[Member]:
+        """Members that can speak: a client knows no id before it was told, and a static one is told after the sync."""
+        told = {member_id for member_id, _ in self.ids}
+        return [member for member in self.group.members.values() if member.member_id in told] if self.group else []
+
     def pick(self, number: int) -> tuple[str, str | None]:
         """Some id that was given out, mostly of a present member."""
-        group = self.group
-        if group is not None and group.members and number % 8:
-            member = list(group.members.values())[number % len(group.members)]
+        present = self.present()
+        if present and number % 8:
+            member = present[number % len(present)]
             return member.member_id, member.instance_id
         return self.ids[number % len(self.ids)]
 
@@ -126,12 +131,12 @@ class Groups(RuleBasedStateMachine):
 
     @rule(number=PICK)
     def everyone_syncs(self, number: int) -> None:
-        for member in list(self.group.members.values()) if self.group else []:
+        for member in self.present():
             self.sync_one(member.member_id, member.instance_id, 0, number)
 
     @rule()
     def everyone_joins(self) -> None:
-        for member in list(self.group.members.values()) if self.group else []:
+        for member in self.present():
             self.join(member.member_id, member.instance_id, member.protocols, 9, 6_000)
 
     def sync_one(self, member_id: str, instance_id: str | None, off_by: int, number: int) -> None:
