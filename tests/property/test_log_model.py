@@ -2,10 +2,10 @@
 
 Invariants, checked after every step and every crash:
 - nothing synced is missing: the recovered log begins with every batch that a sync, roll or clean stop confirmed;
-- nothing shown is changed: a read gives the model's bytes, never above the high watermark, which never exceeds what is synced;
+- nothing shown is changed: a read gives the model's bytes, never above the high watermark, which is what was synced;
 - nothing is invented: what recovery keeps beyond the synced end is what was written there, in order, whole;
-- producers are known as the recovered batches tell: a retry gets the first write's offset, the next sequence is accepted,
-  another one is refused;
+- producers are known as the recovered batches tell: a retry gets the first write's offset, the next sequence is
+  accepted, another one is refused;
 - the leader epoch rises at every unclean start, stays at a clean one, and is in every batch appended from then on;
 - producer ids are never given twice; topics stay, with their ids and configuration, deleted ones do not come back;
 - the start never needs a hand: no partition is offline or damaged after a crash.
@@ -35,7 +35,7 @@ STEPS = 45
 
 
 class Model:
-    """One partition as it must be: batches as written, how many of them are confirmed, and the one that a crash interrupted."""
+    """One partition as it must be: batches as written, how many are confirmed, and the one a crash interrupted."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []

@@ -1,0 +1,391 @@
+"""One partition: what is written, synced and shown, and what happens when the disk fails."""
+
+import errno
+import os
+import zlib
+
+import pytest
+
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.record_batch import check_batches, read_header, records_of
+from edge_broker.storage.filesystem import Disk, DiskFile
+from edge_broker.storage.log import RollDue
+from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS, LogSettings
+from tests.simulation.disk import SimulatedDisk
+from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync
+
+
+@pytest.fixture
+def disk():
+    return SimulatedDisk(1)
+
+
+def new_log(disk, **config):
+    settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+    return make_topic(open_store(disk), config=settings).partitions[0]
+
+
+def fail_on(kind, error=errno.EIO, path_end=""):
+    def fault(step, path, size):
+        if step == kind and path.endswith(path_end):
+            raise OSError(error, os.strerror(error), path)
+
+    return fault
+
+
+def test_nothing_is_shown_before_it_is_synced(disk):
+    log = new_log(disk)
+    assert append(log, batch(b"a", b"b")) == (0, 2, -1, False)
+    assert (log.log_end_offset, log.synced_offset, log.high_watermark) == (2, 0, 0)
+    assert log.read(0, 1000, blocking=True) == b""
+    assert log.max_timestamp() == (-1, -1)
+    ticket = log.begin_sync()
+    append(log, batch(b"c"))
+    ticket.run()
+    assert log.high_watermark == 0
+    log.finish_sync(ticket)
+    assert (log.log_end_offset, log.high_watermark) == (3, 2)
+    assert len(read_all(log)) == 1
+    assert log.max_timestamp() == (1, NOW_MS)
+
+
+def test_topic_left_to_the_kernel_shows_what_is_written(disk):
+    log = new_log(disk, flush_ms=LEFT_TO_KERNEL_MS)
+    append(log, batch(b"a"))
+    assert log.high_watermark == 1
+    assert len(read_all(log)) == 1
+    assert log.max_timestamp() == (0, NOW_MS)
+
+
+def test_offsets_and_epoch_are_stamped_and_the_bytes_are_kept(disk):
+    log = new_log(disk)
+    append(log, batch(b"a", b"b"))
+    records = batch(b"c")
+    append(log, records)
+    sync(log)
+    assert read_all(log)[1] == bytes(records)
+    assert read_header(records).base_offset == 2
+    assert check_batches(batch(b"c"), 1000)[0].crc == read_header(records).crc
+
+
+def test_reads_hold_a_whole_first_batch_and_at_most_so_many_bytes(disk):
+    log = new_log(disk)
+    written = fill(log, 10, 200)
+    assert log.read(3, 1, blocking=True) == written[3]
+    assert log.read(3, len(written[3]) + 20, blocking=True) == written[3] + written[4][:20]
+    assert log.read(3, 1 << 20, blocking=True) == b"".join(written[3:])
+    assert log.read(10, 100, blocking=True) == b""
+
+
+@pytest.mark.parametrize("offset", [-1, 11])
+def test_reads_outside_the_log_are_refused(disk, offset):
+    log = new_log(disk)
+    fill(log, 10)
+    with pytest.raises(Refusal) as refused:
+        log.read(offset, 100, blocking=True)
+    assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_cold_data_is_left_to_a_worker(disk):
+    log = new_log(disk)
+    written = fill(log, 3)
+    disk.cold = True
+    assert log.read(0, 1 << 20, blocking=False) is None
+    assert log.read(0, 1 << 20, blocking=True) == b"".join(written)
+
+
+def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
+    log = new_log(disk, segment_bytes=4096)
+    records = batch(b"x" * 3000)
+    append(log, records)
+    late = batch(b"y" * 3000)
+    with pytest.raises(RollDue):
+        log.append(late, check_batches(late, 1 << 20), NOW_MS)
+    assert log.rolling
+    assert read_header(late).base_offset == 0
+    log.roll()
+    assert not log.rolling
+    assert log.high_watermark == log.log_end_offset == 1
+    assert append(log, late).base_offset == 1
+    sync(log)
+    assert read_all(log) == [bytes(records), bytes(late)]
+    names = disk.names(log.directory)
+    for name in ("0" * 20 + ".index", "0" * 20 + ".timeindex", "0" * 19 + "1.snapshot", "0" * 19 + "1.log"):
+        assert name in names
+
+
+def test_a_roll_that_is_not_due_does_nothing(disk):
+    log = new_log(disk)
+    fill(log, 1)
+    log.roll()
+    assert log.segments_count == 1
+
+
+def test_old_segment_is_closed_by_the_next_append(disk):
+    log = new_log(disk, segment_ms=1000)
+    append(log, batch(), NOW_MS)
+    append(log, batch(), NOW_MS + 1000)
+    assert log.segments_count == 1
+    append(log, batch(), NOW_MS + 1001)
+    assert log.segments_count == 2
+
+
+def test_a_sync_that_began_before_a_roll_changes_nothing_afterwards(disk):
+    log = new_log(disk, segment_bytes=4096)
+    append(log, batch(b"x" * 1000))
+    ticket = log.begin_sync()
+    ticket.run()
+    append(log, batch(b"x" * 2500))
+    append(log, batch(b"x" * 1000))
+    assert (log.segments_count, log.synced_offset) == (2, 2)
+    log.finish_sync(ticket)
+    assert log.synced_offset == 2
+
+
+def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
+    log = new_log(disk)
+    append(log, batch())
+    ticket = log.begin_sync()
+    disk.fault = fail_on("datasync")
+    with pytest.raises(StorageFault, match=r"00\.log at byte \d+: Input/output error") as failed:
+        ticket.run()
+    disk.fault = None
+    with pytest.raises(StorageFault, match="an earlier sync failed"):
+        ticket.run()
+    log.fail(failed.value)
+    log.finish_sync(ticket)
+    assert log.high_watermark == 0
+    assert log.begin_sync() is None
+    for call in (lambda: append(log, batch()), lambda: log.read(0, 9, blocking=True), log.max_timestamp):
+        with pytest.raises(StorageFault):
+            call()
+
+
+def test_failed_sync_of_a_roll_takes_the_partition_offline(disk):
+    log = new_log(disk, segment_bytes=4096)
+    append(log, batch(b"x" * 3000))
+    disk.fault = fail_on("datasync", path_end=".log")
+    with pytest.raises(StorageFault):
+        append(log, batch(b"x" * 3000))
+    assert log.fault is not None
+    assert not log.rolling
+
+
+@pytest.mark.parametrize("accepted", [0, 40])
+def test_no_space_leaves_nothing_behind_and_the_partition_online(disk, accepted):
+    log = new_log(disk)
+    written = fill(log, 2)
+    calls = []
+
+    def full(kind, path, size):
+        if kind == "write":
+            calls.append(path)
+            if len(calls) > 1 or not accepted:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return accepted
+        return None
+
+    disk.fault = full
+    with pytest.raises(Refusal, match="free space") as refused:
+        append(log, batch(b"refused"))
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.fault = None
+    assert log.fault is None
+    assert len(disk.content(f"{log.directory}/{0:020d}.log")) == sum(map(len, written))
+    assert append(log, batch(b"kept")).base_offset == 2
+
+
+def test_short_write_is_continued(disk):
+    log = new_log(disk)
+    disk.fault = lambda kind, path, size: min(size, 7) if kind == "write" else None
+    records = batch(b"whole")
+    append(log, records)
+    sync(log)
+    assert read_all(log) == [bytes(records)]
+
+
+def test_failed_write_takes_the_partition_offline(disk):
+    log = new_log(disk)
+    disk.fault = fail_on("write")
+    with pytest.raises(StorageFault):
+        append(log, batch())
+    assert log.fault is not None
+
+
+def test_no_space_for_a_roll_refuses_one_append_and_is_tried_again(disk):
+    log = new_log(disk, segment_bytes=4096)
+    first = batch(b"x" * 3000)
+    append(log, first)
+    disk.fault = fail_on("create", errno.ENOSPC)
+    with pytest.raises(Refusal, match="free space"):
+        append(log, batch(b"y" * 3000))
+    disk.fault = None
+    assert log.fault is None
+    second = batch(b"z" * 3000)
+    append(log, second)
+    sync(log)
+    assert read_all(log) == [bytes(first), bytes(second)]
+
+
+def test_duplicate_is_answered_and_not_written(disk):
+    log = new_log(disk)
+    append(log, batch(b"a", b"b", producer=(5, 0, 0)))
+    assert append(log, batch(b"a", b"b", producer=(5, 0, 0))) == (0, 2, -1, True)
+    assert log.log_end_offset == 2
+
+
+def test_refused_write_does_not_count_for_the_producer(disk):
+    log = new_log(disk)
+    disk.fault = fail_on("write", errno.ENOSPC)
+    with pytest.raises(Refusal, match="free space"):
+        append(log, batch(producer=(5, 0, 0)))
+    disk.fault = None
+    assert append(log, batch(producer=(5, 0, 0))).duplicate is False
+
+
+def test_log_append_time_is_stamped_with_a_right_crc(disk):
+    log = new_log(disk, message_timestamp_type="LogAppendTime")
+    appended = append(log, batch(b"a", timestamp_ms=5), NOW_MS + 7)
+    assert appended.append_time_ms == NOW_MS + 7
+    sync(log)
+    data = bytearray(read_all(log)[0])
+    assert next(records_of(memoryview(data))).timestamp == NOW_MS + 7
+    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7)
+    data[22] &= ~8
+    assert check_batches(bytes(batch(b"a", timestamp_ms=5)), 1000)
+    disk.crash()
+    assert open_store(disk).topics["t"].partitions[0].log_end_offset == 1  # recovery checks CRCs
+
+
+def test_offset_for_timestamp_looks_into_sealed_and_active_segments(disk):
+    log = new_log(disk, segment_bytes=4096)
+    for number in range(40):
+        append(log, batch(b"x" * 300, b"y", timestamp_ms=NOW_MS + number * 10))
+    sync(log)
+    assert log.segments_count > 2
+    for number in (0, 1, 5, 20, 39):
+        assert log.offset_for_timestamp(NOW_MS + number * 10) == (number * 2, NOW_MS + number * 10)
+        assert log.offset_for_timestamp(NOW_MS + number * 10 - 5) == (number * 2, NOW_MS + number * 10)
+    assert log.offset_for_timestamp(NOW_MS + 391) is None
+    assert log.max_timestamp() == (79, NOW_MS + 390)
+
+
+def test_offset_for_timestamp_of_a_batch_that_cannot_be_unpacked(disk):
+    log = new_log(disk)
+    records = batch(b"x", timestamp_ms=NOW_MS)
+    records[22] = 1  # says gzip, is not
+    append_unchecked(log, records)
+    assert log.offset_for_timestamp(NOW_MS - 5) == (0, NOW_MS)
+
+
+def append_unchecked(log, records):
+    log.append(records, [read_header(records)], NOW_MS)
+    sync(log)
+
+
+def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
+    log = new_log(disk, segment_bytes=4096, retention_ms=1000)
+    written = fill(log, 60, 200)
+    sealed = log.segments_count - 1
+    assert not log.expired(NOW_MS + 1000)
+    assert log.delete_expired(NOW_MS + 1000) == 0
+    assert log.expired(NOW_MS + 1001)
+    assert log.delete_expired(NOW_MS + 1001) == sealed
+    assert log.segments_count == 1
+    start = log.log_start_offset
+    assert read_all(log) == written[start:]
+    assert [name for name in disk.names(log.directory) if name.startswith("0" * 20)] == []
+    disk.crash()
+    again = open_store(disk).topics["t"].partitions[0]
+    assert (again.log_start_offset, again.log_end_offset) == (start, 60)
+
+
+def test_retention_by_size_keeps_at_least_so_much(disk):
+    log = new_log(disk, segment_bytes=4096, retention_ms=-1, retention_bytes=6000)
+    fill(log, 60, 200)
+    log.delete_expired(NOW_MS)
+    assert 6000 <= log.size < 6000 + 4096
+
+
+def test_compacted_topics_are_kept_whole(disk):
+    log = new_log(disk, segment_bytes=4096, retention_ms=1, cleanup_policy="compact")
+    fill(log, 60, 200)
+    assert not log.expired(NOW_MS + 10**10)
+    assert log.delete_expired(NOW_MS + 10**10) == 0
+
+
+def test_epoch_end_never_exceeds_the_high_watermark(disk):
+    log = new_log(disk)
+    append(log, batch())
+    assert log.epoch_end(0) == (0, 0)
+    sync(log)
+    assert log.epoch_end(0) == (0, 1)
+    assert log.epoch_end(1) == (-1, -1)
+
+
+def test_damaged_or_lost_indexes_are_made_again(disk):
+    log = new_log(disk, segment_bytes=8192)
+    written = fill(log, 100, 300)
+    append(log, batch(b"x" * 8000))
+    for damage in (b"\xff" * 16, b"\0" * 160, b"\x01"):
+        disk.put(f"{log.directory}/{0:020d}.index", damage)
+        log.close_files()
+        assert log.read(15, 10, blocking=False) is None
+        assert log.read(15, 10, blocking=True) == written[15]
+    disk.remove(f"{log.directory}/{0:020d}.index")
+    log.close_files()
+    assert log.read(15, 10, blocking=True) == written[15]
+
+
+def test_damaged_batch_in_front_of_the_wanted_one_is_a_fault_that_names_the_byte(disk):
+    log = new_log(disk, segment_bytes=8192)
+    written = fill(log, 60, 300)
+    disk.put(f"{log.directory}/{0:020d}.index", b"")
+    position = len(written[0]) + 16
+    for bit in range(3):
+        disk.flip(f"{log.directory}/{0:020d}.log", position - bit * 5)
+    log.close_files()
+    with pytest.raises(StorageFault, match=f"00.log at byte {len(written[0])}"):
+        log.read(1, 10, blocking=True)
+
+
+def test_open_files_are_bounded_and_readers_keep_theirs(tmp_path):
+    store = open_store(Disk(), str(tmp_path), LogSettings(segment_bytes=4096, index_interval_bytes=128))
+    log = make_topic(store).partitions[0]
+    log._files._files_max = 4
+    written = fill(log, 200, 1000)
+    held = log._segments[0].file
+    assert read_all(log, 4000) == written
+    assert log._files.count() <= 4
+    assert bytes(held.read(61, 0)) == written[0][:61]
+    store.close()
+
+
+def test_real_disk_answers_cold_reads_with_none_or_bytes(tmp_path):
+    file = Disk().create(str(tmp_path / "f"))
+    data = zlib.compress(b"x") * 1000
+    assert file.write(data, 0) == len(data)
+    file.datasync()
+    cached = file.read_cached(100, 50)
+    assert cached is None or bytes(cached) == data[50:150]
+    assert file.read(1 << 20, 10) == data[10:]
+    assert file.read(10, len(data)) == b""
+
+
+def test_file_systems_that_cannot_tell_leave_reads_to_a_worker(tmp_path, monkeypatch):
+    file = Disk().create(str(tmp_path / "f"))
+
+    def refuse(*_):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert file.read_cached(10, 0) is None
+
+
+def test_descriptor_is_closed_with_the_last_reference(tmp_path):
+    file = DiskFile(str(tmp_path / "f"), os.O_RDWR | os.O_CREAT)
+    number = file._descriptor
+    os.fstat(number)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

@@ -1,0 +1,288 @@
+"""The pure pieces of storage: names, topic files, topic-level keys, indexes, producers, epochs, files of state."""
+
+import uuid
+
+import pytest
+
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage import epochs, index, producers, state_files, topics
+from edge_broker.storage.topic_config import (
+    LEFT_TO_KERNEL_MS,
+    TOPIC_KEYS,
+    LogSettings,
+    check_topic_config,
+    describe_topic_config,
+    topic_settings,
+)
+from tests.simulation.disk import SimulatedDisk
+from tests.support.storage import NOW_MS, batch
+
+TOPIC_ID = uuid.UUID("0123456789abcdef0123456789abcdef")
+
+
+@pytest.mark.parametrize("name", ["a", "a.b_c-D9", "...", "x" * 249, "__consumer_offsets"])
+def test_names_that_kafka_takes(name):
+    topics.check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a/b", "a b", "ä", "a\n", "a\0", "a,b", "../x"])
+def test_names_that_kafka_refuses(name):
+    with pytest.raises(Refusal) as refused:
+        topics.check_topic_name(name)
+    assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_partition_directories_are_told_from_other_names():
+    assert topics.split_partition_directory("a-b-12") == ("a-b", 12)
+    for name in ("topics", "a-", "-1", "a-1x", "leader-epoch", "store"):
+        assert topics.split_partition_directory(name) is None
+
+
+def test_topic_file_comes_back():
+    data = topics.encode_topic(TOPIC_ID, 3, {"retention.ms": "5"}, "t")
+    assert topics.decode_topic("p", data) == ("t", TOPIC_ID, 3, {"retention.ms": "5"})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda data: data.replace(b'"partitions": 3', b'"partitions": 7'), "CRC"),
+        (lambda data: data.replace(b'"version": 1', b'"version": 2'), "use the newer broker"),
+        (lambda data: data[:40], "restore it from a copy"),
+        (lambda data: b"[]", "restore it from a copy"),
+        (lambda data: b"\xff\xfe", "restore it from a copy"),
+    ],
+)
+def test_damaged_topic_file_is_told(change, complaint):
+    with pytest.raises(StorageFault, match=complaint):
+        topics.decode_topic("t.json", change(topics.encode_topic(TOPIC_ID, 3, {}, "t")))
+
+
+def test_partition_metadata_is_kafkas():
+    data = topics.encode_partition_metadata(TOPIC_ID)
+    assert data == b"version: 0\ntopic_id: ASNFZ4mrze8BI0VniavN7w\n"
+    assert topics.decode_partition_metadata(data) == TOPIC_ID
+    assert topics.decode_partition_metadata(b"topic_id: x\n") is None
+    assert topics.decode_partition_metadata(b"nothing") is None
+
+
+def test_topic_settings_lie_over_the_defaults():
+    defaults = LogSettings(retention_ms=7, segment_bytes=9000)
+    settings = topic_settings(
+        defaults,
+        {"segment.bytes": "5000", "cleanup.policy": "compact, delete", "flush.messages": str(LEFT_TO_KERNEL_MS)},
+    )
+    assert (settings.retention_ms, settings.segment_bytes, settings.cleanup_policy) == (7, 5000, "compact,delete")
+    assert settings.deletes
+    assert not topic_settings(defaults, {"cleanup.policy": "compact"}).deletes
+    assert topic_settings(defaults, {"flush.ms": str(LEFT_TO_KERNEL_MS)}).durability == "kernel"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("retention.m", "1", "did you mean 'retention.ms'"),
+        ("qqqq", "1", "known are"),
+        ("retention.ms", "soon", "write decimal digits"),
+        ("retention.ms", "-2", "use -1 to"),
+        ("segment.bytes", "5", "use 4096 to"),
+        ("cleanup.policy", "burn", "use delete or compact"),
+        ("compression.type", "gzip", "use producer"),
+        ("min.insync.replicas", "2", "only 1 is served"),
+        ("flush.messages", "1", "synced before it is answered"),
+        ("edge.durability", "kernel", "follows from flush.ms"),
+    ],
+)
+def test_wrong_topic_configuration_names_key_and_remedy(key, value, complaint):
+    with pytest.raises(Refusal, match=complaint) as refused:
+        check_topic_config({key: value})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert key in refused.value.message
+
+
+def test_every_topic_key_is_described_with_the_value_that_holds():
+    entries = {
+        entry.name: entry for entry in describe_topic_config(LogSettings(), {"flush.ms": str(LEFT_TO_KERNEL_MS)})
+    }
+    assert set(entries) == set(TOPIC_KEYS)
+    assert entries["flush.ms"].explicit
+    assert entries["flush.ms"].kind is int
+    assert entries["edge.durability"].value == "kernel"
+    assert entries["edge.durability"].read_only
+    assert entries["compression.type"].value == "producer"
+    assert (entries["retention.ms"].value, entries["retention.ms"].explicit) == ("604800000", False)
+
+
+def test_every_setting_has_a_key_with_the_same_default():
+    settings = LogSettings()
+    for key in TOPIC_KEYS.values():
+        if key.setting:
+            assert getattr(settings, key.setting) == key.default, key.name
+
+
+def test_index_files_are_kafkas_bytes_and_come_back():
+    tail = index.TailIndex()
+    tail.add(0, 9, 0)
+    tail.add(10, 19, 4096)
+    tail.add_time(1000, 9)
+    tail.add_time(1000, 19)
+    tail.add_time(2000, 19)
+    assert tail.offset_entries().hex() == "0000000900000000" + "0000001300001000"
+    assert tail.time_entries().hex() == "00000000000003e8" + "00000009" + "00000000000007d0" + "00000013"
+    loaded = index.load_offsets(tail.offset_entries(), 8192)
+    assert loaded is not None
+    assert [index.position_before(loaded, offset) for offset in (0, 9, 18, 19, 99)] == [0, 0, 0, 4096, 4096]
+    assert [tail.position_before(offset) for offset in (0, 9, 10, 99)] == [0, 0, 4096, 4096]
+    assert [tail.offset_before_time(time) for time in (1000, 1001, 2001)] == [-1, 9, 19]
+    assert [index.offset_before_time(tail.time_entries(), time) for time in (1000, 1001, 2001)] == [-1, 9, 19]
+    assert index.last_time(tail.time_entries()) == (2000, 19)
+
+
+def test_index_files_that_cannot_be_right_are_not_believed():
+    assert index.load_offsets(b"\0" * 7, 100) is None
+    assert index.load_offsets(bytes(16), 100) is None
+    loaded = index.load_offsets(bytes.fromhex("00000009000000000000001300001000"), 4096)
+    assert loaded is not None
+    assert len(loaded) == 1
+    times = bytes.fromhex("00000000000003e80000000900000000000007d000000013")
+    assert index.trim_times(times, 19) == times[:12]
+    assert index.trim_times(times[:13], 99) == b""
+    assert index.trim_times(bytes(12), 99) == b""
+
+
+def header(producer, count=1):
+    return read_header(batch(*[b"v"] * count, producer=producer))
+
+
+def admit(known, producer, count=1, offset=100):
+    first, news = known.admit([header(producer, count)], offset, NOW_MS)
+    known.keep(news)
+    return first
+
+
+def test_last_five_batches_are_known_again_and_older_ones_are_out_of_order():
+    known = producers.Producers()
+    for sequence in range(7):
+        assert admit(known, (1, 0, sequence), offset=sequence) is None
+    for sequence in range(2, 7):
+        assert admit(known, (1, 0, sequence)) == (sequence, sequence, sequence, sequence)
+    with pytest.raises(Refusal) as refused:
+        admit(known, (1, 0, 1))
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("producer", "code"),
+    [
+        ((1, 4, 10), ErrorCode.INVALID_PRODUCER_EPOCH),
+        ((1, 5, 12), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        ((1, 5, 9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        ((1, 6, 11), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_wrong_epochs_and_sequences_are_refused_and_change_nothing(producer, code):
+    known = producers.Producers()
+    admit(known, (1, 5, 10))
+    before = known.known()
+    with pytest.raises(Refusal) as refused:
+        admit(known, producer)
+    assert refused.value.code == code
+    assert known.known() == before
+
+
+def test_new_epoch_starts_at_zero_and_forgets_the_old_batches():
+    known = producers.Producers()
+    admit(known, (1, 5, 10))
+    assert admit(known, (1, 6, 0), offset=7) is None
+    assert known.known()[1].batches == ((0, 0, 7, 7),)
+
+
+def test_sequences_go_on_at_zero_after_the_greatest():
+    known = producers.Producers()
+    admit(known, (1, 0, 2**31 - 2), count=4)
+    assert known.known()[1].batches[0].last_sequence == 1
+    assert admit(known, (1, 0, 2)) is None
+    other = producers.Producers()
+    admit(other, (1, 0, 2**31 - 1))
+    assert admit(other, (1, 0, 0)) is None
+
+
+def test_several_batches_of_one_append_follow_one_another():
+    known = producers.Producers()
+    first, news = known.admit([header((1, 0, 0), 2), header((1, 0, 2))], 10, NOW_MS)
+    assert first is None
+    assert news[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
+    with pytest.raises(Refusal):
+        known.admit([header((1, 0, 0), 2), header((1, 0, 5))], 10, NOW_MS)
+
+
+def test_idle_producers_are_forgotten_and_replay_changes_nothing_twice():
+    known = producers.Producers()
+    admit(known, (1, 0, 0), offset=0)
+    known.replay(header((1, 0, 0)), NOW_MS)
+    assert len(known.known()[1].batches) == 1
+    known.expire(NOW_MS + 1000, 1000)
+    assert len(known) == 1
+    known.expire(NOW_MS + 1001, 1000)
+    assert len(known) == 0
+
+
+def test_snapshot_comes_back_and_damage_is_noticed():
+    known = producers.Producers()
+    admit(known, (7, 2, 5), count=3)
+    admit(known, (8, 0, 0))
+    place = producers.Place(103, 100, 700, NOW_MS, 102, 5)
+    data = producers.encode_snapshot(place, known.known())
+    assert producers.decode_snapshot(data) == (place, known.known())
+    for at in range(len(data)):
+        assert producers.decode_snapshot(data[:at]) is None
+        flipped = bytearray(data)
+        flipped[at] ^= 4
+        assert producers.decode_snapshot(bytes(flipped)) is None
+
+
+def test_epoch_ends_follow_kip_101():
+    cache = epochs.LeaderEpochs([(2, 10), (4, 30)])
+    ask = [cache.end(epoch, 6, 50) for epoch in (-1, 1, 2, 3, 4, 5, 6, 7)]
+    assert ask == [(-1, -1), (1, 10), (2, 30), (2, 30), (4, 50), (4, 50), (6, 50), (-1, -1)]
+    assert cache.end(2, 6, 20) == (2, 20)
+    assert epochs.LeaderEpochs().end(0, 0, 0) == (0, 0)
+
+
+def test_epochs_of_what_is_gone_are_dropped():
+    cache = epochs.LeaderEpochs([(1, 0), (2, 10), (4, 30)])
+    cache.note(4, 40)
+    cache.note(3, 40)
+    assert cache.latest == 4
+    cache.cut(15, 30)
+    assert cache.starts == ((2, 10),)
+
+
+def test_state_files_notice_damage_kind_and_version():
+    data = state_files.encode_state("things", 1, ["a 1", "b 2"])
+    assert state_files.decode_state("p", data, "things", 1) == [["a", "1"], ["b", "2"]]
+    for wrong, complaint in (
+        (data.replace(b"b 2", b"b 3"), "CRC"),
+        (data[:-1], "CRC"),
+        (b"", "is no things file"),
+        (data.replace(b"things", b"others"), "holds others"),
+        (state_files.encode_state("things", 2, []), "use the newer broker"),
+    ):
+        with pytest.raises(StorageFault, match=complaint):
+            state_files.decode_state("p", wrong, "things", 1)
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one_after_a_crash_at_any_step():
+    for step in range(1, 8):
+        for seed in range(8):
+            disk = SimulatedDisk(seed)
+            disk.put("/f", b"old")
+            disk.crash_at = step
+            try:
+                state_files.replace(disk, "", "f", b"new content")
+                done = True
+            except BaseException:  # noqa: BLE001 - the simulated power cut
+                done = False
+            disk.crash()
+            assert disk.content("/f") in ((b"new content",) if done else (b"old", b"new content"))
