@@ -47,8 +47,17 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
         sys.stdout.flush()
         watch(session, settings, queries, stop)
     finally:
+        quiet(session)
         for query in queries:
             query.stop()
+
+
+def quiet(session: SparkSession) -> None:
+    """Silence Spark before its queries are interrupted: it calls each cut batch an error, and each is done again."""
+    try:
+        session.sparkContext.setLogLevel("OFF")
+    except Py4JError as error:  # a signal to the whole group has already ended the JVM
+        log("warning", "jvm_gone", reason=type(error).__name__)
 
 
 def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Event) -> bool:
