@@ -63,18 +63,20 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 	$(VENV)/bin/ruff check --fix .
 
 bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
-	$(PYTHON) -m tests.benchmarks $(ARGS)
+	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
 
 install-deps: install-test install-check  ## everything any target needs
 
 install-demo:
 	@$(SETUP) packages venv java mosquitto
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
+	@$(VENV)/bin/edge-spark jars >/dev/null
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
 	@$(SETUP) packages venv java mosquitto kcat
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
+	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars
 
 install-check: $(VENV)/.installed-test $(VENV)/.installed-check
