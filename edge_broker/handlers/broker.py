@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
-from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.message import Message
-from edge_broker.storage.log import PartitionLog
+from edge_broker.protocol.record_batch import check_batches
+from edge_broker.storage.log import Appended, PartitionLog, RollDue
 from edge_broker.storage.store import LogStore, Topic
 
 if TYPE_CHECKING:
@@ -37,13 +38,17 @@ class RequestContext(NamedTuple):
 class Broker:
     """State of one broker; owned by the event loop.
 
-    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to), `rolls`
+    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to),
+    `wanted` (logs with
+    unsynced data that somebody asked for), `rolls`
     (logs whose
-    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `answered` (token
+    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `notes` (sentences
+    to log), `answered` (token
     and response of
     parked requests). `groups_loaded` is False until the committed offsets have been read back; `creating` holds names
     of topics that
-    are being made; `translations` turns a group's result into the response that the parked request's version wants.
+    are being made, `rolling` logs whose segment is being closed; `translations` turns a group's result into the
+    response that the parked request's version wants.
     """
 
     def __init__(
@@ -58,6 +63,9 @@ class Broker:
         self.groups_loaded = False
         self.groups_fault: str | None = None
         self.appended: list[PartitionLog] = []
+        self.wanted: list[PartitionLog] = []
+        self.notes: list[str] = []
+        self.rolling: set[PartitionLog] = set()
         self.rolls: list[PartitionLog] = []
         self.deleted: list[PartitionLog] = []
         self.own_work: list[Outcome] = []
@@ -65,6 +73,35 @@ class Broker:
         self.translations: dict[int, Callable[[Any], Message]] = {}
         self.creating: set[str] = set()
         self.producer_ids: range = range(0)
+
+    def append(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> Appended:
+        """Check and append batches; Refusal, StorageFault (the partition is offline then) or RollDue (ask again when
+        it moves).
+
+        While a log rolls nothing overtakes what already waits for it, also after the worker is done and before the
+        loop knows.
+        """
+        batches = check_batches(records, batch_bytes_max)
+        try:
+            if log in self.rolling:
+                raise RollDue
+            appended = log.append(records, batches, self.clock.wall_ms())
+        except RollDue:
+            self.rolls.append(log)
+            raise
+        except StorageFault as fault:
+            log.fail(fault)
+            raise
+        if not appended.duplicate:
+            self.appended.append(log)
+        return appended
+
+    @property
+    def left_work(self) -> bool:
+        """True while a handler's work for the shell is not seen to."""
+        return bool(
+            self.appended or self.answered or self.wanted or self.rolls or self.deleted or self.own_work or self.notes
+        )
 
     def abandon(self, token: int) -> None:
         """Nobody waits for this token any more."""

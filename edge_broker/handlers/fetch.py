@@ -118,6 +118,8 @@ def _read(
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = log.high_watermark
     gathered.logs.append(log)
+    if log.high_watermark < log.log_end_offset and wanted.fetch_offset >= log.high_watermark:
+        broker.wanted.append(log)  # also for a poll that does not wait
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.failed = True
         return

@@ -21,7 +21,7 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import build_batch, check_batches, read_header, records_of
+from edge_broker.protocol.record_batch import build_batch, read_header, records_of
 from edge_broker.storage.log import PartitionLog, RollDue, whole_batches
 
 SYNC_MS_MAX = 30_000
@@ -92,11 +92,8 @@ class _Keeping:
             try:
                 self.ends.append((log, self._append(log, records)))
             except RollDue:
-                self.broker.rolls.append(log)
                 return None
-            except (StorageFault, Refusal) as error:
-                if isinstance(error, StorageFault):
-                    log.fail(error)
+            except (StorageFault, Refusal):
                 return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
             self.left.pop(0)
         if any(log.fault is not None for log, _ in self.ends):
@@ -104,11 +101,8 @@ class _Keeping:
         return self._end(ErrorCode.NONE) if all(log.high_watermark >= end for log, end in self.ends) else None
 
     def _append(self, log: PartitionLog, records: list[Record]) -> int:
-        now_ms = self.broker.clock.wall_ms()
-        batch = memoryview(bytearray(build_batch(records, timestamp_ms=now_ms)))
-        appended = log.append(batch, check_batches(batch, OFFSETS_BATCH_BYTES_MAX), now_ms)
-        self.broker.appended.append(log)
-        return appended.end_offset
+        batch = bytearray(build_batch(records, timestamp_ms=self.broker.clock.wall_ms()))
+        return self.broker.append(log, memoryview(batch), OFFSETS_BATCH_BYTES_MAX).end_offset
 
     def _end(self, error: ErrorCode) -> Outcome:
         assert not self.settled
@@ -142,6 +136,7 @@ def partition_for(group_id: str, partitions: int) -> int:
 
 def expire_members(broker: Broker) -> Outcome:
     """Let time pass for the groups."""
+    broker.groups.wall_ahead_ms = broker.clock.wall_ms() - broker.clock.steady_ms()
     if unready(broker) == ErrorCode.NONE:
         settle(broker, broker.groups.expire(broker.clock.steady_ms()))
     return Reply(None)
@@ -156,7 +151,11 @@ def load_groups(broker: Broker) -> Outcome:
     logs = topic.partitions
 
     def loaded(records: dict[bytes, bytes | None]) -> Outcome:
-        broker.groups = GroupCoordinator.load(broker.groups.settings, records.items(), broker.clock.steady_ms())
+        ahead_ms = broker.clock.wall_ms() - broker.clock.steady_ms()
+        broker.groups = GroupCoordinator.load(
+            broker.groups.settings, records.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
+        )
+        broker.notes += broker.groups.load_notes
         broker.groups_loaded = True
         return Reply(None)
 

@@ -21,7 +21,6 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from edge_broker.protocol.record_batch import check_batches
 from edge_broker.storage.log import PartitionLog, RollDue
 
 ACKS = (-1, 0, 1)
@@ -75,7 +74,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
 
     def ready() -> Outcome | None:
         for part in parts:
-            if part.response is None and part.log is not None and not part.log.rolling:
+            if part.response is None and part.log not in broker.rolling:
                 _append(broker, part)
         return _finished(request, parts)
 
@@ -95,16 +94,12 @@ def _append(broker: Broker, part: _Part) -> None:
         records = part.records
         if records is None:
             raise Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition")
-        batches = check_batches(records, log.settings.message_bytes_max)
-        appended = log.append(records, batches, broker.clock.wall_ms())
+        appended = broker.append(log, records, log.settings.message_bytes_max)
     except RollDue:
-        assert part.log is not None
-        broker.rolls.append(part.log)
+        return
     except Refusal as refusal:
         part.refuse(refusal.code, refusal.message)
     except StorageFault as fault:
-        assert part.log is not None
-        part.log.fail(fault)
         part.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
     else:
         part.end_offset = appended.end_offset
@@ -114,8 +109,6 @@ def _append(broker: Broker, part: _Part) -> None:
             log_append_time_ms=appended.append_time_ms,
             log_start_offset=log.log_start_offset,
         )
-        if not appended.duplicate:
-            broker.appended.append(log)
 
 
 def _writable(broker: Broker, part: _Part) -> PartitionLog:

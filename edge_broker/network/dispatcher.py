@@ -76,7 +76,6 @@ class Dispatcher:
         self.syncer = Syncer(loop, disk, broker.config.integer("edge.flush.interval.min.ms"), self.moved)
         self._waiting: dict[PartitionLog, dict[_Call, None]] = {}
         self._parked: dict[int, _Call] = {}
-        self._rolling: set[PartitionLog] = set()
         self._next_token = 1
         self.refusing = False
 
@@ -128,7 +127,7 @@ class Dispatcher:
     @property
     def syncing(self) -> bool:
         """True while somebody waits for a sync or a worker; long polls and groups do not count."""
-        return self.syncer.busy or bool(self._rolling)
+        return self.syncer.busy or bool(self.broker.rolling)
 
     def sync_all(self) -> None:
         """Sync whatever is not synced yet."""
@@ -253,11 +252,15 @@ class Dispatcher:
     def _drain(self) -> None:
         """See to what handlers left behind: appended logs, due rolls, answers of groups."""
         broker = self.broker
-        while broker.appended or broker.answered or broker.rolls or broker.deleted or broker.own_work:
+        while broker.left_work:
             while broker.appended:
                 self._appended(broker.appended.pop())
+            while broker.wanted:
+                self.syncer.sync_soon(broker.wanted.pop())
             while broker.rolls:
                 self._roll(broker.rolls.pop())
+            while broker.notes:
+                log_line("warning", "groups", note=broker.notes.pop(0))
             while broker.deleted:
                 log = broker.deleted.pop()
                 self.syncer.forget(log)
@@ -281,12 +284,12 @@ class Dispatcher:
 
     def _roll(self, log: PartitionLog) -> None:
         """Close the segment in the disk worker; appends to this partition wait for it, others do not."""
-        if log in self._rolling:
+        if log in self.broker.rolling:
             return
-        self._rolling.add(log)
+        self.broker.rolling.add(log)
 
         def done(_result: Any, error: Exception | None) -> None:
-            self._rolling.discard(log)
+            self.broker.rolling.discard(log)
             if isinstance(error, StorageFault):
                 log.fail(error)
             elif error is not None:
