@@ -31,7 +31,16 @@ THROTTLED_FIELDS = ("under_voltage", "frequency_capped", "throttled", "soft_temp
 ALL_THROTTLED_FIELDS = [name for now in THROTTLED_FIELDS for name in (now, f"{now}_occurred")]
 TEMPERATURE_CELSIUS_MAX = 80.0  # where every Pi begins to slow itself down
 DISK_FREE_BYTES_MIN = 64 * 1024 * 1024
-PROCESSOR_SENSORS = ("cpu-thermal", "cpu_thermal", "bcm2835_thermal", "soc-thermal", "x86_pkg_temp", "coretemp", "k10temp", "acpitz")
+PROCESSOR_SENSORS = (
+    "cpu-thermal",
+    "cpu_thermal",
+    "bcm2835_thermal",
+    "soc-thermal",
+    "x86_pkg_temp",
+    "coretemp",
+    "k10temp",
+    "acpitz",
+)
 STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
 CLOCK_ERROR = 5  # TIME_ERROR, adjtimex(2)
 

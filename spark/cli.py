@@ -55,15 +55,23 @@ def parser() -> argparse.ArgumentParser:
 
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from spark.failures import described  # noqa: PLC0415
     from spark.jobs import job_named  # noqa: PLC0415 - PySpark takes a second to import
     from spark.run import JobError, run  # noqa: PLC0415
-    from spark.session import start_session, stop_session  # noqa: PLC0415
+    from spark.session import JVM_GONE, start_session, stop_session  # noqa: PLC0415
 
     job = job_named(arguments.job)
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings = with_assignments(settings_from(arguments), arguments.set)
-    session = start_session(settings, f"drupelet-{arguments.job}")
+    try:
+        session = start_session(settings, f"drupelet-{arguments.job}")
+    except (OSError, PySparkException):
+        if stop.is_set():  # the signal reached the JVM as well, before it was up
+            return 0
+        raise
     signal.signal(signal.SIGINT, lambda *_: stop.set())  # PySpark put a handler of its own there
     log("info", "started", job=arguments.job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:
@@ -71,6 +79,10 @@ def run_job(arguments: argparse.Namespace) -> int:
     except JobError as error:
         log("error", "job_failed", job=arguments.job, reason=error)
         return 1
+    except JVM_GONE as error:
+        if not stop.is_set():
+            log("error", "job_failed", job=arguments.job, reason=described(error))
+            return 1
     finally:
         stop_session(session)
     log("info", "stopped", job=arguments.job)

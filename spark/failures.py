@@ -6,7 +6,7 @@ Here: reading Java exceptions. Never here: what to do about them (`run`).
 from collections.abc import Callable
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -34,9 +34,12 @@ def root(text: str) -> str:
 
 
 def described(error: Exception) -> str:
-    """Describe what a PySpark call raised."""
+    """Describe what a PySpark call raised; by its name alone if the JVM that knows more has ended."""
     java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    return f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS_MAX] if java is None else chain(java)
+    try:
+        return f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS_MAX] if java is None else chain(java)
+    except (Py4JError, OSError):
+        return type(error).__name__
 
 
 def short_errors(each_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:

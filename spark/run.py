@@ -14,7 +14,6 @@ import time
 from dataclasses import dataclass
 from threading import Event
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,6 +21,7 @@ from spark import failures, progress, topics
 from spark.config import Settings
 from spark.jobs import Job, StartQuery
 from spark.logs import log
+from spark.session import JVM_GONE
 
 POLL_S = 1.0
 PROGRESS_S = 10.0
@@ -56,7 +56,7 @@ def quiet(session: SparkSession) -> None:
     """Silence Spark before its queries are interrupted: it calls each cut batch an error, and each is done again."""
     try:
         session.sparkContext.setLogLevel("OFF")
-    except Py4JError as error:  # a signal to the whole group has already ended the JVM
+    except JVM_GONE as error:  # a signal to the whole group has already ended the JVM
         log("warning", "jvm_gone", reason=type(error).__name__)
 
 
@@ -153,7 +153,7 @@ class Supervised:
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
-        except Py4JError as error:  # a signal to the whole group has already ended the JVM
+        except JVM_GONE as error:  # a signal to the whole group has already ended the JVM
             log("warning", "query_stop_failed", query=self.name, reason=type(error).__name__)
 
 

@@ -5,6 +5,7 @@ A driver heap below about 472 MB is refused by Spark. The serial collector and t
 memory and its start small; `--set spark.…` overrides any of it.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -12,15 +13,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark.config import ConfigurationError, Settings
 from spark.jars import connector_jars
+from spark.logs import log
 
 JAVA_MAJORS = (17, 21)
 JVM_STOP_S = 10
+JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError"
 
@@ -48,6 +53,7 @@ OPTIONS = {
 def start_session(settings: Settings, name: str) -> SparkSession:
     """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had."""
     prepare_environment(settings.master)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises as well
     builder = SparkSession.builder.master(settings.master).appName(name)
     for key, value in session_options(settings).items():
         builder = builder.config(key, value)
@@ -108,11 +114,12 @@ def java_major(program: Path) -> int | None:
 
 def stop_session(session: SparkSession) -> None:
     """Stop Spark and wait until its JVM has ended, so that nothing outlives this process."""
-    gateway = SparkContext._gateway
-    session.stop()
-    if gateway is None:
-        return
-    gateway.shutdown()
+    gateway: Any = SparkContext._gateway
+    try:
+        session.stop()
+        gateway.shutdown()
+    except JVM_GONE as error:  # a signal to the whole process group reaches the JVM as well
+        log("warning", "jvm_gone", reason=type(error).__name__)
     jvm: subprocess.Popen[bytes] = gateway.proc
     if jvm.stdin is not None:
         jvm.stdin.close()  # PySpark's JVM ends when its standard input does
