@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import NamedTuple
 
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Reply
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -42,8 +42,6 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             )
         else:
             gone.append(broker.store.remove_topic(topic.name))
-            for log in topic.partitions:
-                log.fail(StorageFault(log.directory, 0, "the topic was deleted"))  # whoever waits is told
             broker.deleted.extend(topic.partitions)
             results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
     reply = Reply(DeleteTopicsResponse(responses=results))
