@@ -98,12 +98,10 @@ class Producers:
         self._known.update(news)
 
     def replay(self, batch: BatchHeader, now_ms: int) -> None:
-        """Take a batch from the log for granted; one that is known already changes nothing."""
+        """Take a batch from the log for granted."""
         if batch.producer_id < 0 or batch.is_control:
             return
         known = self._known.get(batch.producer_id)
-        if known is not None and known.batches[-1].last_offset >= batch.base_offset:
-            return
         self._known[batch.producer_id] = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), now_ms)
 
     def expire(self, now_ms: int, after_ms: int) -> None:

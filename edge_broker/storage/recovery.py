@@ -230,13 +230,14 @@ class _Recovery:
     def run(self) -> PartitionLog:
         """Look, decide, and leave the disk as it is shown from now on. OSError, StorageFault."""
         found, active = self._found, self._segments[-1]
+        self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
         end_offset, end = self._walk()
         if self._damage is None and end < active.size:
             self._cut(active, end)
         if self._damage is not None:
             self._opening.notes.append(f"{found}: {self._damage}")
-        elif end != self._synced[1] or end != active.size:
-            active.file.datasync()  # what is kept counts as synced only now
+        else:
+            active.file.datasync()  # what is kept counts as synced only now: a killed process leaves it in memory alone
         active.size = end
         self._epochs.cut(self._segments[0].base_offset, end_offset)
         if any(start >= end_offset for _, start in self._epochs_written):

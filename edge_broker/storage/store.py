@@ -119,6 +119,8 @@ class LogStore:
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
         self._stored = self._read_positions()
         clean = self._begin_epoch(names)
+        if not clean:
+            self.fs.sync_directory(self._path("topics"))  # a killed process may leave names that no disk has
         self._finish_deletions()
         opening = Opening(self._files, self.leader_epoch, clean, now_ms, self.recovery_notes)
         for name in sorted(self.fs.names(self._path("topics"))):
@@ -352,6 +354,7 @@ class LogStore:
         """Go on where a crash interrupted: a trace in `deleted/` means that the topic is to go."""
         if not self.fs.exists(self._path("deleted")):
             return
+        self.fs.sync_directory(self._path("deleted"))
         for trace in [name for name in self.fs.names(self._path("deleted")) if name.endswith(TOPIC_SUFFIX)]:
             path = f"{self._path('deleted')}/{trace}"
             try:

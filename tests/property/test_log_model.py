@@ -87,7 +87,10 @@ class Program:
         try:
             work()  # type: ignore[operator]
         except Crashed:
-            self.disk.crash()
+            if self.random.random() < 0.4:
+                self.disk.kill()
+            else:
+                self.disk.crash()
             self.store = None
             return False
         return True
@@ -412,7 +415,7 @@ class Program:
         self.open()
 
     def crash(self) -> None:
-        """Let the power go at one of the next steps."""
+        """Let the power go, or the process be killed, at one of the next steps."""
         self.disk.crash_at = self.disk.steps + self.random.randrange(1, 30)
 
     def run(self) -> None:

@@ -130,10 +130,14 @@ class SimulatedDisk:
 
     def crash(self) -> None:
         """Lose the power: afterwards the kernel knows what the disk has, and nobody holds a lock."""
+        self.kill()
+        self._lose(self._root, set())
+
+    def kill(self) -> None:
+        """End the process alone: the kernel still has everything, and a later crash may lose what was never synced."""
         self.crash_at = -1
         self.fault = None
         self._locked.clear()
-        self._lose(self._root, set())
 
     def flip(self, path: str, position: int) -> None:
         """Change one bit of a file, on the disk and in memory."""

@@ -232,6 +232,23 @@ def test_producers_of_what_was_cut_are_forgotten(disk):
     assert append(log, batch(producer=(3, 0, 1))) == (1, 2, -1, False)
 
 
+def test_snapshot_above_what_was_kept_does_not_speak_for_producers(disk):
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    for sequence in range(10):
+        append(log, batch(producer=(3, 0, sequence)))
+    size = len(disk.content(LOG)) // 10
+    store.close()
+    disk.remove("/data/clean-shutdown")
+    disk.remove("/data/recovery-point-offset-checkpoint")
+    disk.sync_directory("/data")
+    disk.flip(LOG, size * 6 - 1)
+    store, log = crash_and_open(disk)
+    assert log.log_end_offset == 5
+    assert append(log, batch(producer=(3, 0, 5))) == (5, 6, -1, False)
+    assert "0" * 18 + "10.snapshot" not in disk.names("/data/t-0")
+
+
 def test_damaged_epoch_checkpoint_is_rebuilt_from_the_batches(disk):
     store = open_store(disk)
     fill(make_topic(store, config={"segment.bytes": "4096"}).partitions[0], 60, 200)
