@@ -24,7 +24,7 @@ KIP-74, KIP-101.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -123,7 +123,7 @@ class PartitionLog:
         self.damage: str | None = None  # set: readable below the damage, appends are refused with this sentence
         self.rolling = False
         self.log_end_offset = end.offset
-        self.checkpoint: Callable[[], None] = _nothing  # the store's: writes down every partition's positions
+        self.write_positions: Callable[[], None] = _nothing  # the store's, for all partitions; OSError
         self._files = files
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._active = self._segments[-1]
@@ -321,7 +321,7 @@ class PartitionLog:
         try:
             self._close_active()
             self._begin_segment()
-            self.checkpoint()
+            self.write_positions()
         except StorageFault as failed:
             self.fail(failed)
             raise
@@ -424,10 +424,7 @@ class PartitionLog:
             raise self.fault
         segments = self._segments
         if not self._log_start_offset <= offset <= self.log_end_offset:
-            raise Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self!r} is out of range",
-            )
+            raise self._out_of_range(offset)
         if offset >= self.high_watermark:
             return b""
         at = len(segments) - 1
@@ -441,7 +438,14 @@ class PartitionLog:
                 at += 1
         except WouldBlockError:
             return None
+        except StorageFault:
+            if offset < self._log_start_offset:  # retention took the file away in the meantime
+                raise self._out_of_range(offset) from None
+            raise
         return b""
+
+    def _out_of_range(self, offset: int) -> Refusal:
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self!r} is out of range")
 
     def _limit(self, segment: Segment) -> int:
         """End of what may be shown of a segment; a sealed one is synced whole."""
@@ -479,15 +483,23 @@ class PartitionLog:
         if self.fault is not None:
             raise self.fault
         for segment in self._segments:
-            limit = self._limit(segment)
-            if limit and segment.greatest_timestamp()[0] >= timestamp_ms:
-                try:
-                    found = self._first_at(segment, timestamp_ms, limit)
-                except (OSError, BrokenBatchError) as error:
-                    raise StorageFault(segment.path, getattr(error, "position", 0), str(error)) from error
-                if found is not None:
-                    return found
+            try:
+                found = self._first_in(segment, timestamp_ms)
+            except (OSError, BrokenBatchError, StorageFault) as error:
+                if segment.base_offset < self._log_start_offset:  # retention took the file away in the meantime
+                    continue
+                if isinstance(error, StorageFault):
+                    raise
+                raise StorageFault(segment.path, getattr(error, "position", 0), str(error)) from error
+            if found is not None:
+                return found
         return None
+
+    def _first_in(self, segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
+        limit = self._limit(segment)
+        if not limit or segment.greatest_timestamp()[0] < timestamp_ms:
+            return None
+        return self._first_at(segment, timestamp_ms, limit)
 
     def _first_at(self, segment: Segment, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
         start = segment.position_for_time(timestamp_ms, limit)
@@ -511,9 +523,16 @@ class PartitionLog:
         if self.fault is not None:
             raise self.fault
         shown = self._time_now() if self.settings.left_to_kernel else self._shown_time
-        sealed = (segment.greatest_timestamp() for segment in self._segments[:-1])
-        greatest = max((*sealed, shown), key=_first)
+        greatest = max((*self._sealed_times(), shown), key=_first)
         return greatest[1], greatest[0]
+
+    def _sealed_times(self) -> Iterator[tuple[int, int]]:
+        for segment in self._segments[:-1]:
+            try:
+                yield segment.greatest_timestamp()
+            except StorageFault:
+                if segment.base_offset >= self._log_start_offset:  # else retention took the file away in the meantime
+                    raise
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch not above this one and where it ended, at most the high watermark; (-1, -1) if unknown."""
@@ -528,18 +547,22 @@ class PartitionLog:
         )
 
     def delete_expired(self, now_ms: int) -> int:
-        """Delete whole sealed segments by retention.ms and retention.bytes; how many. StorageFault. [worker]
+        """Delete whole sealed segments by retention.ms and retention.bytes; how many. [worker]
 
         Oldest first, each gone from the disk before the next, so that a crash leaves no hole; needs no free space.
         Replaces `_segments`, as only roll does, in the same worker. A read under way keeps the file it has open.
+        StorageFault takes the partition offline.
         """
-        count = self._expired(now_ms, lambda segment: segment.greatest_timestamp()[0])
-        if count:
+        try:
+            count = self._expired(now_ms, lambda segment: segment.greatest_timestamp()[0])
             gone, self._segments = self._segments[:count], self._segments[count:]
             self._log_start_offset = self._segments[0].base_offset
             for segment in gone:
                 self._files.forget(segment)
                 remove_segment(self._files, segment)
+        except StorageFault as fault:
+            self.fail(fault)
+            raise
         return count
 
     def _expired(self, now_ms: int, greatest: Callable[[Segment], int]) -> int:

@@ -276,7 +276,7 @@ class Segment:
         return loaded
 
     def rebuild_index(self) -> array[int]:
-        """Make the index of the part that the files should cover from the log itself; kept in memory. [worker]"""
+        """Make the index of the part that the files should cover from the log itself; kept in memory. StorageFault. [worker]"""
         tail = TailIndex()
         due = 0
         try:
@@ -286,6 +286,8 @@ class Segment:
                     due = position + self.index_interval_bytes
         except BrokenBatchError:
             due = -1  # what lies before the damage is indexed; whoever reads on reports the damage
+        except OSError as error:
+            raise StorageFault(self.path, 0, f"cannot be read: {error.strerror}") from error
         index = load_offsets(tail.offset_entries(), self.indexed_from)
         assert index is not None
         self.files.keep_index(self, index)

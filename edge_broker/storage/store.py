@@ -128,7 +128,7 @@ class LogStore:
                 self.add_topic(self._open_topic(opening, name, names))
         self._put_strangers_aside(self.fs.names(self.data_dir))
         if not clean:
-            self.checkpoint()
+            self._write_positions()
 
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
@@ -316,7 +316,7 @@ class LogStore:
     def add_topic(self, topic: Topic) -> None:
         """Show a topic that was made."""
         for log in topic.partitions:
-            log.checkpoint = self.checkpoint
+            log.write_positions = self._write_positions
         self.topics[topic.name] = topic
         if topic.topic_id != NO_TOPIC_ID:
             self.topics_by_id[topic.topic_id] = topic
@@ -409,11 +409,18 @@ class LogStore:
         return block
 
     def checkpoint(self) -> None:
-        """Write down every partition's confirmed end, if one moved; OSError. [worker]
+        """Write down every partition's confirmed end, if one moved. [worker]
 
-        Reads each log's `synced`, which the loop replaces as one value. A log that is offline or damaged keeps what
-        was written last.
+        Reads each log's `synced`, which the loop replaces as one value. StorageFault harms no partition: what was
+        written down before stays true.
         """
+        try:
+            self._write_positions()
+        except OSError as error:
+            raise fault_of(error, self._path(_POSITIONS), 0) from error
+
+    def _write_positions(self) -> None:
+        """As `checkpoint`, OSError; a log that is offline or damaged keeps what was written last."""
         positions: dict[PartitionKey, Position] = {}
         for topic in list(self.topics.values()):
             for log in topic.partitions:
@@ -448,7 +455,7 @@ class LogStore:
             except StorageFault as fault:
                 faults.append(fault)
         try:
-            self.checkpoint()
+            self._write_positions()
             if all(log.fault is None and log.damage is None for log in logs):
                 self._write(_CLEAN, _CLEAN, [str(self.leader_epoch)])
         except OSError as error:

@@ -428,7 +428,7 @@ class Program:
         self.open()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.integers(0, 2**32 - 1))
 def test_log_keeps_its_promise_through_crashes(seed: int) -> None:
     Program(seed).run()

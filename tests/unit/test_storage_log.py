@@ -300,6 +300,15 @@ def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
     assert (again.log_start_offset, again.log_end_offset) == (start, 60)
 
 
+def test_failed_deletion_takes_the_partition_offline(disk):
+    log = new_log(disk, segment_bytes=4096, retention_ms=1)
+    fill(log, 60, 200)
+    disk.fault = fail_on("remove")
+    with pytest.raises(StorageFault, match="Input/output error"):
+        log.delete_expired(NOW_MS + 1000)
+    assert log.fault is not None
+
+
 def test_retention_by_size_keeps_at_least_so_much(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=-1, retention_bytes=6000)
     fill(log, 60, 200)
