@@ -68,7 +68,8 @@ apt_update() {
 java_package() {
     local package
     for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
-        if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+        # No pipe into grep -q: it would end apt-cache by SIGPIPE, and pipefail would call that a "no".
+        if [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[!\(]* ]]; then
             echo "$package"
             return
         fi
