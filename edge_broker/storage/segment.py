@@ -276,7 +276,7 @@ class Segment:
         return loaded
 
     def rebuild_index(self) -> array[int]:
-        """Make the index of the part that the files should cover from the log itself; kept in memory. StorageFault. [worker]"""
+        """Make the index of the part that the files should cover from the log itself; kept. StorageFault. [worker]"""
         tail = TailIndex()
         due = 0
         try:
