@@ -20,4 +20,6 @@ def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest
             request.group_instance_id,
             broker.clock.steady_ms(),
         )
+    elif error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        error = ErrorCode.NONE  # as Kafka does: the member is believed until its group is loaded
     return Reply(HeartbeatResponse(error_code=error))
