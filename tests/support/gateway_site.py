@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import paho.mqtt.client as paho
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.support import runtimes
 from tests.support.processes import Mosquitto, Process, free_port, wait_until
@@ -137,7 +138,7 @@ class Device:
         self._seq_of: dict[int, int] = {}
         self._lock = threading.Lock()
         self._early: set[int] = set()
-        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name)
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name)
         self.client.reconnect_delay_set(min_delay=0, max_delay=1)
         self.client.on_publish = self._published
         self._port = port
@@ -214,6 +215,6 @@ def sequences(messages: Iterable[Message]) -> dict[str, list[int]]:
     """Return the sequence numbers per device, in the order in which they stand in the log."""
     found: dict[str, list[int]] = {}
     for message in messages:
-        value = json.loads(message.value())
+        value = json.loads(message.value() or b"null")
         found.setdefault(value["device"], []).append(value["seq"])
     return found

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support import runtimes
 from tests.support.processes import Process, free_port, wait_until
