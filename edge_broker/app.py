@@ -7,9 +7,9 @@ Lives here: order of start and stop, and the periodic chores. Must never come in
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
 from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, settle
+from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, stop_groups
 from edge_broker.handlers.outcome import Do, Outcome, Reply
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
@@ -55,6 +55,7 @@ def run(options: Options) -> int:
 
 async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_loop_failed)
     clock = SystemClock()
     store = open_store(options, clock)
     config = options.config
@@ -64,15 +65,15 @@ async def _serve(options: Options) -> int:
     server = Server(config, dispatcher, loop)
     try:
         bound = await server.listen(options.listen)
+        http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, clock.wall_ms())
     except ConfigurationError:
+        server.refuse()
         store.close()
         raise
     if options.advertise is None:
         broker.advertised = bound
-    started_ms = clock.wall_ms()
-    http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, started_ms)
     _warn(options)
-    dispatcher.start(load_groups(broker))
+    dispatcher.start(lambda: load_groups(broker))
     chores = _start_chores(loop, broker, dispatcher)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,6 +147,13 @@ async def _serve_metrics(
     return http
 
 
+def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Write down what no caller was there to catch."""
+    error = context.get("exception")
+    trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+    log_line("error", "loop-callback-failed", message=context.get("message"), trace=trace)
+
+
 def _warn(options: Options) -> None:
     for name, endpoint in (("--listen", options.listen), ("--metrics", options.metrics)):
         if endpoint is not None and not is_loopback(endpoint.host):
@@ -167,7 +175,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
     async def every(seconds: float, start: Callable[[], Outcome]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            dispatcher.start(start())
+            dispatcher.start(start)
 
     return [
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
@@ -181,34 +189,36 @@ def _disk(work: Callable[[], Any]) -> Do:
 
 
 def delete_expired(broker: Broker) -> None:
-    """Apply retention to every partition; one that fails goes offline by itself. [worker]"""
+    """Apply retention to every partition; one that fails costs no other. [worker]"""
     now_ms = broker.clock.wall_ms()
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
             if log.fault is None:
-                with contextlib.suppress(
-                    StorageFault
-                ):  # delete_expired set the fault on its log; the next read reports it
+                try:
                     deleted = log.delete_expired(now_ms)
-                    if deleted:
-                        log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
+                except StorageFault as fault:
+                    log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
+                    continue
+                if deleted:
+                    log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
 
 
 async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, ...], store: LogStore) -> None:
     """Refuse new requests at once, answer those under way, sync, mark the stop clean."""
     dispatcher.refusing = True
-    server.close_listener()
-    settle(dispatcher.broker, dispatcher.broker.groups.stop(dispatcher.broker.clock.steady_ms()))
-    dispatcher.start(Reply(None))
+    server.refuse()
+    dispatcher.start(lambda: stop_groups(dispatcher.broker))
     dispatcher.sync_all()
     try:
         async with asyncio.timeout(DRAIN_S):
-            while dispatcher.syncing:
-                await workers[0].turn()
+            while dispatcher.working:
+                for worker in workers:
+                    await worker.turn()
     except TimeoutError:
         log_line("warning", "stop-without-last-answers", waited_s=DRAIN_S)
     server.close_connections()
     for worker in workers:
         worker.close()
     store.close()
-    log_line("info", "stopped", clean=True)
+    logs = [log for topic in store.topics.values() for log in topic.partitions]
+    log_line("info", "stopped", clean=all(log.fault is None and log.damage is None for log in logs))

@@ -39,16 +39,13 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to),
-    `wanted` (logs with
-    unsynced data that somebody asked for), `rolls`
-    (logs whose
-    segment is full), `deleted` (logs taken away), `own_work` (outcomes that go on whoever asked), `notes` (sentences
-    to log), `answered` (token
-    and response of
-    parked requests). `groups_loaded` is False until the committed offsets have been read back; `creating` holds names
-    of topics that
-    are being made, `rolling` logs whose segment is being closed; `translations` turns a group's result into the
-    response that the parked request's version wants.
+    `wanted` (logs with unsynced data that somebody asked for), `rolls` (logs whose segment is full), `gone` (logs
+    deleted or failed, whose waiters must hear of it), `own_work` (outcomes that go on whoever asked), `notes`
+    (sentences to log), `answered` (token and response of parked requests).
+
+    `groups_loaded` is False until the committed offsets have been read back; `creating` holds names of topics that are
+    being made, `rolling` logs whose segment is being closed; `translations` turns a group's result into the response
+    that the parked request's version wants.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class Broker:
         self.notes: list[str] = []
         self.rolling: set[PartitionLog] = set()
         self.rolls: list[PartitionLog] = []
-        self.deleted: list[PartitionLog] = []
+        self.gone: list[PartitionLog] = []
         self.own_work: list[Outcome] = []
         self.answered: list[tuple[int, Message]] = []
         self.translations: dict[int, Callable[[Any], Message]] = {}
@@ -83,7 +80,7 @@ class Broker:
         """
         batches = check_batches(records, batch_bytes_max)
         try:
-            if log in self.rolling:
+            if log in self.rolling or log.rolling:  # the latter also before the shell has heard of the roll
                 raise RollDue
             appended = log.append(records, batches, self.clock.wall_ms())
         except RollDue:
@@ -91,6 +88,7 @@ class Broker:
             raise
         except StorageFault as fault:
             log.fail(fault)
+            self.gone.append(log)
             raise
         if not appended.duplicate:
             self.appended.append(log)
@@ -100,7 +98,7 @@ class Broker:
     def left_work(self) -> bool:
         """True while a handler's work for the shell is not seen to."""
         return bool(
-            self.appended or self.answered or self.wanted or self.rolls or self.deleted or self.own_work or self.notes
+            self.appended or self.answered or self.wanted or self.rolls or self.gone or self.own_work or self.notes
         )
 
     def abandon(self, token: int) -> None:

@@ -42,7 +42,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             )
         else:
             gone.append(broker.store.remove_topic(topic.name))
-            broker.deleted.extend(topic.partitions)
+            broker.gone.extend(topic.partitions)
             results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
     reply = Reply(DeleteTopicsResponse(responses=results))
     if not gone:
@@ -64,12 +64,12 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
 
 def _deletable(broker: Broker, asked: _Asked) -> Topic:
     if not broker.config.boolean("delete.topic.enable"):
-        raise Refusal(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted here: delete.topic.enable is false")
-    if asked.name in INTERNAL_TOPICS:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} belongs to the broker")
-    if asked.name is None:
-        return broker.topic_by_id(asked.topic_id)
-    topic = broker.store.topics.get(asked.name)
+        raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
+    if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
+    topic = broker.topic_by_id(asked.topic_id) if asked.name is None else broker.store.topics.get(asked.name)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist")
+    if topic.name in INTERNAL_TOPICS:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the broker")
     return topic

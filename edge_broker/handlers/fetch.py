@@ -33,9 +33,10 @@ Cold = tuple[PartitionData, PartitionLog, int, int]
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_read", "cold", "failed", "logs", "topics")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "failed", "logs", "topics")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
         self.topics: list[FetchableTopicResponse] = []
         self.logs: list[PartitionLog] = []
         self.cold: list[Cold] = []
@@ -74,8 +75,7 @@ def _enough(gathered: _Gathered, request: FetchRequest) -> Outcome | None:
 
 
 def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
-    gathered = _Gathered()
-    bytes_left = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+    gathered = _Gathered(min(request.max_bytes, broker.config.integer("fetch.max.bytes")))
     for wanted in request.topics:
         answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
         gathered.topics.append(answer)
@@ -84,7 +84,7 @@ def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _
             answer.partitions.append(data)
             try:
                 log = _log(broker, context, wanted, partition)
-                _read(broker, gathered, log, partition, data, bytes_left - gathered.bytes_read)
+                _read(broker, gathered, log, partition, data)
             except Refusal as refusal:
                 data.error_code = refusal.code
                 gathered.failed = True
@@ -111,9 +111,7 @@ def _topic(broker: Broker, context: RequestContext, wanted: FetchTopic) -> Topic
     return found
 
 
-def _read(
-    broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData, bytes_left: int
-) -> None:
+def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = log.high_watermark
@@ -123,6 +121,7 @@ def _read(
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.failed = True
         return
+    bytes_left = gathered.bytes_max - gathered.bytes_read
     if bytes_left <= 0 and gathered.bytes_read > 0:
         return
     bytes_max = max(min(wanted.partition_max_bytes, bytes_left), 0)
@@ -139,6 +138,8 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
     epoch, end_offset = log.epoch_end(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return False
+    if epoch < 0:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} was never seen here")
     data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
     return True
 
@@ -146,8 +147,12 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
 def _read_cold(gathered: _Gathered) -> Do:
     def work() -> None:
         for data, log, offset, bytes_max in gathered.cold:
+            bytes_left = gathered.bytes_max - gathered.bytes_read
+            if bytes_left <= 0 and gathered.bytes_read > 0:
+                return
             try:
-                data.records = log.read(offset, bytes_max, blocking=True) or b""
+                data.records = log.read(offset, max(min(bytes_max, bytes_left), 0), blocking=True) or b""
+                gathered.bytes_read += len(data.records)
             except Refusal as refusal:
                 data.error_code = refusal.code
             except StorageFault:

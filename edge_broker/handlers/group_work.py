@@ -17,7 +17,7 @@ from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import Effects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record, read_key
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
 from edge_broker.protocol.message import Message
@@ -142,6 +142,12 @@ def expire_members(broker: Broker) -> Outcome:
     return Reply(None)
 
 
+def stop_groups(broker: Broker) -> Outcome:
+    """Send everyone who waits for a group elsewhere."""
+    settle(broker, broker.groups.stop(broker.clock.steady_ms()))
+    return Reply(None)
+
+
 def load_groups(broker: Broker) -> Outcome:
     """Read `__consumer_offsets` back in the reader thread; groups are served once it is done."""
     topic = broker.store.topics.get(OFFSETS_TOPIC)
@@ -173,7 +179,10 @@ def _latest(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
         offset = log.log_start_offset
         while offset < log.high_watermark:
             chunk = memoryview(log.read(offset, LOAD_BYTES, blocking=True) or b"")
-            behind = _take(chunk, newest)
+            try:
+                behind = _take(chunk, newest)
+            except ProtocolViolation as violation:
+                raise StorageFault(log.directory, 0, f"damaged behind offset {offset}: {violation}") from violation
             if behind <= offset:
                 raise StorageFault(
                     log.directory, 0, f"no whole record batch can be read at offset {offset}; restore the file"

@@ -31,9 +31,11 @@ class Reply:
 class Wait:
     """Ask `ready` again whenever one of `logs` moves; unsynced data of `logs` is synced at once, as somebody waits for
     it.
+
+    `holds`: the request keeps a copy of its records, so that its connection may send no more meanwhile.
     """
 
-    __slots__ = ("at_deadline", "logs", "ready", "wait_ms")
+    __slots__ = ("at_deadline", "holds", "logs", "ready", "wait_ms")
 
     def __init__(
         self,
@@ -41,8 +43,11 @@ class Wait:
         ready: Callable[[], Outcome | None],
         wait_ms: int,
         at_deadline: Callable[[], Outcome],
+        *,
+        holds: bool = False,
     ) -> None:
         self.logs = logs
+        self.holds = holds
         self.ready = ready
         self.wait_ms = wait_ms
         self.at_deadline = at_deadline

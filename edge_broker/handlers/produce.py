@@ -67,9 +67,9 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
     done = _finished(request, parts)
     if done is not None:
         return done
-    for part in parts:
-        if part.response is None:
-            part.keep_records()
+    parked = [part for part in parts if part.response is None]
+    for part in parked:
+        part.keep_records()
     logs = [part.log for part in parts if part.log is not None]
 
     def ready() -> Outcome | None:
@@ -84,7 +84,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
                 part.refuse(ErrorCode.REQUEST_TIMED_OUT, "the disk did not confirm the write in time; retry")
         return _reply(request, parts)
 
-    return Wait(logs, ready, max(request.timeout_ms, 1), too_late)
+    return Wait(logs, ready, max(request.timeout_ms, 1), too_late, holds=bool(parked))
 
 
 def _append(broker: Broker, part: _Part) -> None:

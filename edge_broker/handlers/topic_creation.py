@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
 from edge_broker.handlers.outcome import Do, Outcome
 from edge_broker.storage.store import Topic
@@ -72,6 +72,8 @@ def create(
         for name, topic in zip(names, made, strict=True):
             if isinstance(topic, Refusal):
                 errors[name] = topic
+                if topic.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    broker.notes.append(f"topic {name} could not be made: {topic.message}")
             else:
                 broker.store.add_topic(topic)
         return then(errors)
@@ -87,3 +89,5 @@ def _make(broker: Broker, topic: NewTopic) -> Topic | Refusal:
         return broker.store.make_topic(topic.name, topic.partitions, dict(topic.config), broker.clock.new_uuid())
     except Refusal as refusal:
         return refusal
+    except StorageFault as fault:  # the other topics of the request are none the worse for it
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))

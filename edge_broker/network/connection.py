@@ -6,7 +6,8 @@ not arrived whole gets memory of its own, of exactly its size, after that size w
 
 | receiving into | when | what happens to the bytes |
 |---|---|---|
-| shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory |
+| shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory; when a frame
+stops the reading, the rest waits in memory of its own too |
 | own memory | inside a frame | handled when full, then released |
 
 Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
@@ -72,13 +73,19 @@ class Owner(Protocol):
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log a violation; the connection closes itself."""
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """Frames in, responses out, in order; owned by the loop."""
 
     __slots__ = (
+        "_backlog",
         "_filled",
+        "_halted",
         "_header",
+        "_holds",
         "_own",
         "_own_view",
         "_paused",
@@ -102,6 +109,9 @@ class Connection(asyncio.BufferedProtocol):
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._filled = 0
+        self._backlog: bytearray | None = None
+        self._halted = False
+        self._holds = 0
         self._paused = False
         self._writing_paused = False
 
@@ -118,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         """Forget everything that waited for this client."""
         self.transport = None
         self._drop_own()
+        self._take_backlog()
         self.unanswered.clear()
         for call in list(self.on_close.values()):
             call()
@@ -138,8 +149,12 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._take_frames(self.owner.receive_buffer[:nbytes])
         except ProtocolViolation as violation:
-            self.owner.violated(self, violation)
-            self.abort()
+            self.violate(violation)
+
+    def violate(self, violation: ProtocolViolation) -> None:
+        """Close this connection for what came over it."""
+        self.owner.violated(self, violation)
+        self.abort()
 
     def _fill_own(self, nbytes: int) -> None:
         self._filled += nbytes
@@ -163,10 +178,35 @@ class Connection(asyncio.BufferedProtocol):
             self._header.clear()
             position = self._take_frame(data, position, end, size)
         while end - position >= 4 and not self.closing:
+            if self._paused:
+                self._put_back(data[position:end])
+                return
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             position = self._take_frame(data, position + 4, end, size)
         if position < end:
             self._header += data[position:end]
+
+    def _put_back(self, data: memoryview) -> None:
+        """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""
+        if not self.owner.reserve(self, len(data)):
+            raise ProtocolViolation(f"no memory left for {len(data)} bytes of requests; send fewer at once")
+        self._backlog = bytearray(data)
+
+    def _take_backlog(self) -> bytearray:
+        backlog, self._backlog = self._backlog or bytearray(), None
+        self.owner.release(len(backlog))
+        return backlog
+
+    def _go_on(self) -> None:
+        """Handle what was put back, then read again, unless that stopped the reading once more."""
+        if self.closing or self._paused:
+            return
+        try:
+            self._take_frames(memoryview(self._take_backlog()))
+        except ProtocolViolation as violation:
+            self.violate(violation)
+        if not self._paused and self.transport is not None and not self.closing:
+            self.transport.resume_reading()
 
     def _take_frame(self, data: memoryview, position: int, end: int, size: int) -> int:
         """Handle or begin the frame of `size` bytes at `position`; the position behind what was used."""
@@ -206,8 +246,10 @@ class Connection(asyncio.BufferedProtocol):
             self.unanswered.popleft()
         if out and self.transport is not None:
             self._write(out)
-        if self._paused and len(self.unanswered) < UNANSWERED_MAX // 2 and not self._writing_paused:
+        if len(self.unanswered) < UNANSWERED_MAX // 2:
             self._resume_reading()
+        if self._halted and not self.unanswered:
+            self._close()
 
     def _write(self, out: Buffers) -> None:
         assert self.transport is not None
@@ -231,15 +273,42 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.unanswered) < UNANSWERED_MAX:
             self._resume_reading()
 
+    def hold(self) -> None:
+        """Take no more requests while one keeps a copy of its records; `let_go` ends it."""
+        self._holds += 1
+        self._pause_reading()
+
+    def let_go(self) -> None:
+        """End one `hold`."""
+        self._holds -= 1
+        if len(self.unanswered) < UNANSWERED_MAX:
+            self._resume_reading()
+
+    def halt(self) -> None:
+        """Take no more requests at all, and close once those under way are answered."""
+        self._halted = True
+        self._pause_reading()
+        if not self.unanswered:
+            self._close()
+
     def _pause_reading(self) -> None:
-        if not self._paused and self.transport is not None:
+        if not self._paused:
             self._paused = True
-            self.transport.pause_reading()
+            if self.transport is not None and not self.closing:
+                self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._paused and self.transport is not None:
-            self._paused = False
+        if not self._paused or self._halted or self._writing_paused or self._holds or self.closing:
+            return
+        self._paused = False
+        if self._backlog is None and self.transport is not None:
             self.transport.resume_reading()
+        else:  # not now: whoever answers here may be in the middle of serving others who wait
+            self.owner.soon(self._go_on)
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
 
     @property
     def closing(self) -> bool:

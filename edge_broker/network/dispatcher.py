@@ -76,13 +76,15 @@ class Dispatcher:
         self.syncer = Syncer(loop, disk, broker.config.integer("edge.flush.interval.min.ms"), self.moved)
         self._waiting: dict[PartitionLog, dict[_Call, None]] = {}
         self._parked: dict[int, _Call] = {}
+        self._told_offline: set[PartitionLog] = set()
+        self._in_workers = 0
         self._next_token = 1
         self.refusing = False
 
     @property
     def unanswered(self) -> int:
         """Requests that wait for a log, a group or a worker."""
-        return len(self._parked) + sum(map(len, self._waiting.values()))
+        return len(self._parked) + len({call for calls in self._waiting.values() for call in calls}) + self._in_workers
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; ProtocolViolation when it is none."""
@@ -125,33 +127,37 @@ class Dispatcher:
         call.answer(outcome.response)
 
     @property
-    def syncing(self) -> bool:
+    def working(self) -> bool:
         """True while somebody waits for a sync or a worker; long polls and groups do not count."""
-        return self.syncer.busy or bool(self.broker.rolling)
+        return self.syncer.busy or bool(self.broker.rolling) or self._in_workers > 0
 
     def sync_all(self) -> None:
-        """Sync whatever is not synced yet."""
+        """Sync whatever is not synced yet, and wait for no interval any more."""
+        self.syncer.hurry()
         for topic in self.broker.store.topics.values():
             for log in topic.partitions:
                 if log.high_watermark < log.log_end_offset and log.fault is None:
                     self.syncer.sync_soon(log)
 
-    def start(self, outcome: Outcome) -> None:
-        """Resolve work of the broker's own, which answers nobody."""
-        self._resolve(_Call(None, None, 0, 0, NO_TOKEN), outcome)
+    def start(self, step: Callable[[], Outcome]) -> None:
+        """Do work of the broker's own, which answers nobody; a bug in it leaves a trace and stops nothing else."""
+        self._run(_Call(None, None, 0, 0, NO_TOKEN), step)
         self._drain()
 
     def _run(self, call: _Call, step: Callable[[], Outcome | None]) -> None:
-        """Take one step of a call; a bug in a handler costs that connection and leaves a trace."""
+        """Take one step of a call; a violation or a bug costs its connection alone, also when others are served
+        here.
+        """
         try:
             outcome = step()
-        except ProtocolViolation:
-            raise
+            if outcome is not None:
+                self._resolve(call, outcome)
+        except ProtocolViolation as violation:
+            self._forget(call)
+            if call.exchange is not None:
+                call.exchange.connection.violate(violation)
         except Exception as error:  # noqa: BLE001 - the neighbours go on; the trace says what to mend
             self._failed(call, error)
-            return
-        if outcome is not None:
-            self._resolve(call, outcome)
 
     def _failed(self, call: _Call, error: Exception) -> None:
         self.failures += 1
@@ -173,7 +179,10 @@ class Dispatcher:
             self._do(call, outcome)
 
     def _do(self, call: _Call, do: Do) -> None:
+        self._in_workers += 1
+
         def done(result: Any, error: Exception | None) -> None:
+            self._in_workers -= 1
             if error is None:
                 self._run(call, lambda: do.then(result))
             elif isinstance(error, (StorageFault, Refusal)):
@@ -203,6 +212,8 @@ class Dispatcher:
         call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
         if call.exchange is not None:
             call.exchange.connection.on_close[call.token] = lambda: self._forget(call)
+            if wait.holds:
+                call.exchange.connection.hold()
 
     def _deadline(self, call: _Call) -> None:
         wait = call.wait
@@ -221,6 +232,8 @@ class Dispatcher:
                     waiting.pop(call, None)
                     if not waiting:
                         del self._waiting[log]
+            if call.wait.holds and call.exchange is not None:
+                call.exchange.connection.let_go()
             call.wait = None
         if call.timer is not None:
             call.timer.cancel()
@@ -231,11 +244,19 @@ class Dispatcher:
     def moved(self, log: PartitionLog) -> None:
         """Ask everyone who waits for `log` whether that was enough."""
         if log.fault is not None:
-            log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
+            self._offline(log)
         self._wake(log)
         self._drain()
         if log in self._waiting and log.high_watermark < log.log_end_offset and log.fault is None:
             self.syncer.sync_soon(log)
+
+    def _offline(self, log: PartitionLog) -> None:
+        """Say once that a partition is lost; one that was deleted is none."""
+        self.syncer.forget(log)
+        topic = self.broker.store.topics.get(log.topic)
+        if topic is not None and log in topic.partitions and log not in self._told_offline:
+            self._told_offline.add(log)
+            log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
     def _wake(self, log: PartitionLog) -> None:
         for call in list(self._waiting.get(log, ())):
@@ -260,19 +281,20 @@ class Dispatcher:
             while broker.rolls:
                 self._roll(broker.rolls.pop())
             while broker.notes:
-                log_line("warning", "groups", note=broker.notes.pop(0))
-            while broker.deleted:
-                log = broker.deleted.pop()
-                self.syncer.forget(log)
+                log_line("warning", "note", text=broker.notes.pop(0))
+            while broker.gone:
+                log = broker.gone.pop()
+                self._offline(log)
                 self._wake(log)
             while broker.own_work:
-                self._resolve(_Call(None, None, 0, 0, NO_TOKEN), broker.own_work.pop(0))
+                outcome = broker.own_work.pop(0)
+                self._run(_Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)  # type: ignore[misc]
             while broker.answered:
                 token, response = broker.answered.pop(0)
                 call = self._parked.get(token)
                 if call is not None:
                     self._forget(call)
-                    call.answer(response)
+                    self._run(call, lambda response=response: Reply(response))  # type: ignore[misc]
 
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:

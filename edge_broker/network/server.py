@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Callable
 
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, ProtocolViolation
@@ -51,10 +52,12 @@ class Server:
         self._loop.call_later(self._idle_s / 4, self._close_idle)
         return Endpoint(endpoint.host, port)
 
-    def close_listener(self) -> None:
-        """Take no new connections."""
+    def refuse(self) -> None:
+        """Take no new connections and no new requests; who waits for nothing is closed, the others once answered."""
         if self._listener is not None:
             self._listener.close()
+        for connection in list(self.connections):
+            connection.halt()
 
     def close_connections(self) -> None:
         """Close every connection after what is already written has gone out."""
@@ -96,6 +99,10 @@ class Server:
     def release(self, size: int) -> None:
         """Give such memory back."""
         self._reserved_bytes -= size
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop."""
+        self._loop.call_soon(call)
 
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log why a connection is closed."""
