@@ -435,8 +435,9 @@ class Replicator:
     def _take(self, lane: Lane) -> tuple[Any, list[Any], int] | None:
         """Return a batch of what may be sent now, its records and its bytes, or None when nothing may."""
         offsets, buffer = lane.offsets, lane.buffer
-        if not buffer and offsets.position < lane.read_offset:
-            offsets.skip(lane.read_offset)
+        ahead = buffer[0].offset if buffer else lane.read_offset
+        if offsets.position < ahead:  # explained or in the ledger, and perhaps wider than the window
+            offsets.skip(ahead)
         if offsets.wants_commit(self.config.window_records_max):
             self._commit_now.set()
         room = self._window.batch_bytes(self._under_way_bytes, lane.batch_bytes_max)

@@ -51,6 +51,9 @@ class Road:
     def send(self, count):
         if self.under_way is not None:
             return
+        ahead = next((o for o in self.log if o >= self.offsets.position), self.end)
+        if self.offsets.position < ahead:
+            self.offsets.skip(ahead)
         waiting = [o for o in self.log if self.offsets.position <= o < self.offsets.reserved][:count]
         if waiting:
             self.offsets.send(waiting[-1] + 1, len(waiting))
@@ -83,8 +86,6 @@ class Road:
             self.send(5)
             self.arrive(answered=True)
             self.commit(answered=True)
-        if not self.under_way and self.offsets.position < self.end and self.log[-1] < self.offsets.position:
-            self.offsets.skip(self.end)
 
     def there(self):
         return [offset for offset in self.target if offset is not None]
