@@ -1,0 +1,402 @@
+"""Fetch: whole batches below the high watermark, long polls, and the bounds of KIP-74."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from typing import Any
+
+import pytest
+
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.outcome import Do, Reply, Wait
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
+from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from edge_broker.storage.log import PartitionLog, whole_batches
+from tests.support.broker import Site
+from tests.support.storage import append, batch, fill, sync
+
+BY_NAME = 12
+
+
+def fetch(
+    *parts: tuple[str, int, int],
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 24,
+    partition_max_bytes: int = 1 << 20,
+    session_id: int = 0,
+    topic_id: uuid.UUID | None = None,
+    **fields: int,
+) -> FetchRequest:
+    """Parts are topic, partition and offset."""
+    topics: dict[str, list[FetchPartition]] = {}
+    for topic, partition, offset in parts:
+        asked = FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes, **fields
+        )
+        topics.setdefault(topic, []).append(asked)
+    return FetchRequest(
+        min_bytes=min_bytes,
+        max_wait_ms=max_wait_ms,
+        max_bytes=max_bytes,
+        session_id=session_id,
+        topics=[
+            FetchTopic(topic=name, topic_id=topic_id or uuid.UUID(int=0), partitions=found)
+            for name, found in topics.items()
+        ],
+    )
+
+
+def parts(response: Any) -> list[Any]:
+    return [one for topic in response.responses for one in topic.partitions]
+
+
+def sizes(response: Any) -> list[int]:
+    return [len(one.records) for one in parts(response)]
+
+
+def batches(one: Any) -> list[bytes]:
+    return [bytes(found) for found in whole_batches(one.records)]
+
+
+def ask(site: Site, request: FetchRequest, version: int = BY_NAME) -> Any:
+    return site.client().ask(FETCH, request, version)
+
+
+def write(site: Site, log: PartitionLog, *values: bytes) -> None:
+    """As a producer with acks=1 would: the syncer hears of it, nobody waits."""
+    site.broker.append(log, batch(*values), 1 << 20)
+    site.dispatcher.start(lambda: Reply(None))
+
+
+# what is shown
+
+
+def test_nothing_above_the_high_watermark() -> None:
+    site = Site()
+    (log,) = site.topic()
+    written = fill(log, 2)
+    append(log, batch(b"unsynced"))
+    (one,) = parts(ask(site, fetch(("t", 0, 0))))
+    assert batches(one) == written
+    assert (one.high_watermark, one.last_stable_offset, one.log_start_offset) == (2, 2, 0)
+
+
+def test_a_poll_at_the_end_brings_the_sync_even_if_it_does_not_wait() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic()
+    write(site, log, b"a")
+    (one,) = parts(ask(site, fetch(("t", 0, 0))))
+    assert (one.records, one.high_watermark) == (b"", 0)
+    assert log.high_watermark == 1
+    (one,) = parts(ask(site, fetch(("t", 0, 0))))
+    assert len(batches(one)) == 1
+
+
+def test_a_poll_below_the_end_brings_no_sync() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic()
+    fill(log, 1)
+    write(site, log, b"a")
+    ask(site, fetch(("t", 0, 0)))
+    assert log.high_watermark == 1
+
+
+def test_left_to_the_kernel_is_shown_when_written() -> None:
+    site = Site()
+    (log,) = site.topic(config={"flush.ms": "9223372036854775807"})
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=1000), BY_NAME)
+    assert client.answers() == []
+    write(site, log, b"a")
+    assert parts(client.answer())[0].high_watermark == 1
+    assert log.synced_offset == 0
+
+
+# long polls
+
+
+def test_waits_for_data_and_answers_with_the_sync() -> None:
+    site = Site()
+    (log,) = site.topic()
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=5000), BY_NAME)
+    site.settle()
+    assert client.answers() == []
+    write(site, log, b"a")
+    site.loop.run()
+    assert client.answers() == []
+    site.disk_worker.step()
+    (one,) = parts(client.answer())
+    assert len(batches(one)) == 1
+    site.loop.advance(10_000)
+    assert client.answers() == []
+
+
+def test_max_wait_ends_an_empty_poll() -> None:
+    site = Site()
+    site.topic()
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=500), BY_NAME)
+    site.loop.advance(499)
+    assert client.answers() == []
+    site.loop.advance(1)
+    (one,) = parts(client.answer())
+    assert (one.error_code, one.records) == (0, b"")
+
+
+def test_min_bytes_are_waited_for_over_all_partitions() -> None:
+    site = Site()
+    logs = site.topic(partitions=2)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), ("t", 1, 0), min_bytes=250, max_wait_ms=5000), BY_NAME)
+    for log, answered in ((logs[0], False), (logs[1], False), (logs[0], True)):
+        write(site, log, bytes(40))  # 107 bytes a batch
+        site.settle()
+        found = client.answers()
+        assert bool(found) is answered
+    assert sum(sizes(found[0])) >= 250
+
+
+def test_max_wait_gives_what_is_there() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_wait_ms=500), BY_NAME)
+    site.settle()
+    assert client.answers() == []
+    site.loop.advance(500)
+    assert len(batches(parts(client.answer())[0])) == 1
+
+
+def test_an_error_in_one_partition_is_answered_at_once_with_the_data_of_the_others() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), ("t", 1, 0), ("gone", 0, 0), min_bytes=9999, max_wait_ms=5000), BY_NAME)
+    found = parts(client.answer())
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [one.error_code for one in found] == [ErrorCode.NONE, unknown, unknown]
+    assert len(batches(found[0])) == 1
+
+
+def test_nothing_asked_for_is_answered_at_once() -> None:
+    site = Site()
+    client = site.client()
+    client.send(FETCH, fetch(max_wait_ms=5000), BY_NAME)
+    assert client.answer().responses == []
+
+
+def test_deleting_the_topic_ends_the_wait() -> None:
+    site = Site()
+    site.topic()
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=60_000), BY_NAME)
+    site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    assert parts(client.answer())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert site.dispatcher.unanswered == 0
+
+
+def test_a_failed_sync_ends_the_wait() -> None:
+    site = Site()
+    (log,) = site.topic()
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=60_000), BY_NAME)
+    write(site, log, b"a")
+
+    def fault(kind: str, path: str, size: int) -> None:
+        if kind == "datasync":
+            raise OSError(errno.EIO, "broken")
+
+    site.disk.fault = fault
+    site.settle()
+    assert parts(client.answer())[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# who may ask, and with which epoch
+
+
+def test_by_id_and_by_an_unknown_id() -> None:
+    site = Site()
+    site.client().ask(
+        CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+    )
+    topic = site.store.topics["t"]
+    written = fill(topic.partitions[0], 1)
+    (known,) = parts(ask(site, fetch(("", 0, 0), topic_id=topic.topic_id), 17))
+    assert batches(known) == written
+    unknown_id = uuid.uuid4()
+    response = ask(site, fetch(("", 0, 0), topic_id=unknown_id, max_wait_ms=5000), 17)
+    assert parts(response)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert response.responses[0].topic_id == unknown_id
+
+
+def test_sessions_are_declined() -> None:
+    site = Site()
+    site.topic()
+    assert ask(site, fetch(("t", 0, 0))).session_id == 0
+    response = ask(site, fetch(("t", 0, 0), session_id=7))
+    assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+
+def test_another_leader_epoch_is_fenced() -> None:
+    site = Site().reopen("kill").reopen("kill")
+    site.topic()
+    assert site.store.leader_epoch == 2
+    for epoch, code in (
+        (-1, ErrorCode.NONE),
+        (2, ErrorCode.NONE),
+        (1, ErrorCode.FENCED_LEADER_EPOCH),
+        (3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        (one,) = parts(ask(site, fetch(("t", 0, 0), current_leader_epoch=epoch)))
+        assert one.error_code == code
+
+
+def test_a_reader_whose_epoch_ended_earlier_learns_where() -> None:
+    site = Site()
+    site.topic()
+    fill(site.store.topics["t"].partitions[0], 2)
+    site = site.reopen("kill")
+    fill(site.store.topics["t"].partitions[0], 1)
+    (same,) = parts(ask(site, fetch(("t", 0, 2), last_fetched_epoch=0)))
+    assert same.diverging_epoch is None
+    assert len(batches(same)) == 1
+    (ahead,) = parts(ask(site, fetch(("t", 0, 3), last_fetched_epoch=0, max_wait_ms=5000)))
+    assert (ahead.diverging_epoch.epoch, ahead.diverging_epoch.end_offset) == (0, 2)
+    assert ahead.records == b""
+
+
+def test_an_epoch_that_never_was_is_out_of_range() -> None:
+    site = Site()
+    fill(site.topic()[0], 1)
+    (one,) = parts(ask(site, fetch(("t", 0, 1), last_fetched_epoch=9, max_wait_ms=5000)))
+    assert one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("offset", [-1, 3, 1 << 40])
+def test_out_of_range(offset: int) -> None:
+    site = Site()
+    fill(site.topic()[0], 2)
+    (one,) = parts(ask(site, fetch(("t", 0, offset), max_wait_ms=5000)))
+    assert one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# bounds
+
+
+def test_the_first_batch_comes_whole_however_small_the_bounds_are() -> None:
+    site = Site()
+    logs = site.topic(partitions=2)
+    written = fill(logs[0], 1, 3000)
+    fill(logs[1], 1, 3000)
+    response = ask(site, fetch(("t", 0, 0), ("t", 1, 0), max_bytes=100, partition_max_bytes=10))
+    assert sizes(response) == [len(written[0]), 0]
+
+
+def test_a_partition_gives_no_more_than_its_own_bound() -> None:
+    site = Site()
+    logs = site.topic(partitions=2)
+    for log in logs:
+        fill(log, 20, 1000)
+    response = ask(site, fetch(("t", 0, 0), ("t", 1, 0), partition_max_bytes=5000))
+    assert sizes(response) == [5000, 5000]
+
+
+def test_the_response_gives_no_more_than_its_bound_and_one_batch() -> None:
+    site = Site({"fetch.max.bytes": 8000})
+    logs = site.topic(partitions=5)
+    written = [fill(log, 5, 1000) for log in logs][0][0]
+    response = ask(site, fetch(*(("t", number, 0) for number in range(5))))
+    assert 8000 <= sum(sizes(response)) <= 8000 + len(written)
+    assert sizes(response)[-1] == 0
+
+
+def test_the_bound_holds_for_cold_data_too() -> None:
+    site = Site()
+    for log in site.topic(partitions=5):
+        fill(log, 5, 1000)
+    site.disk.cold = True
+    response = ask(site, fetch(*(("t", number, 0) for number in range(5)), max_bytes=8000, partition_max_bytes=5000))
+    assert 8000 <= sum(sizes(response)) <= 8000 + 1100
+    assert sizes(response)[0] == 5000
+
+
+# cold data
+
+
+def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile() -> None:
+    site = Site()
+    (log,), (warm,) = site.topic(), site.topic("warm", config={"flush.ms": "9223372036854775807"})
+    written = fill(log, 3)
+    site.disk.cold = True
+    assert isinstance(site.run(FETCH, fetch(("t", 0, 0)), BY_NAME), Do)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    assert client.answers() == []
+    assert len(site.reader) == 1
+    assert not site.disk_worker
+    site.disk.cold = False
+    write(site, warm, b"w")
+    neighbour = site.client()
+    neighbour.send(FETCH, fetch(("warm", 0, 0)), BY_NAME)
+    assert len(batches(parts(neighbour.answer())[0])) == 1
+    site.reader.step()
+    assert batches(parts(client.answer())[0]) == written
+
+
+def test_a_long_poll_reads_cold_data_when_it_ends() -> None:
+    site = Site()
+    (log,) = site.topic()
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=5000), BY_NAME)
+    site.disk.cold = True
+    fill(log, 1)
+    site.loop.advance(5000)
+    site.settle()
+    assert len(batches(parts(client.answer())[0])) == 1
+
+
+def test_cold_data_that_cannot_be_read_is_a_storage_error_of_its_partition() -> None:
+    site = Site()
+    logs = site.topic(partitions=2)
+    for log in logs:
+        fill(log, 1)
+    site.disk.cold = True
+
+    def fault(kind: str, path: str, size: int) -> None:
+        if kind == "read" and "/t-0/" in path:
+            raise OSError(errno.EIO, "broken")
+
+    site.disk.fault = fault
+    bad, good = parts(ask(site, fetch(("t", 0, 0), ("t", 1, 0))))
+    assert bad.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(batches(good)) == 1
+
+
+def test_segments_that_retention_took_are_out_of_range_in_the_reader_too() -> None:
+    site = Site({"log.retention.ms": 1000})
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    for _ in range(5):
+        append(log, batch(bytes(2500)))
+    sync(log)
+    site.disk.cold = True
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    assert log.delete_expired(site.clock.wall_ms() + 10_000) == 4
+    site.settle()
+    assert parts(client.answer())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_plain_handler_waits_only_when_it_may() -> None:
+    site = Site()
+    site.topic()
+    assert isinstance(site.run(FETCH, fetch(("t", 0, 0)), BY_NAME), Reply)
+    waiting = site.run(FETCH, fetch(("t", 0, 0), max_wait_ms=7), BY_NAME)
+    assert isinstance(waiting, Wait)
+    assert (waiting.wait_ms, waiting.holds, waiting.ready()) == (7, False, None)
