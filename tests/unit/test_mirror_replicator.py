@@ -221,6 +221,14 @@ async def test_holes_of_a_compacted_topic_are_no_loss_and_the_target_is_compacte
     assert run.target.configs == {"cleanup.policy": "compact,delete"}
 
 
+async def test_a_hole_wider_than_the_window_does_not_hold_the_partition():
+    far = 5 * CONFIG.window_records_max
+    run = Run(MemorySource([record(o) for o in (0, far, far + 1)], policy="compact"), MemoryTarget())
+    await run.until_safe(far + 2)
+    assert run.offsets == [0, far, far + 1]
+    assert run.ledger.written == []
+
+
 async def test_records_that_the_client_passed_over_are_read_again():
     source = MemorySource([record(o) for o in range(30)])
     source.passed_over = (3, 4)
