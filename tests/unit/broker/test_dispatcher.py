@@ -1,0 +1,345 @@
+"""Dispatcher, server and connections: order, bounds, and that one connection's trouble stays its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
+from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.handlers.registry import HANDLERS
+from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX
+from edge_broker.network.metrics import metrics_text
+from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, HEARTBEAT, LIST_GROUPS, METADATA, PRODUCE
+from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from edge_broker.protocol.messages.metadata import MetadataRequest
+from tests.support.broker import Client, Site
+from tests.support.storage import batch, fill
+from tests.unit.broker.test_fetch import BY_NAME, fetch
+from tests.unit.broker.test_produce import code, part, produce
+
+ALL_TOPICS = MetadataRequest(topics=None)
+
+
+def with_handler(key: int, handler: Any) -> Site:
+    return Site(handlers={**HANDLERS, key: handler})
+
+
+# order
+
+
+def test_answers_leave_in_the_order_of_the_requests() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 1), max_wait_ms=1000), BY_NAME)
+    client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
+    client.send(API_VERSIONS, ApiVersionsRequest())
+    assert client.answers() == []  # the fetch waits for the sync that its waiting asked for
+    site.settle()
+    fetched, produced, versions = client.answers()
+    assert fetched.responses[0].partitions[0].high_watermark == 2
+    assert part(produced).base_offset == 1
+    assert versions.api_keys
+
+
+def test_one_round_serves_all_that_one_turn_of_the_loop_brings() -> None:
+    site = Site()
+    site.topic(partitions=3)
+    clients = [site.client() for _ in range(6)]
+    for number, client in enumerate(clients):
+        client.feed(client.frame(PRODUCE, produce(("t", number % 3, batch()))))
+    site.settle()
+    assert all(code(client.answer()) is ErrorCode.NONE for client in clients)
+    assert site.dispatcher.syncer.rounds == 1
+
+
+# trouble that stays its own
+
+
+def test_a_bug_in_a_handler_closes_its_connection_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(broker: Broker, context: RequestContext, request: Any) -> Outcome:
+        raise KeyError("a bug")
+
+    site = with_handler(HEARTBEAT, broken)
+    site.topic()
+    victim, other = site.client(), site.client()
+    other.send(PRODUCE, produce(("t", 0, batch())))
+    victim.send(PRODUCE, produce(("t", 0, batch())))
+    victim.send(HEARTBEAT, HeartbeatRequest())
+    site.settle()
+    assert victim.transport.closed
+    assert code(other.answer()) is ErrorCode.NONE
+    assert site.dispatcher.failures == 1
+    assert "KeyError" in capsys.readouterr().err
+    assert site.dispatcher.unanswered == 0
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), ProtocolViolation("acks=0"), "unencodable"])
+def test_trouble_while_others_are_woken_costs_its_own_connection(error: Any) -> None:
+    """The handler's second step fails; whoever waits for the same log behind it is answered all the same."""
+
+    def waits(broker: Broker, context: RequestContext, request: Any) -> Outcome:
+        log = broker.store.topics["t"].partitions[0]
+
+        def ready() -> Outcome | None:
+            if log.high_watermark == 0:
+                return None
+            if error == "unencodable":
+                return Reply(HeartbeatResponse(error_code=1 << 20))
+            raise error
+
+        return Wait([log], ready, 1000, ready)  # type: ignore[arg-type]
+
+    site = with_handler(HEARTBEAT, waits)
+    site.topic()
+    victim, other = site.client(), site.client()
+    victim.send(HEARTBEAT, HeartbeatRequest())
+    other.send(PRODUCE, produce(("t", 0, batch())))
+    site.settle()
+    assert victim.transport.closed
+    assert code(other.answer()) is ErrorCode.NONE
+    assert site.dispatcher.unanswered == 0
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), StorageFault("file", 7, "broken")])
+def test_trouble_in_a_worker_reaches_its_own_call(error: Exception) -> None:
+    def works(broker: Broker, context: RequestContext, request: Any) -> Outcome:
+        def work() -> None:
+            raise error
+
+        failed = Reply(HeartbeatResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+        return Do(work, lambda _: Reply(HeartbeatResponse()), lambda _: failed)
+
+    site = with_handler(HEARTBEAT, works)
+    client, other = site.client(), site.client()
+    client.send(HEARTBEAT, HeartbeatRequest())
+    site.settle()
+    if isinstance(error, StorageFault):
+        assert client.answer().error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        assert client.transport.closed
+    assert other.ask(LIST_GROUPS, ListGroupsRequest()) == ListGroupsResponse()
+    assert not site.dispatcher.working
+
+
+@pytest.mark.parametrize("request_", ["fetch", "produce", "rolling", "cold"])
+def test_a_connection_lost_while_its_request_waits_leaves_nothing_behind(request_: str) -> None:
+    site = Site()
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    fill(log, 1, 3500)
+    client = site.client()
+    if request_ == "fetch":
+        client.send(FETCH, fetch(("t", 0, 1), max_wait_ms=60_000), BY_NAME)
+    elif request_ == "cold":
+        site.disk.cold = True
+        client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    else:
+        client.send(PRODUCE, produce(("t", 0, batch(bytes(1000 if request_ == "rolling" else 10)))))
+    assert site.dispatcher.unanswered == 1
+    client.lose()
+    site.settle()
+    assert site.dispatcher.unanswered == 0
+    assert site.server.connections == set()
+    assert client.connection.on_close == {}
+    site.loop.advance(120_000)
+    site.disk.cold = False
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"next"))))) is ErrorCode.NONE
+
+
+def test_unknown_keys_and_versions_close_their_connection() -> None:
+    site = Site()
+    for key, version in ((PRODUCE, 2), (PRODUCE, 99), (FETCH, 3), (77, 0)):
+        client = site.client()
+        frame = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\0\4test\0"
+        client.feed(len(frame).to_bytes(4, "big") + frame)
+        assert client.transport.closed, (key, version)
+    assert site.server.violations == 4
+    assert site.dispatcher.failures == 0
+
+
+# ApiVersions
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 4])
+def test_api_versions_come_from_the_handlers(version: int) -> None:
+    response = Site().client().ask(API_VERSIONS, ApiVersionsRequest(), version)
+    assert response.error_code == 0
+    expected = {key: (APIS[key].min_version, APIS[key].max_version) for key in HANDLERS}
+    expected[PRODUCE] = (0, APIS[PRODUCE].max_version)  # advertised and refused, for librdkafka before 2.11.1
+    assert {one.api_key: (one.min_version, one.max_version) for one in response.api_keys} == expected
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767])
+def test_an_unknown_version_is_answered_35_in_a_version_0_body_on_an_open_connection(version: int) -> None:
+    client = Site().client()
+    frame = client.frame(API_VERSIONS, ApiVersionsRequest(), version, body=b"anything at all")
+    client._sent[1] = (API_VERSIONS, 0)
+    client.feed(frame)
+    response = client.answer()
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert {one.api_key for one in response.api_keys} == set(HANDLERS)
+    assert client.ask(API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
+
+
+# clients that send much, or do not read
+
+
+def pipelined(client: Client, count: int) -> bytes:
+    return b"".join(client.frame(METADATA, ALL_TOPICS, 1) for _ in range(count))
+
+
+def test_a_client_that_does_not_read_gets_a_bounded_number_of_answers_made() -> None:
+    """One receive buffer holds thousands of small requests for large answers."""
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 20, 50_000)
+    client = site.client()
+    client.transport.stuck = True
+    frames = b"".join(client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(1000))
+    assert len(frames) < len(site.server.receive_buffer)
+    client.feed(frames)
+    site.settle()
+    assert len(client.transport.sent) < WRITE_BUFFER_BYTES_MAX + (2 << 20)
+    assert not client.transport.reading
+    answered = len(client.answers())
+    for _ in range(1000):
+        if answered == 1000:
+            break
+        client.transport.stuck = True
+        client.transport.drain()
+        site.settle()
+        answered += len(client.answers())
+    assert answered == 1000
+    assert client.transport.reading
+    assert site.server._reserved_bytes == 0
+
+
+def test_too_many_unanswered_requests_wait_in_bounded_memory_and_keep_their_order() -> None:
+    site = Site()
+    (log,) = site.topic()
+    client = site.client()
+    count = 3 * UNANSWERED_MAX
+    client.feed(b"".join(client.frame(PRODUCE, produce(("t", 0, batch()))) for _ in range(count)))
+    assert log.log_end_offset == UNANSWERED_MAX
+    assert not client.transport.reading
+    site.settle()
+    assert [part(one).base_offset for one in client.answers()] == list(range(count))
+    assert client.transport.reading
+    assert site.server._reserved_bytes == 0
+
+
+def test_requests_put_back_are_bounded_by_all_connections_memory() -> None:
+    site = Site({"queued.max.request.bytes": 1 << 20, "socket.request.max.bytes": 1 << 20})
+    site.topic(config={"segment.bytes": "4096"})
+    site.server._reserved_bytes = (1 << 20) - 100
+    client = site.client()
+    frames = [client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(3)]
+    client.feed(b"".join(frames))  # the second waits for a roll, the third finds no memory
+    assert client.transport.closed
+    assert site.server._reserved_bytes == (1 << 20) - 100
+
+
+def test_a_connection_lost_with_requests_put_back_gives_their_memory_back() -> None:
+    site = Site()
+    site.topic(config={"segment.bytes": "4096"})
+    client = site.client()
+    client.feed(b"".join(client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(5)))
+    assert site.server._reserved_bytes > 0
+    client.lose()
+    assert site.server._reserved_bytes == 0
+    site.settle()
+
+
+def test_nothing_that_was_put_back_overtakes_another_connection_that_is_being_woken() -> None:
+    """Answers make room for put-back requests in the middle of waking; those run after everyone who waited."""
+    site = Site()
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    fill(log, 1, 3500)
+    first, second = site.client(), site.client()
+    first.feed(
+        first.frame(PRODUCE, produce(("t", 0, batch(bytes(1000) + b"1")), acks=1))
+        + first.frame(PRODUCE, produce(("t", 0, batch(b"3")), acks=1))
+    )
+    second.feed(second.frame(PRODUCE, produce(("t", 0, batch(b"2")), acks=1)))
+    site.settle()
+    assert [part(one).base_offset for one in first.answers()] == [1, 3]
+    assert part(second.answer()).base_offset == 2
+
+
+def test_a_bad_frame_among_those_put_back_closes_the_connection() -> None:
+    site = Site()
+    site.topic(config={"segment.bytes": "4096"})
+    client = site.client()
+    frames = [client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(2)]
+    client.feed(b"".join(frames) + b"\xff\xff\xff\xff")
+    assert not client.transport.closed
+    site.settle()
+    client.lose_when_closed()
+    assert client.transport.closed
+    assert site.server.violations == 1
+
+
+def test_one_more_connection_than_allowed_is_closed_and_a_free_place_is_taken() -> None:
+    site = Site({"max.connections": 2})
+    clients = [site.client() for _ in range(3)]
+    assert [client.transport.closed for client in clients] == [False, False, True]
+    clients[2].lose_when_closed()
+    clients[0].lose()
+    assert not site.client().transport.closed
+
+
+# stopping
+
+
+def test_stopping_refuses_what_is_new_and_answers_what_is_under_way() -> None:
+    site = Site({"edge.flush.interval.min.ms": 60_000})
+    site.topic()
+    idle, polling, busy = site.client(), site.client(), site.client()
+    busy.ask(PRODUCE, produce(("t", 0, batch())))
+    polling.send(FETCH, fetch(("t", 0, 1), max_wait_ms=600_000), BY_NAME)
+    busy.send(PRODUCE, produce(("t", 0, batch())))  # its round begins in 60 s
+    assert busy.answers() == []
+    site.dispatcher.refusing = True
+    site.server.refuse()
+    site.dispatcher.sync_all()
+    assert [client.transport.closed for client in (idle, polling, busy)] == [True, False, False]
+    assert not busy.transport.reading
+    assert site.dispatcher.working
+    site.settle()
+    assert not site.dispatcher.working
+    assert code(busy.answer()) is ErrorCode.NONE
+    assert busy.transport.closed
+    assert len(polling.answers()) == 1  # the same sync brought it data
+    assert polling.transport.closed
+
+
+def test_stopping_waits_for_workers_and_rolls_and_not_for_long_polls() -> None:
+    site = Site()
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    fill(log, 1, 3500)
+    polling, making, rolling = site.client(), site.client(), site.client()
+    polling.send(FETCH, fetch(("t", 0, 1), max_wait_ms=600_000), BY_NAME)
+    assert not site.dispatcher.working
+    making.send(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False), 4)
+    rolling.send(PRODUCE, produce(("t", 0, batch(bytes(1000)))))
+    assert site.dispatcher.working
+    site.server.refuse()
+    site.dispatcher.sync_all()
+    site.settle()
+    assert not site.dispatcher.working
+    assert code(rolling.answer()) is ErrorCode.NONE
+
+
+def test_metrics_count_each_waiting_request_once() -> None:
+    site = Site()
+    site.topic(partitions=5)
+    site.client().send(FETCH, fetch(*(("t", number, 0) for number in range(5)), max_wait_ms=1000), BY_NAME)
+    text = metrics_text(site.broker, site.dispatcher, site.server, 0)
+    assert "edge_broker_requests_waiting 1\n" in text
+    assert 'edge_broker_requests_total{api="Fetch"} 1\n' in text

@@ -1,0 +1,339 @@
+"""FindCoordinator, OffsetCommit, OffsetFetch, JoinGroup over the shell, InitProducerId."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from edge_broker.coordinator.offset_records import read_key
+from edge_broker.errors import ErrorCode
+from edge_broker.network.metrics import health_problem
+from edge_broker.protocol.api import (
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+)
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from edge_broker.protocol.messages.list_groups import ListGroupsRequest
+from edge_broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from edge_broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from edge_broker.protocol.record_batch import build_batch, records_of
+from edge_broker.storage.store import PRODUCER_IDS_RESERVED
+from tests.support.broker import Client, Site
+from tests.support.storage import append, read_all, sync
+
+OFFSETS = "__consumer_offsets"
+
+
+def fault(kind: str, path: str) -> Any:
+    def call(step: str, at: str, _size: int) -> None:
+        if step == kind and path in at:
+            raise OSError(errno.EIO, "broken")
+
+    return call
+
+
+def find(client: Client, *keys: str, key_type: int = 0, version: int = 6) -> Any:
+    request = FindCoordinatorRequest(key=keys[0], coordinator_keys=list(keys), key_type=key_type)
+    return client.ask(FIND_COORDINATOR, request, version)
+
+
+def site_with_groups(**settings: Any) -> Site:
+    site = Site({name.replace("_", "."): value for name, value in settings.items()})
+    site.topic()
+    find(site.client(), "g")
+    return site
+
+
+def commit(offset: int, *places: tuple[str, int], group: str = "g") -> OffsetCommitRequest:
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=0,
+                    committed_metadata=f"m{offset}",
+                )
+            ],
+        )
+        for name, partition in places or (("t", 0),)
+    ]
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+
+
+def committed(site: Site, group: str = "g") -> tuple[int, str | None]:
+    wanted = OffsetFetchRequestGroup(group_id=group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
+    client = site.client()
+    client.send(OFFSET_FETCH, OffsetFetchRequest(groups=[wanted]))
+    (found,) = client.answer().groups
+    assert found.error_code == 0
+    return found.topics[0].partitions[0].committed_offset, found.topics[0].partitions[0].metadata
+
+
+def commit_codes(response: Any) -> list[int]:
+    return [one.error_code for topic in response.topics for one in topic.partitions]
+
+
+# FindCoordinator
+
+
+def test_the_first_group_makes_the_offsets_topic_once() -> None:
+    site = Site({"offsets.topic.num.partitions": 3})
+    clients = [site.client() for _ in range(3)]
+    for client in clients:
+        client.send(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=0))
+    site.settle()
+    for client in clients:
+        found = client.answer().coordinators
+        assert [(one.key, one.node_id, one.host, one.port, one.error_code) for one in found] == [
+            (key, 1, "edge.local", 9092, 0) for key in ("g", "h")
+        ]
+    assert len(site.store.topics[OFFSETS].partitions) == 3
+    assert site.store.topics[OFFSETS].config == {"cleanup.policy": "compact"}
+    assert OFFSETS in site.reopen("cut").store.topics
+
+
+def test_old_versions_name_one_coordinator() -> None:
+    response = find(Site().client(), "g", version=1)
+    assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "edge.local", 9092)
+
+
+def test_transactions_have_no_coordinator() -> None:
+    site = Site()
+    assert find(site.client(), "tx", key_type=1).coordinators[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert find(site.client(), "tx", key_type=1, version=1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert site.store.topics == {}
+
+
+def test_an_offsets_topic_that_cannot_be_made() -> None:
+    site = Site()
+    site.disk.fault = fault("create", f"/{OFFSETS}-0/")
+    response = find(site.client(), "g")
+    assert response.coordinators[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    site.disk.fault = None
+    assert find(site.client(), "g").coordinators[0].error_code == 0
+
+
+def test_groups_are_sent_to_find_their_coordinator_first() -> None:
+    site = Site()
+    site.topic()
+    assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(1))) == [ErrorCode.NOT_COORDINATOR]
+    response = site.client().ask(HEARTBEAT, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+    assert response.error_code == ErrorCode.NOT_COORDINATOR
+    assert site.client().ask(LIST_GROUPS, ListGroupsRequest()).error_code == 0
+
+
+# OffsetCommit, OffsetFetch
+
+
+def test_a_commit_is_answered_and_visible_after_its_sync_and_not_before() -> None:
+    site = site_with_groups()
+    assert committed(site) == (-1, "")
+    client = site.client()
+    client.send(OFFSET_COMMIT, commit(5))
+    site.disk_worker.work()
+    assert client.answers() == []
+    assert committed(site) == (-1, "")
+    site.disk_worker.report()
+    assert commit_codes(client.answer()) == [0]
+    assert committed(site) == (5, "m5")
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "cut"])
+def test_an_answered_commit_survives(how: str) -> None:
+    site = site_with_groups()
+    for offset in (3, 9, 5):
+        site.client().ask(OFFSET_COMMIT, commit(offset))
+    again = site.reopen(how)
+    assert committed(again) == (5, "m5")
+
+
+def test_commits_of_one_connection_are_answered_in_order_by_one_round() -> None:
+    site = site_with_groups()
+    client = site.client()
+    for offset in range(4):
+        client.feed(client.frame(OFFSET_COMMIT, commit(offset)))
+    rounds = site.dispatcher.syncer.rounds
+    site.settle()
+    assert [commit_codes(one) for one in client.answers()] == [[0]] * 4
+    assert committed(site) == (3, "m3")
+    assert site.dispatcher.syncer.rounds == rounds + 1
+
+
+def test_unknown_partitions_are_refused_beside_known_ones() -> None:
+    site = site_with_groups()
+    response = site.client().ask(OFFSET_COMMIT, commit(2, ("t", 0), ("t", 1), ("gone", 0)))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert commit_codes(response) == [0, unknown, unknown]
+    assert committed(site) == (2, "m2")
+
+
+def test_a_commit_whose_sync_fails_is_refused_and_never_visible() -> None:
+    site = site_with_groups()
+    site.disk.fault = fault("datasync", f"/{OFFSETS}-0/")
+    assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(5))) != [0]
+    assert committed(site) == (-1, "")
+
+
+def test_a_commit_whose_client_has_gone_is_kept_all_the_same() -> None:
+    site = site_with_groups()
+    client = site.client()
+    client.send(OFFSET_COMMIT, commit(5))
+    client.lose()
+    site.settle()
+    assert committed(site) == (5, "m5")
+    assert site.broker.translations == {}
+
+
+def test_commits_wait_for_the_roll_in_their_order() -> None:
+    site = site_with_groups(log_segment_bytes=4096)
+    (log,) = site.store.topics[OFFSETS].partitions
+    client = site.client()
+    for offset in range(60):
+        client.feed(client.frame(OFFSET_COMMIT, commit(offset)))
+    site.settle()
+    assert [commit_codes(one) for one in client.answers()] == [[0]] * 60
+    assert log.segments_count > 1
+    kept = [record for one in read_all(log, 1 << 20) for record in records_of(memoryview(one))]
+    assert len(kept) == 60
+    assert all(read_key(record.key or b"") is not None for record in kept)
+    assert committed(site.reopen("cut")) == (59, "m59")
+
+
+def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
+    site = site_with_groups()
+    site.client().ask(OFFSET_COMMIT, commit(5))
+    site.broker.groups_loaded = False
+    assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert health_problem(site.broker) == "committed offsets are still being loaded"
+
+
+def test_offsets_that_cannot_be_read_back_are_said_and_not_taken_for_none() -> None:
+    site = site_with_groups(log_segment_bytes=4096)
+    (log,) = site.store.topics[OFFSETS].partitions
+    for number in range(3):
+        append(log, memoryview(bytearray(build_batch([(b"k", bytes(3000))], timestamp_ms=number))))
+    sync(log)
+    site.store.close()
+    site.disk.kill()
+    site.disk.flip(f"/data/{OFFSETS}-0/00000000000000000000.log", 16)  # the magic byte, in a closed segment
+    again = Site(disk=site.disk)
+    assert again.broker.groups_fault is not None
+    assert health_problem(again.broker) == again.broker.groups_fault
+    assert commit_codes(again.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+# groups over the shell
+
+
+def join(client: Client, member_id: str = "") -> None:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    client.send(JOIN_GROUP, request, 2)
+
+
+def test_a_parked_join_of_a_lost_connection_is_forgotten() -> None:
+    site = site_with_groups(group_initial_rebalance_delay_ms=3000)
+    client = site.client()
+    join(client)
+    assert site.dispatcher.unanswered == 1
+    client.lose()
+    assert site.dispatcher.unanswered == 0
+    assert site.broker.translations == {}
+    site.loop.advance(20_000)
+
+
+def test_a_bug_in_the_periodic_work_is_written_down_and_the_next_turn_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    site = site_with_groups()
+
+    def broken() -> Any:
+        raise RuntimeError("a bug")
+
+    site.dispatcher.start(broken)
+    assert site.dispatcher.failures == 1
+    assert "a bug" in capsys.readouterr().err
+    site.client().ask(OFFSET_COMMIT, commit(5))
+    assert committed(site) == (5, "m5")
+
+
+# InitProducerId
+
+
+def producer_id(site: Site) -> int:
+    response = site.client().ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    assert (response.error_code, response.producer_epoch) == (0, 0)
+    found: int = response.producer_id
+    return found
+
+
+def test_ids_come_from_blocks_that_are_reserved_on_disk_first() -> None:
+    site = Site()
+    client = site.client()
+    client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    assert client.answers() == []
+    site.settle()
+    first = client.answer().producer_id
+    client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    assert client.answer().producer_id == first + 1  # without the disk
+    found = [producer_id(site) for _ in range(PRODUCER_IDS_RESERVED)]
+    assert len({first, first + 1, *found}) == PRODUCER_IDS_RESERVED + 2
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "cut"])
+def test_no_id_is_given_twice(how: str) -> None:
+    site = Site()
+    seen: set[int] = set()
+    for _ in range(4):
+        fresh = {producer_id(site) for _ in range(3)}
+        assert len(fresh) == 3
+        assert not fresh & seen
+        seen |= fresh
+        site = site.reopen(how)
+
+
+def test_many_who_need_a_block_at_once_get_different_ids() -> None:
+    site = Site()
+    clients = [site.client() for _ in range(5)]
+    for client in clients:
+        client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    site.settle()
+    assert len({client.answer().producer_id for client in clients}) == 5
+
+
+def test_a_block_that_cannot_be_reserved_gives_no_id() -> None:
+    site = Site()
+    site.disk.fault = fault("rename", "producer-ids")
+    response = site.client().ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    assert (response.error_code, response.producer_id) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    site.disk.fault = None
+    producer_id(site)
+
+
+def test_transactional_ids_are_refused() -> None:
+    response = Site().client().ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id="tx"))
+    assert (response.error_code, response.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)

@@ -1,0 +1,401 @@
+"""Metadata, CreateTopics, DeleteTopics, DescribeConfigs."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from typing import Any
+
+import pytest
+
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, METADATA, PRODUCE
+from edge_broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker import Site
+from tests.support.storage import batch
+from tests.unit.broker.test_produce import code, produce
+
+KERNEL = "9223372036854775807"
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+
+
+def failing(kind: str, path: str) -> Any:
+    def fault(step: str, at: str, _size: int) -> None:
+        if step == kind and path in at:
+            raise OSError(errno.EIO, "broken")
+
+    return fault
+
+
+# Metadata
+
+
+def metadata(*names: str, allow: bool = True) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
+
+
+def test_an_unknown_topic_is_made_and_its_leader_returned_at_once() -> None:
+    site = Site({"num.partitions": 3})
+    response = site.client().ask(METADATA, metadata("t"))
+    (topic,) = response.topics
+    assert (topic.error_code, topic.name, topic.is_internal) == (0, "t", False)
+    assert topic.topic_id == site.store.topics["t"].topic_id
+    assert [(one.partition_index, one.leader_id, one.isr_nodes) for one in topic.partitions] == [
+        (number, 1, [1]) for number in range(3)
+    ]
+    assert [(one.node_id, one.host, one.port) for one in response.brokers] == [(1, "edge.local", 9092)]
+    assert (response.cluster_id, response.controller_id) == (site.store.cluster_id, 1)
+
+
+def test_a_topic_is_on_disk_when_it_is_answered() -> None:
+    site = Site()
+    topic_id = site.client().ask(METADATA, metadata("t")).topics[0].topic_id
+    assert site.reopen("cut").store.topics["t"].topic_id == topic_id
+
+
+def test_many_who_ask_at_once_get_one_topic() -> None:
+    site = Site()
+    clients = [site.client() for _ in range(5)]
+    for number, client in enumerate(clients):
+        client.send(METADATA, metadata("t", f"own-{number}"))
+    assert [client.answers() for client in clients] == [[]] * 5
+    site.settle()
+    found = [client.answer().topics for client in clients]
+    assert {topics[0].topic_id for topics in found} == {site.store.topics["t"].topic_id}
+    assert all(topic.error_code == 0 for topics in found for topic in topics)
+    assert site.broker.creating == set()
+
+
+def test_a_topic_that_cannot_be_made_leaves_its_neighbour_and_can_be_made_later() -> None:
+    site = Site()
+    site.disk.fault = failing("create", "/bad-0/")
+    response = site.client().ask(METADATA, metadata("bad", "good"))
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert set(site.store.topics) == {"good"}
+    site.disk.fault = None
+    assert site.client().ask(METADATA, metadata("bad")).topics[0].error_code == 0
+    assert set(site.reopen("cut").store.topics) == {"bad", "good"}
+
+
+def test_who_gives_up_before_the_topic_is_made_leaves_it_usable() -> None:
+    site = Site()
+    client = site.client()
+    client.send(METADATA, metadata("t"))
+    client.lose()
+    site.settle()
+    assert site.client().ask(METADATA, metadata("t")).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "allow", "version"),
+    [
+        ({}, False, 13),
+        ({"auto.create.topics.enable": False}, True, 13),
+        ({"auto.create.topics.enable": False}, True, 3),
+    ],
+)
+def test_no_topic_is_made_where_it_is_not_allowed(settings: dict[str, Any], allow: bool, version: int) -> None:
+    site = Site(settings)
+    response = site.client().ask(METADATA, metadata("t", allow=allow), version)
+    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert site.store.topics == {}
+
+
+def test_versions_without_the_flag_make_topics() -> None:
+    site = Site()
+    assert site.client().ask(METADATA, metadata("t"), 1).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "ü"])
+def test_a_bad_name_is_refused(name: str) -> None:
+    site = Site()
+    response = site.client().ask(METADATA, metadata(name, "good"))
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
+
+
+@pytest.mark.parametrize(
+    ("version", "topics", "shown"), [(0, [], 2), (1, [], 0), (1, None, 2), (12, [], 0), (12, None, 2)]
+)
+def test_what_asks_for_all_topics(version: int, topics: list[MetadataRequestTopic] | None, shown: int) -> None:
+    site = Site()
+    site.topic("a"), site.topic("b")
+    response = site.client().ask(METADATA, MetadataRequest(topics=topics), version)
+    assert len(response.topics) == shown
+
+
+def test_by_id() -> None:
+    site = Site()
+    site.topic()
+    known, unknown = site.store.topics["t"].topic_id, uuid.uuid4()
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=one) for one in (known, unknown)])
+    found, missing = site.client().ask(METADATA, request, 12).topics
+    assert (found.name, found.error_code) == ("t", 0)
+    assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+# CreateTopics
+
+
+def new(name: str, partitions: int = 1, replicas: int = 1, config: dict[str, str | None] | None = None) -> Any:
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
+
+
+def create(site: Site, *topics: CreatableTopic, validate_only: bool = False) -> list[Any]:
+    request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+    found: list[Any] = site.client().ask(CREATE_TOPICS, request).topics
+    return found
+
+
+def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
+    site = Site({"num.partitions": 4})
+    client = site.client()
+    client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t", 2, config={"retention.ms": "5000"})]))
+    assert client.answers() == []
+    site.settle()
+    (made,) = client.answer().topics
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 1)
+    sources = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
+    assert sources["retention.ms"] == ("5000", TOPIC_CONFIG)
+    assert sources["retention.bytes"] == ("-1", DEFAULT_CONFIG)
+    again = site.reopen("cut")
+    assert again.store.topics["t"].topic_id == made.topic_id
+    assert create(again, new("default", -1, -1))[0].num_partitions == 4
+
+
+@pytest.mark.parametrize(
+    ("topic", "refused"),
+    [
+        (new("t"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (new("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new("n", 0), ErrorCode.INVALID_PARTITIONS),
+        (new("n", -2), ErrorCode.INVALID_PARTITIONS),
+        (new("n", 11), ErrorCode.INVALID_PARTITIONS),
+        (new("n", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new("n", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new("n", config={"retention.msec": "1"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"edge.durability": "kernel"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_each_refusal_leaves_its_neighbour(topic: CreatableTopic, refused: ErrorCode, validate_only: bool) -> None:
+    site = Site({"edge.topic.partitions.max": 10})
+    site.topic()
+    bad, good = create(site, topic, new("good"), validate_only=validate_only)
+    assert (bad.error_code, good.error_code) == (refused, 0)
+    assert bad.error_message
+    assert bad.num_partitions == -1
+    assert set(site.store.topics) == ({"t"} if validate_only else {"t", "good"})
+
+
+def test_the_same_name_twice_in_one_request_is_refused() -> None:
+    site = Site()
+    results = create(site, new("n"), new("n"), new("n"), new("good"))
+    assert [(one.name, one.error_code) for one in results] == [("n", ErrorCode.INVALID_REQUEST), ("good", 0)]
+    assert set(site.store.topics) == {"good"}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "partitions", "refused"),
+    [
+        ({0: [1], 1: [1]}, -1, ErrorCode.NONE),
+        ({0: [1], 2: [1]}, -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [2]}, -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [1, 2]}, -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [1]}, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_assignments(assignments: dict[int, list[int]], partitions: int, refused: ErrorCode) -> None:
+    site = Site()
+    topic = new("t", partitions, -1)
+    topic.assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=brokers) for index, brokers in assignments.items()
+    ]
+    (result,) = create(site, topic)
+    assert result.error_code == refused
+    assert len(site.store.topics["t"].partitions if "t" in site.store.topics else []) == (
+        2 if refused == ErrorCode.NONE else 0
+    )
+
+
+def test_two_who_make_the_same_topic_at_once() -> None:
+    site = Site()
+    first, second = site.client(), site.client()
+    for client in (first, second):
+        client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t")]))
+    site.settle()
+    assert first.answer().topics[0].error_code == 0
+    assert second.answer().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+# DeleteTopics
+
+
+def by_name(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
+
+
+def test_delete_is_answered_once_it_is_on_disk_and_tells_who_waits() -> None:
+    site = Site()
+    site.topic()
+    site.topic("other")
+    waiting, client = site.client(), site.client()
+    waiting.send(PRODUCE, produce(("t", 0, batch())))
+    client.send(DELETE_TOPICS, by_name("t"))
+    assert client.answers() == []
+    assert code(waiting.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    site.settle()
+    (result,) = client.answer().responses
+    assert (result.name, result.error_code) == ("t", 0)
+    again = site.reopen("cut")
+    assert set(again.store.topics) == {"other"}
+    assert not any(name.startswith("t-") for name in again.disk.names("/data"))
+
+
+def test_a_topic_of_the_same_name_is_another_one() -> None:
+    site = Site()
+    site.topic()
+    before = site.store.topics["t"].topic_id
+    client = site.client()
+    client.ask(PRODUCE, produce(("t", 0, batch(b"old"))))
+    client.send(DELETE_TOPICS, by_name("t"))
+    client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t")]))
+    site.settle()
+    assert [one.error_code for one in (client.answers()[1].topics)] == [0]
+    assert site.store.topics["t"].topic_id != before
+    assert site.store.topics["t"].partitions[0].log_end_offset == 0
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"new"))))) is ErrorCode.NONE
+    again = site.reopen("cut")
+    assert again.store.topics["t"].partitions[0].high_watermark == 1
+
+
+def test_delete_by_id_and_its_refusals() -> None:
+    site = Site()
+    site.topic()
+    site.topic("both")
+    site.topic("__consumer_offsets")
+    ids = {name: topic.topic_id for name, topic in site.store.topics.items()}
+    request = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(name=None, topic_id=ids["t"]),
+            DeleteTopicState(name=None, topic_id=uuid.uuid4()),
+            DeleteTopicState(name=None, topic_id=ids["__consumer_offsets"]),
+            DeleteTopicState(name="both", topic_id=ids["both"]),
+            DeleteTopicState(name="missing"),
+            DeleteTopicState(name="__consumer_offsets"),
+        ]
+    )
+    response = site.client().ask(DELETE_TOPICS, request)
+    assert [one.error_code for one in response.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert response.responses[0].name == "t"
+    assert set(site.store.topics) == {"both", "__consumer_offsets"}
+
+
+def test_old_versions_delete_by_name() -> None:
+    site = Site()
+    site.topic()
+    response = site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topic_names=["t", "missing"]), 3)
+    assert [one.error_code for one in response.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_deletion_can_be_switched_off() -> None:
+    site = Site({"delete.topic.enable": False})
+    site.topic()
+    response = site.client().ask(DELETE_TOPICS, by_name("t"))
+    assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert "t" in site.store.topics
+
+
+def test_a_deletion_that_fails_is_no_success() -> None:
+    site = Site()
+    site.topic()
+    site.disk.fault = failing("remove", "/topics/t.json")
+    response = site.client().ask(DELETE_TOPICS, by_name("t", "missing"))
+    assert [one.error_code for one in response.responses] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_a_topic_that_is_deleted_during_a_sync_is_no_lost_partition(capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site()
+    site.topic()
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, batch())))
+    site.disk_worker.work()
+    client.send(DELETE_TOPICS, by_name("t"))
+    site.settle()
+    assert len(client.answers()) == 2
+    assert "partition-offline" not in capsys.readouterr().err
+
+
+# DescribeConfigs
+
+
+def describe(site: Site, resource_type: int, name: str, keys: list[str] | None = None, version: int = 4) -> Any:
+    resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=version >= 3)
+    return site.client().ask(DESCRIBE_CONFIGS, request, version).results[0]
+
+
+def shown(result: Any) -> dict[str, tuple[str, int]]:
+    return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
+
+
+def test_topic_keys_say_where_they_come_from() -> None:
+    site = Site({"log.retention.ms": 12345})
+    site.topic(config={"retention.bytes": "99"})
+    result = describe(site, 2, "t")
+    found = shown(result)
+    assert found["retention.bytes"] == ("99", TOPIC_CONFIG)
+    assert found["retention.ms"] == ("12345", DEFAULT_CONFIG)
+    assert found["edge.durability"] == ("synced", DEFAULT_CONFIG)
+    entry = next(one for one in result.configs if one.name == "retention.bytes")
+    assert entry.documentation
+    assert [(one.name, one.value, one.source) for one in entry.synonyms] == [("retention.bytes", "99", TOPIC_CONFIG)]
+    old = describe(site, 2, "t", version=0)
+    assert {entry.name for entry in old.configs if not entry.is_default} == {"retention.bytes"}
+
+
+@pytest.mark.parametrize("by", ["topic", "broker"])
+def test_a_topic_left_to_the_kernel_says_so(by: str) -> None:
+    site = Site({"log.flush.interval.ms": int(KERNEL)} if by == "broker" else {})
+    site.topic(config={"flush.ms": KERNEL} if by == "topic" else {})
+    result = describe(site, 2, "t", ["edge.durability"])
+    assert shown(result) == {"edge.durability": ("kernel", DEFAULT_CONFIG)}
+    assert result.configs[0].read_only
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_broker_keys(name: str) -> None:
+    site = Site({"num.partitions": 3})
+    found = shown(describe(site, 4, name))
+    assert found["num.partitions"] == ("3", STATIC_BROKER_CONFIG)
+    assert found["auto.create.topics.enable"] == ("true", DEFAULT_CONFIG)
+
+
+def test_resources_that_are_not_here() -> None:
+    site = Site()
+    assert describe(site, 2, "missing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert describe(site, 4, "2").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(site, 8, "x").error_code == ErrorCode.INVALID_REQUEST
