@@ -62,6 +62,7 @@ class Broker:
         self.appended: list[PartitionLog] = []
         self.wanted: list[PartitionLog] = []
         self.notes: list[str] = []
+        self.faults_noted: dict[PartitionLog, str] = {}
         self.rolling: set[PartitionLog] = set()
         self.rolls: list[PartitionLog] = []
         self.gone: list[PartitionLog] = []
@@ -93,6 +94,12 @@ class Broker:
         if not appended.duplicate:
             self.appended.append(log)
         return appended
+
+    def note_fault(self, log: PartitionLog, fault: StorageFault) -> None:
+        """Log what could not be read, once: clients ask for it again and again."""
+        if log.fault is None and self.faults_noted.get(log) != str(fault):
+            self.faults_noted[log] = str(fault)
+            self.notes.append(f"{log.topic}-{log.partition} could not be read: {fault}")
 
     @property
     def left_work(self) -> bool:

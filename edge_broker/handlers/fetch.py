@@ -52,23 +52,23 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     if request.session_id != 0:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     gathered = _gather(broker, context, request)
-    outcome = _enough(gathered, request)
+    outcome = _enough(broker, gathered, request)
     if outcome is not None or request.max_wait_ms <= 0:
         return outcome or gathered.reply()
 
     def ready() -> Outcome | None:
-        return _enough(_gather(broker, context, request), request)
+        return _enough(broker, _gather(broker, context, request), request)
 
     def at_deadline() -> Outcome:
         last = _gather(broker, context, request)
-        return _read_cold(last) if last.cold else last.reply()
+        return _read_cold(broker, last) if last.cold else last.reply()
 
     return Wait(gathered.logs, ready, request.max_wait_ms, at_deadline)
 
 
-def _enough(gathered: _Gathered, request: FetchRequest) -> Outcome | None:
+def _enough(broker: Broker, gathered: _Gathered, request: FetchRequest) -> Outcome | None:
     if gathered.cold:
-        return _read_cold(gathered)
+        return _read_cold(broker, gathered)
     if gathered.failed or gathered.bytes_read >= request.min_bytes or not gathered.logs:
         return gathered.reply()
     return None
@@ -125,7 +125,11 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     if bytes_left <= 0 and gathered.bytes_read > 0:
         return
     bytes_max = max(min(wanted.partition_max_bytes, bytes_left), 0)
-    records = log.read(wanted.fetch_offset, bytes_max, blocking=False)
+    try:
+        records = log.read(wanted.fetch_offset, bytes_max, blocking=False)
+    except StorageFault as fault:
+        broker.note_fault(log, fault)
+        raise
     if records is None:
         gathered.cold.append((data, log, wanted.fetch_offset, bytes_max))
         return
@@ -144,7 +148,9 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
     return True
 
 
-def _read_cold(gathered: _Gathered) -> Do:
+def _read_cold(broker: Broker, gathered: _Gathered) -> Do:
+    faults: list[tuple[PartitionLog, StorageFault]] = []
+
     def work() -> None:
         for data, log, offset, bytes_max in gathered.cold:
             bytes_left = gathered.bytes_max - gathered.bytes_read
@@ -155,7 +161,13 @@ def _read_cold(gathered: _Gathered) -> Do:
                 gathered.bytes_read += len(data.records)
             except Refusal as refusal:
                 data.error_code = refusal.code
-            except StorageFault:
+            except StorageFault as fault:
                 data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                faults.append((log, fault))
 
-    return Do(work, lambda _: gathered.reply(), lambda _: gathered.reply(), worker="reader")
+    def then(_: object) -> Reply:
+        for log, fault in faults:
+            broker.note_fault(log, fault)
+        return gathered.reply()
+
+    return Do(work, then, then, worker="reader")

@@ -64,7 +64,14 @@ def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Outcome:
     reply = Reply(ListOffsetsResponse(topics=topics))
     if not lookups:
         return reply
-    return Do(lambda: _look_up(lookups), lambda _: reply, lambda _: reply, worker="reader")
+    faults: list[tuple[PartitionLog, StorageFault]] = []
+
+    def then(_: object) -> Reply:
+        for log, fault in faults:
+            broker.note_fault(log, fault)
+        return reply
+
+    return Do(lambda: _look_up(lookups, faults), then, then, worker="reader")
 
 
 def _partition(
@@ -99,13 +106,14 @@ def _answer(
         raise Refusal(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
 
 
-def _look_up(lookups: list[Lookup]) -> None:
-    """Fill in the answers of lookups by time. [worker]"""
+def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> None:
+    """Fill in the answers of lookups by time, and what could not be read. [worker]"""
     for log, timestamp, answer in lookups:
         try:
             found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        except StorageFault:
+        except StorageFault as fault:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            faults.append((log, fault))
             continue
         if found is not None:
             answer.offset, answer.timestamp = found

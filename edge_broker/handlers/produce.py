@@ -45,9 +45,12 @@ class _Part:
         )
 
     def keep_records(self) -> None:
-        """Copy the records out of the receive buffer, which is used again when the handler returns."""
-        if isinstance(self.records, memoryview):
-            self.records = memoryview(bytearray(self.records))
+        """Copy the records of a part that is not written yet, and let go of the buffer that the request came in: it is
+        used again, or of up to a whole request's size.
+        """
+        records = self.data.records
+        self.data.records = None
+        self.records = memoryview(bytearray(records)) if self.response is None and records is not None else None
 
 
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
@@ -67,8 +70,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
     done = _finished(request, parts)
     if done is not None:
         return done
-    parked = [part for part in parts if part.response is None]
-    for part in parked:
+    for part in parts:
         part.keep_records()
     logs = [part.log for part in parts if part.log is not None]
 
@@ -84,7 +86,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
                 part.refuse(ErrorCode.REQUEST_TIMED_OUT, "the disk did not confirm the write in time; retry")
         return _reply(request, parts)
 
-    return Wait(logs, ready, max(request.timeout_ms, 1), too_late, holds=bool(parked))
+    return Wait(logs, ready, max(request.timeout_ms, 1), too_late, holds=any(part.response is None for part in parts))
 
 
 def _append(broker: Broker, part: _Part) -> None:
@@ -102,6 +104,7 @@ def _append(broker: Broker, part: _Part) -> None:
     except StorageFault as fault:
         part.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
     else:
+        part.records = None
         part.end_offset = appended.end_offset
         part.response = PartitionProduceResponse(
             index=part.data.index,

@@ -33,17 +33,21 @@ Buffers = list[bytes | memoryview]
 class Exchange:
     """One request on its way to an answer; `frame` is None until then."""
 
-    __slots__ = ("connection", "frame", "token")
+    __slots__ = ("connection", "frame", "kept_bytes", "token")
 
     def __init__(self, connection: Connection, token: int) -> None:
         self.connection = connection
         self.token = token
         self.frame: Buffers | None = None
+        self.kept_bytes = 0
 
     def answer(self, frame: Buffers) -> None:
         """Give the response (an empty list for none) and send all that is now in order."""
         self.frame = frame
-        self.connection.flush()
+        if self.connection.unanswered and self.connection.unanswered[0] is not self:
+            self.connection.keep(self)
+        else:
+            self.connection.flush()
 
 
 class Owner(Protocol):
@@ -86,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         "_halted",
         "_header",
         "_holds",
+        "_kept_bytes",
         "_own",
         "_own_view",
         "_paused",
@@ -112,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: bytearray | None = None
         self._halted = False
         self._holds = 0
+        self._kept_bytes = 0
         self._paused = False
         self._writing_paused = False
 
@@ -238,12 +244,19 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.unanswered) >= UNANSWERED_MAX:
             self._pause_reading()
 
+    def keep(self, exchange: Exchange) -> None:
+        """Hold an answer back until its turn; too many bytes of them stop the reading."""
+        exchange.kept_bytes = sum(map(len, exchange.frame or ()))
+        self._kept_bytes += exchange.kept_bytes
+        if self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
+            self._pause_reading()
+
     def flush(self) -> None:
         """Send the answers that are next in order."""
         out: Buffers = []
         while self.unanswered and (frame := self.unanswered[0].frame) is not None:
             out += frame
-            self.unanswered.popleft()
+            self._kept_bytes -= self.unanswered.popleft().kept_bytes
         if out and self.transport is not None:
             self._write(out)
         if len(self.unanswered) < UNANSWERED_MAX // 2:
@@ -299,6 +312,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resume_reading(self) -> None:
         if not self._paused or self._halted or self._writing_paused or self._holds or self.closing:
+            return
+        if self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
             return
         self._paused = False
         if self._backlog is None and self.transport is not None:

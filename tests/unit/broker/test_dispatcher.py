@@ -234,6 +234,38 @@ def test_too_many_unanswered_requests_wait_in_bounded_memory_and_keep_their_orde
     assert site.server._reserved_bytes == 0
 
 
+def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 20, 50_000)
+    client = site.client()
+    frames = [client.frame(FETCH, fetch(("t", 0, 20), max_wait_ms=60_000), BY_NAME)]
+    frames += [client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(100)]
+    client.feed(b"".join(frames))
+    site.settle()
+    kept = sum(len(piece) for exchange in client.connection.unanswered for piece in exchange.frame or ())
+    assert WRITE_BUFFER_BYTES_MAX < kept < WRITE_BUFFER_BYTES_MAX + (2 << 20)
+    assert not client.transport.reading
+    site.loop.advance(60_000)
+    assert len(client.answers()) == 101
+    assert client.transport.reading
+
+
+def test_a_request_that_waits_for_the_disk_does_not_hold_on_to_its_buffer() -> None:
+    site = Site({"message.max.bytes": 1 << 20})
+    site.topic(config={"max.message.bytes": "1048588"})
+    client = site.client()
+    frame = client.frame(PRODUCE, produce(("t", 0, batch(bytes(1_000_000))), ("missing", 0, batch())))
+    client.feed(frame[:1000])
+    own = client.connection._own
+    assert own is not None
+    client.feed(frame[1000:])
+    assert site.dispatcher.unanswered == 1
+    own.clear()  # BufferError while anybody still has a view of it
+    site.settle()
+    assert code(client.answer()) is ErrorCode.NONE
+
+
 def test_requests_put_back_are_bounded_by_all_connections_memory() -> None:
     site = Site({"queued.max.request.bytes": 1 << 20, "socket.request.max.bytes": 1 << 20})
     site.topic(config={"segment.bytes": "4096"})
