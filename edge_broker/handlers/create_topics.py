@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.handlers.topic_creation import Errors, NewTopic, check_new_topic, create
 from edge_broker.protocol.messages.create_topics import (
@@ -101,7 +102,7 @@ def _configs(broker: Broker, topic: NewTopic) -> list[CreatableTopicConfigs]:
     described = describe_topic_config(broker.store.settings, topic.config)
     return [
         CreatableTopicConfigs(
-            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=1 if entry.explicit else 5
+            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=topic_config_source(entry)
         )
         for entry in described
     ]

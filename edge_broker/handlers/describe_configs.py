@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from edge_broker.storage.topic_config import describe_topic_config
+from edge_broker.storage.topic_config import TOPIC_KEYS, TopicConfigEntry, describe_topic_config
 
 TOPIC, BROKER = 2, 4
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
@@ -63,13 +63,21 @@ def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceRes
         _entry(
             entry.name,
             entry.value,
-            TOPIC_CONFIG if entry.explicit else DEFAULT_CONFIG,
+            topic_config_source(entry),
             entry.kind,
             entry.doc,
             entry.read_only,
         )
         for entry in describe_topic_config(broker.store.settings, topic.config)
     ]
+
+
+def topic_config_source(entry: TopicConfigEntry) -> int:
+    """Where a topic's value comes from: the topic, the broker's configuration, or neither."""
+    if entry.explicit:
+        return TOPIC_CONFIG
+    own = entry.read_only or entry.value == str(TOPIC_KEYS[entry.name].default)
+    return DEFAULT_CONFIG if own else STATIC_BROKER_CONFIG
 
 
 def _broker_entries(broker: Broker) -> list[DescribeConfigsResourceResult]:

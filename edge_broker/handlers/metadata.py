@@ -22,6 +22,7 @@ from edge_broker.protocol.messages.metadata import (
 )
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
+from edge_broker.storage.topics import check_topic_name
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NULL_MEANS_ALL_FROM = 1
@@ -91,8 +92,17 @@ def _asked(broker: Broker, name: str | None, topic_id: uuid.UUID, refused: Error
     found = broker.store.topics.get(name)
     if found is not None:
         return _topic(broker, found)
-    code = refused[name].code if name in refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_TOPIC_ID, partitions=[])
+    refusal = refused.get(name) or _absent(name)
+    return MetadataResponseTopic(error_code=refusal.code, name=name, topic_id=NO_TOPIC_ID, partitions=[])
+
+
+def _absent(name: str) -> Refusal:
+    """Why a topic that nobody wanted to make is not there: it may be one that never can be."""
+    try:
+        check_topic_name(name)
+    except Refusal as refusal:
+        return refusal
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
 
 
 def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:

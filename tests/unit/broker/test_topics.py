@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edge_broker.app import delete_expired
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, METADATA, PRODUCE
 from edge_broker.protocol.messages.create_topics import (
@@ -20,7 +21,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker import Site
-from tests.support.storage import batch
+from tests.support.storage import batch, fill
 from tests.unit.broker.test_produce import code, produce
 
 KERNEL = "9223372036854775807"
@@ -105,8 +106,9 @@ def test_who_gives_up_before_the_topic_is_made_leaves_it_usable() -> None:
 )
 def test_no_topic_is_made_where_it_is_not_allowed(settings: dict[str, Any], allow: bool, version: int) -> None:
     site = Site(settings)
-    response = site.client().ask(METADATA, metadata("t", allow=allow), version)
-    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = site.client().ask(METADATA, metadata("t", "a b", allow=allow), version)
+    refused = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert [topic.error_code for topic in response.topics] == refused
     assert site.store.topics == {}
 
 
@@ -349,6 +351,23 @@ def test_a_topic_that_is_deleted_during_a_sync_is_no_lost_partition(capsys: pyte
     assert "partition-offline" not in capsys.readouterr().err
 
 
+# retention
+
+
+def test_retention_that_fails_is_written_down_and_costs_no_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site({"log.retention.ms": 1000})
+    logs = site.topic(partitions=2, config={"segment.bytes": "4096"})
+    for log in logs:
+        fill(log, 3, 2500)
+    site.loop.advance(10_000)
+    site.disk.fault = failing("remove", "/t-0/")
+    delete_expired(site.broker)
+    assert logs[1].segments_count == 1
+    written = capsys.readouterr().err
+    assert "retention-failed topic=t partition=0" in written
+    assert "retention topic=t partition=1 segments=2" in written
+
+
 # DescribeConfigs
 
 
@@ -368,13 +387,14 @@ def test_topic_keys_say_where_they_come_from() -> None:
     result = describe(site, 2, "t")
     found = shown(result)
     assert found["retention.bytes"] == ("99", TOPIC_CONFIG)
-    assert found["retention.ms"] == ("12345", DEFAULT_CONFIG)
+    assert found["retention.ms"] == ("12345", STATIC_BROKER_CONFIG)
+    assert found["segment.bytes"] == ("67108864", DEFAULT_CONFIG)
     assert found["edge.durability"] == ("synced", DEFAULT_CONFIG)
     entry = next(one for one in result.configs if one.name == "retention.bytes")
     assert entry.documentation
     assert [(one.name, one.value, one.source) for one in entry.synonyms] == [("retention.bytes", "99", TOPIC_CONFIG)]
     old = describe(site, 2, "t", version=0)
-    assert {entry.name for entry in old.configs if not entry.is_default} == {"retention.bytes"}
+    assert {entry.name for entry in old.configs if not entry.is_default} == {"retention.bytes", "retention.ms"}
 
 
 @pytest.mark.parametrize("by", ["topic", "broker"])
