@@ -214,6 +214,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, .
             while dispatcher.working:
                 for worker in workers:
                     await worker.turn()
+            await workers[0].turn()  # the sockets' unread bytes are read meanwhile, see Connection.halt
     except TimeoutError:
         log_line("warning", "stop-without-last-answers", waited_s=DRAIN_S)
     server.close_connections()

@@ -149,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what arrived; a violation closes this connection and no other."""
+        if self._halted:
+            return
         try:
             if self._own is not None:
                 self._fill_own(nbytes)
@@ -261,8 +263,6 @@ class Connection(asyncio.BufferedProtocol):
             self._write(out)
         if len(self.unanswered) < UNANSWERED_MAX // 2:
             self._resume_reading()
-        if self._halted and not self.unanswered:
-            self._close()
 
     def _write(self, out: Buffers) -> None:
         assert self.transport is not None
@@ -298,14 +298,19 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_reading()
 
     def halt(self) -> None:
-        """Take no more requests at all, and close once those under way are answered."""
+        """Take no more requests at all; whoever halts closes, once those under way are answered.
+
+        What still comes is read and dropped: closing a socket with unread bytes would reset it, and a reset may
+        overtake the last answers.
+        """
         self._halted = True
-        self._pause_reading()
-        if not self.unanswered:
-            self._close()
+        self._drop_own()
+        self._take_backlog()
+        if self.transport is not None and not self.closing:
+            self.transport.resume_reading()
 
     def _pause_reading(self) -> None:
-        if not self._paused:
+        if not self._paused and not self._halted:
             self._paused = True
             if self.transport is not None and not self.closing:
                 self.transport.pause_reading()
@@ -320,10 +325,6 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
         else:  # not now: whoever answers here may be in the middle of serving others who wait
             self.owner.soon(self._go_on)
-
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
 
     @property
     def closing(self) -> bool:

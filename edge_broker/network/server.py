@@ -53,7 +53,7 @@ class Server:
         return Endpoint(endpoint.host, port)
 
     def refuse(self) -> None:
-        """Take no new connections and no new requests; who waits for nothing is closed, the others once answered."""
+        """Take no new connections and no new requests; `close_connections` follows once enough is answered."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):

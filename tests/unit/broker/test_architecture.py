@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -23,10 +24,12 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """First parts of every module that a file imports, also inside functions."""
     found = set()

@@ -162,3 +162,20 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
         assert second.wait(DEADLINE_S) == 1
         assert "another broker runs on this data directory" in second.log_tail(1)
         assert metric(broker, "leader_epoch") == 0
+
+
+def test_sigterm_under_pipelined_requests_stores_exactly_what_it_answers(tmp_path: Path) -> None:
+    with EdgeBroker(tmp_path) as broker:
+        make_topic(broker)
+        with connected(broker) as wire:
+            for _ in range(1000):
+                wire.send(PRODUCE, produce(("t", 0, batch())))
+            assert part(wire.receive()).base_offset == 0
+            broker.send_signal(signal.SIGTERM)
+            answered = 1
+            while (head := wire.connection.recv(4, socket.MSG_WAITALL)) and len(head) == 4:
+                wire.exactly(int.from_bytes(head, "big"))
+                answered += 1
+        assert broker.wait(DEADLINE_S) == 0
+        broker.start()
+        assert high_watermark(broker) == answered
