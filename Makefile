@@ -74,7 +74,7 @@ install-demo:
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
-	@$(SETUP) packages venv java mosquitto kcat
+	@$(SETUP) packages venv java mosquitto kcat mtools e2fsprogs dosfstools fdisk
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

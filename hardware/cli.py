@@ -1,6 +1,6 @@
-"""The command `edge-board`: show what a board is and how it is doing, as a table or as JSON.
+"""The command `edge-board`: show what a board is and how it is doing, as a table or as JSON; write its card.
 
-Here: arguments, output, exit status. `flash` will join the two commands.
+Here: arguments, output, exit status. What `flash` does is in `flash.command`.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hardware import JSON
 from hardware.board import read_board
+from hardware.flash.arguments import add_flash
 from hardware.mock import mock_names, write_mock
 
 CPU_INTERVAL_S = 0.2
@@ -22,6 +23,10 @@ CPU_INTERVAL_S = 0.2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: 0 done (or healthy), 1 something is wrong with the board, 2 bad usage."""
     parsed = parser().parse_args(arguments)
+    if "flash" in parsed:
+        from hardware.flash.command import flash  # noqa: PLC0415 - a board itself needs none of it
+
+        return flash(parsed)
     with chosen_root(parsed) as root:
         status: int = parsed.command(root, parsed.json)
     return status
@@ -30,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     root = argparse.ArgumentParser(
-        prog="edge-board", description="Tell what this board is and how it is doing.", epilog="example: edge-board show"
+        prog="edge-board",
+        description="Tell what a board is and how it is doing; write its card.",
+        epilog="example: edge-board show",
     )
     root.add_argument("--version", action="version", version=f"%(prog)s {version('drupelet')}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
@@ -42,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="example: edge-board health --json",
     )
     health.set_defaults(command=show_health)
+    add_flash(commands.add_parser("flash", help="write an image to a card, ready for its first boot"))
     for command in (show, health):
         command.add_argument("--json", action="store_true", help="one JSON object instead of a table")
         place = command.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""Where the programs are that the tests run but pip cannot install: Java, mosquitto, kcat, Apache Kafka's jars.
+"""Where the programs are that the tests run but pip cannot install: Java, mosquitto, kcat, makers of images, jars.
 
 What is missing raises MissingRuntimeError, which names it and the remedy; nothing is ever skipped. Only the standard
 library may be imported here: the set-up runs `python3 -m tests.support.runtimes` before there is an environment.
@@ -42,7 +42,7 @@ def console_script(name: str) -> Path:
 
 
 def _program(name: str, package: str) -> Path:
-    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"])
     found = shutil.which(name, path=search)
     if found is None:
         raise MissingRuntimeError(f"{name} is not installed: `apt install {package}`.")
@@ -57,6 +57,26 @@ def mosquitto() -> Path:
 def kcat() -> Path:
     """Return kcat, the librdkafka command line."""
     return _program("kcat", "kcat")
+
+
+def mcopy() -> Path:
+    """Return mtools' mcopy, which edge-board flash writes FAT partitions with."""
+    return _program("mcopy", "mtools")
+
+
+def mke2fs() -> Path:
+    """Return mke2fs, which makes root file systems; debugfs comes with it."""
+    return _program("mke2fs", "e2fsprogs")
+
+
+def mkfs_vfat() -> Path:
+    """Return mkfs.vfat, which makes boot partitions."""
+    return _program("mkfs.vfat", "dosfstools")
+
+
+def sfdisk() -> Path:
+    """Return sfdisk, which makes partition tables."""
+    return _program("sfdisk", "fdisk")
 
 
 @functools.cache
@@ -189,6 +209,10 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "java": java,
     "mosquitto": mosquitto,
     "kcat": kcat,
+    "mtools": mcopy,
+    "e2fsprogs": mke2fs,
+    "dosfstools": mkfs_vfat,
+    "fdisk": sfdisk,
     "kafka-jars": kafka_jars,
 }
 

@@ -1,0 +1,284 @@
+"""`edge-board flash`: its arguments, the order of its steps, what it prints.
+
+Here: arguments -> settings, and one call per step. Never here: how a step is done.
+"""
+
+import argparse
+import ipaddress
+import re
+import secrets
+import signal
+import sys
+import uuid
+import zoneinfo
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from getpass import getpass
+from pathlib import Path, PurePosixPath
+from types import FrameType
+
+from hardware.flash.errors import ConfigurationError, FlashError
+from hardware.flash.ext import ExtPartition, checked
+from hardware.flash.fat import FatPartition
+from hardware.flash.first_boot import NEEDED_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.images import Disk, Image, identify
+from hardware.flash.programs import program
+from hardware.flash.progress import Progress, amount
+from hardware.flash.settings import Settings, Static, Wifi, read_keys
+from hardware.flash.sources import (
+    Expected,
+    ImageSource,
+    expected_from_list,
+    file_sha256,
+    read_list,
+    sha256_given,
+)
+from hardware.flash.targets import check_device, check_file, device_name
+from hardware.flash.writer import Target, Written
+from hardware.system_files import SystemFiles
+
+SMALL_FILE_BYTES_MAX = 64 * 1024
+OWN_FILE_BYTES_MAX = 64 << 20
+BOOT_FOLDERS = ("/boot/firmware/", "/boot/")
+FAT_FORBIDDEN = re.compile(r'[\\:*?"<>|\x00-\x1f\x7f]')
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file of the user's: its content, its place on the card (absolute: root file system), its mode there."""
+
+    place: str
+    content: bytes
+    mode: int
+
+
+def flash(parsed: argparse.Namespace) -> int:
+    """Run the command: 0 done, 1 failed or not all that was asked could be done, 2 refused, nothing written."""
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return run(parsed)
+    except ConfigurationError as error:
+        sys.stderr.write(f"edge-board flash: {error}\n")
+        return 2
+    except FlashError as error:
+        sys.stderr.write(f"\nedge-board flash: {error} {parsed.to} does not boot as it is now.\n")
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\nedge-board flash: stopped. {parsed.to} does not boot as it is now: flash it again.\n")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 1
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Let SIGTERM end the command as SIGINT does."""
+    raise KeyboardInterrupt
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Check everything that can be checked, then write, read back, customise, and make the card bootable."""
+    settings, own_files, expected = settings_of(parsed), [own_file(text) for text in parsed.file], expected_of(parsed)
+    for name in ("mcopy", "debugfs") if settings else ():
+        program(name)
+    with ImageSource(parsed.image) as source:
+        image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
+        path, is_device = target_of(parsed, image_bytes)
+        with Target(path, create=not is_device) as target:
+            written = copy(source, target, expected, parsed.quiet)
+            reading = Progress("reading back", quiet=parsed.quiet)
+            target.check(written, lambda done: reading.at(done, done / written.size))
+            reading.done(written.size)
+            complaint = customise(parsed, target, written, settings, own_files) if settings else None
+            target.finish(written.head)
+    sys.stdout.write(f"{path}: {amount(written.size)}, SHA-256 {written.sha256}\n")
+    if complaint:
+        sys.stderr.write(f"edge-board flash: {complaint}\n")
+    return 1 if complaint else 0
+
+
+def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, bool]:
+    """Find and check the target, and say what will be overwritten: its path, and whether it is a device."""
+    files = SystemFiles()
+    name = device_name(parsed.to, files)
+    if name is None:
+        check_file(Path(parsed.to), parsed.image, parsed.yes_really)
+        return Path(parsed.to), False
+    device = check_device(name, image_bytes, parsed.yes_really, files)
+    sys.stderr.write(f"writing over {device.words}\n")
+    return Path("/dev") / name, True
+
+
+def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -> Written:
+    """Write the image but for block 0, and compare its SHA-256 with the published one."""
+    progress = Progress("writing", quiet=quiet)
+    with ThreadPoolExecutor(1) as pool:
+        packed: Future[str] | None = None
+        if expected.known and source.packing != "raw":
+            packed = pool.submit(file_sha256, source.path)
+        written = target.copy(source.fill, lambda done: progress.at(done, source.done_fraction()))
+    progress.done(written.size)
+    if not written.size:
+        raise FlashError(f"{source.path} is empty.")
+    wrong = expected.mismatch(packed.result() if packed else written.sha256, written.sha256)
+    if wrong:
+        raise FlashError(f"{source.path} is not the published image: {wrong}. Download it again.")
+    return written
+
+
+def customise(
+    parsed: argparse.Namespace, target: Target, written: Written, settings: Settings, own_files: list[OwnFile]
+) -> str | None:
+    """Write the first-boot files for what the image is; returns what was not done, in one sentence, else None."""
+    image = identify(Disk(target.path, written.head))
+    kind = Kind(parsed.treat_as) if parsed.treat_as else image.kind
+    if kind is None or image.boot is None:
+        return (
+            f"the image is written but not customised: {image.why}. "
+            f"It has no settings of yours; if you know better, add `--as` with one of {', '.join(Kind)}."
+        )
+    sys.stdout.write(f"{image.system or 'no os-release'}: customised as {kind}, {image.why}\n")
+    present = {name: content for name in NEEDED_FILES if (content := read_text(image.boot, name)) is not None}
+    made = first_boot(kind, settings, present)
+    write_files(target, image, made, own_files)
+    return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else None
+
+
+def read_text(boot: FatPartition, name: str) -> str | None:
+    """Read a text file of the boot partition."""
+    content = boot.read(name)
+    return None if content is None else content.decode("utf-8", "surrogateescape")
+
+
+def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> None:
+    """Write all files, and read those of the boot partition back past the page cache; the user's own win."""
+    assert image.boot is not None
+    own_boot = {file.place: file.content for file in own_files if not file.place.startswith("/")}
+    own_root = {file.place: (file.content, file.mode) for file in own_files if file.place.startswith("/")}
+    boot_files, root_files = {**made.boot_files, **own_boot}, {**made.root_files, **own_root}
+    for name, content in boot_files.items():
+        image.boot.write(name, content)
+    for name, (content, mode) in root_files.items():
+        root_of(image, name).write(name, content, mode)
+    target.settle()
+    for name, content in boot_files.items():
+        if image.boot.read(name) != content:
+            raise FlashError(f"{name} reads back differently: use another card.")
+    sys.stdout.writelines(f"  {name}\n" for name in (*boot_files, *root_files))
+
+
+def root_of(image: Image, name: str) -> ExtPartition:
+    """Give the root file system for a file that belongs there."""
+    if image.root is None:
+        raise FlashError(f"{name} has no place: the image has no ext4 root file system.")
+    return image.root
+
+
+def expected_of(parsed: argparse.Namespace) -> Expected:
+    """Find what is published about the image: given, else from the image list, else nothing."""
+    if parsed.sha256:
+        return sha256_given(parsed.sha256)
+    return expected_from_list(read_list(parsed.image_list), parsed.image.name) if parsed.image_list else Expected()
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings | None:
+    """Make the settings of the arguments; None if the card is to be written as it is."""
+    needed = {"--host": parsed.host, "--user": parsed.user, "--ssh-key": parsed.ssh_key}
+    others = (parsed.wifi, parsed.wifi_country, parsed.static, parsed.timezone, parsed.file, parsed.treat_as)
+    if not any((*needed.values(), *others)):
+        return None
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise ConfigurationError(f"a customised card needs {' and '.join(missing)} too.")
+    return Settings(
+        host=parsed.host,
+        user=parsed.user,
+        ssh_keys=tuple(key for path in parsed.ssh_key for key in read_keys(small_text(path))),
+        instance_id=f"edge-board-{uuid.uuid4()}",
+        throwaway_password=secrets.token_hex(16),
+        wifi=wifi_of(parsed),
+        country=parsed.wifi_country,
+        static=static_of(parsed),
+        timezone=known_timezone(parsed.timezone),
+        cgroup_memory=not parsed.no_cgroup_memory,
+        watchdog=not parsed.no_watchdog,
+    )
+
+
+def wifi_of(parsed: argparse.Namespace) -> Wifi | None:
+    """Make the Wi-Fi settings; the password comes from a file or a prompt, never from the arguments."""
+    if parsed.wifi is None:
+        return None
+    if parsed.wifi_open:
+        password = None
+    elif parsed.wifi_password_file:
+        password = small_text(parsed.wifi_password_file).rstrip("\r\n")
+    elif sys.stdin.isatty():
+        password = getpass(f"password of {parsed.wifi}: ")
+    else:
+        raise ConfigurationError("Wi-Fi needs --wifi-password-file, or --wifi-open for a network without password.")
+    return Wifi(parsed.wifi, password, parsed.wifi_hidden)
+
+
+def static_of(parsed: argparse.Namespace) -> Static | None:
+    """Make the fixed address."""
+    if parsed.static is None:
+        if parsed.gateway or parsed.dns:
+            raise ConfigurationError("--gateway and --dns belong to --static: give the address too.")
+        return None
+    try:
+        gateway = ipaddress.ip_address(parsed.gateway) if parsed.gateway else None
+        servers = tuple(ipaddress.ip_address(text) for text in parsed.dns)
+        return Static(ipaddress.ip_interface(parsed.static), gateway, servers, parsed.interface)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}: give --static as 192.0.2.10/24, the others as 192.0.2.1.") from error
+
+
+def known_timezone(name: str | None) -> str | None:
+    """Return the name if this machine knows it, or knows no time zones at all."""
+    if name is None:
+        return None
+    for each in (name, "Europe/London"):
+        try:
+            zoneinfo.ZoneInfo(each)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            continue
+        if each == name:
+            return name
+        raise ConfigurationError(f"there is no time zone {name!r}: `timedatectl list-timezones` lists them.")
+    return name
+
+
+def own_file(text: str) -> OwnFile:
+    """Read a file given as SRC:DST; what lies below /boot/firmware, or is relative, is on the boot partition."""
+    source, _, place = text.rpartition(":")
+    if not source or not place or place.endswith("/"):
+        raise ConfigurationError(f"--file {text!r} is not SRC:DST: give the file here and its name on the card.")
+    relative = next((place.removeprefix(each) for each in BOOT_FOLDERS if place.startswith(each)), place)
+    if relative.startswith("/"):
+        checked(relative)
+    elif FAT_FORBIDDEN.search(relative) or {"..", ".", ""} & set(relative.split("/")):
+        raise ConfigurationError(f"{place!r} cannot be a file's name on a FAT partition: give another DST.")
+    try:
+        mode = Path(source).stat().st_mode & 0o777
+    except OSError as error:
+        raise ConfigurationError(f"{source} cannot be read: {error.strerror}.") from error
+    return OwnFile(str(PurePosixPath(relative)), bounded(Path(source), OWN_FILE_BYTES_MAX), mode)
+
+
+def small_text(path: Path) -> str:
+    """Read a key or password file."""
+    try:
+        return bounded(path, SMALL_FILE_BYTES_MAX).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not text.") from error
+
+
+def bounded(path: Path, bytes_max: int) -> bytes:
+    """Read a file; raises ConfigurationError if it cannot be read or is larger than the bound."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(content) > bytes_max:
+        raise ConfigurationError(f"{path} is larger than {amount(bytes_max)}.")
+    return content

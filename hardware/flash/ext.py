@@ -1,0 +1,85 @@
+"""Files of an ext2, 3 or 4 file system inside an image or a device, read and written without mounting, by debugfs.
+
+debugfs ends with 0 whatever happens and says what went wrong on stderr, after a line with its own version. It does not
+follow a symbolic link that is the last part of a name.
+"""
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from hardware.flash.errors import ConfigurationError, FlashError
+from hardware.flash.programs import run
+
+NAME = re.compile(r"(/[\w.@+:,=-]+)+")  # what debugfs' own quoting cannot spoil
+MISSING = "File not found"
+
+
+@dataclass(frozen=True)
+class ExtPartition:
+    """The ext file system that starts at a byte of a file or device."""
+
+    path: Path
+    start: int
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if there is none, or if the name is a symbolic link."""
+        output, errors = self._ask(f"cat {checked(name)}")
+        if MISSING in errors or "Not a directory" in errors:
+            return None
+        return output if not errors else self._fail(name, errors)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a name of any type."""
+        return bool(self._ask(f"stat {checked(name)}")[0])
+
+    def names(self, folder: str) -> list[str]:
+        """List the names in a folder; empty if there is none."""
+        output = self._ask(f"ls -p {checked(folder)}")[0].decode("utf-8", "replace")
+        entries = [line.split("/") for line in output.splitlines()]
+        return sorted(entry[5] for entry in entries if len(entry) > 5 and entry[5] not in {"", ".", ".."})
+
+    def write(self, name: str, content: bytes, mode: int) -> None:
+        """Write a regular file of root's over what is there, making the folders (0755) that it needs."""
+        checked(name)
+        folders = [str(folder) for folder in reversed(PurePosixPath(name).parents[:-1])]
+        made = [f"mkdir {folder}" for folder in folders if not self.exists(folder)]
+        removed = [f"rm {name}"] if self.exists(name) else []
+        with tempfile.NamedTemporaryFile() as file:  # 0600: it may hold a secret
+            file.write(content)
+            file.flush()
+            fields = [f"set_inode_field {name} mode 0{0o100000 | mode:o}"]
+            fields += [f"set_inode_field {name} {owner} 0" for owner in ("uid", "gid")]
+            self._change([*made, *removed, f"write {file.name} {name}", *fields])
+        if self.read(name) != content:
+            raise FlashError(f"{name} was written to {self.path} and reads back differently: use another card.")
+
+    def _change(self, requests: list[str]) -> None:
+        done = run(["debugfs", "-w", "-f", "-", self._place()], "\n".join(requests).encode() + b"\n")
+        errors = without_version(done.stderr)
+        if errors or done.returncode:
+            self._fail(requests[-1], errors)
+
+    def _ask(self, request: str) -> tuple[bytes, str]:
+        done = run(["debugfs", "-R", request, self._place()])
+        return done.stdout, without_version(done.stderr)
+
+    def _place(self) -> str:
+        return f"{self.path}?offset={self.start}"
+
+    def _fail(self, what: str, errors: str) -> bytes:
+        raise FlashError(f"debugfs on {self.path} ({what}): {errors or 'no reason given'}.")
+
+
+def checked(name: str) -> str:
+    """Return an absolute name that debugfs takes as one word; raises ConfigurationError for others."""
+    if not NAME.fullmatch(name) or ".." in name.split("/"):
+        raise ConfigurationError(f"{name!r} is not an absolute name of letters, digits and . _ - @ + : , = only.")
+    return name
+
+
+def without_version(errors: bytes) -> str:
+    """Drop debugfs' first line, which names its version."""
+    lines = errors.decode("utf-8", "replace").splitlines()
+    return " ".join(line.strip() for line in lines if line.strip() and not re.match(r"debugfs \d", line))

@@ -1,0 +1,150 @@
+"""What an image is, told from its contents: partition table, FAT label and files, ext4 files. Never from name or date.
+
+Here: reading the partition table and the tests below. Never here: any write, or what a kind is given (`first_boot`).
+Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specification, pi-gen, rpi-imager's format notes.
+
+| structure | bytes | what |
+|---|---|---|
+| MBR | 446 + 16 n | entry n of 4: type at 4, first sector at 8, sectors at 12 (u32 little-endian); 55 AA at 510 |
+| GPT | 512 + 72, 80, 84 | first sector of the entries (u64), their number and size (u32); `EFI PART` at 512 |
+| GPT entry | 0, 32, 40 | type, first sector, last sector |
+| FAT | 54 or 82; 43 or 71 | `FAT` and the label, for FAT12 and FAT16 or for FAT32; 55 AA at 510 |
+| ext | 1024 + 56 | 53 EF |
+
+The tests, in this order; the first that holds decides:
+| test | kind |
+|---|---|
+| FAT label RASPIFIRM, or sysconf.txt | Debian's own image: sysconf.txt |
+| FAT label system-boot | Ubuntu: cloud-init |
+| rpi-preseed in the root file system | recognised, not customised |
+| cloud-init there, seeded from /boot/firmware, and user-data and meta-data on the FAT | trixie: cloud-init |
+| `init=…/raspberrypi-sys-mods/firstboot` in cmdline.txt | bookworm (and bullseye since 2022-09): custom.toml |
+| `resize` in cmdline.txt without seed files, or `init=…/init_resize.sh` | recognised, not customised |
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from hardware.flash.ext import ExtPartition
+from hardware.flash.fat import FatPartition
+from hardware.flash.first_boot import Kind
+
+SECTOR_BYTES = 512
+GPT_ENTRIES_MAX = 128
+PROTECTIVE = 0xEE
+SEED_FROM_BOOT = re.compile(r"seedfrom:\s*[\"']?file:///boot/firmware")
+CLOUD_CONFIG = "/etc/cloud/cloud.cfg.d"
+
+
+@dataclass(frozen=True)
+class Image:
+    """What was found; `kind` is None for what is not customised, and then `why` says what was seen instead."""
+
+    kind: Kind | None
+    why: str
+    boot: FatPartition | None
+    root: ExtPartition | None
+    system: str | None = None  # PRETTY_NAME of os-release
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The bytes of an image file or a device, of which the first may still be held back in memory."""
+
+    path: Path
+    head: bytes = b""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read bytes, those of the head from memory; short at the end."""
+        from_head = self.head[start : start + size]
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start + len(from_head))
+            return from_head + (file.read(size - len(from_head)) or b"")
+
+
+def identify(disk: Disk) -> Image:
+    """Tell what the image is; raises FlashError only for a damaged file system."""
+    starts = partition_starts(disk)
+    fats = [(start, label) for start in starts if (label := fat_label(disk, start)) is not None]
+    exts = [start for start in starts if disk.read(start + 1024 + 56, 2) == b"\x53\xef"]
+    if not fats:
+        return Image(None, "it has no FAT boot partition", None, ExtPartition(disk.path, exts[0]) if exts else None)
+    boot = FatPartition(disk.path, fats[0][0])
+    root = ExtPartition(disk.path, exts[0]) if exts else None
+    kind, why = kind_of(boot, root, fats[0][1])
+    return Image(kind, why, boot, root, system_name(root))
+
+
+def kind_of(boot: FatPartition, root: ExtPartition | None, label: str) -> tuple[Kind | None, str]:
+    """Apply the tests of the table above: the kind and the reason in words."""
+    options = (boot.read("cmdline.txt") or b"").decode("utf-8", "replace").split()
+    if label == "RASPIFIRM" or boot.read("sysconf.txt") is not None:
+        return Kind.DEBIAN, "it has Debian's sysconf.txt or its label"
+    if label.lower() == "system-boot":
+        return Kind.UBUNTU, "its boot partition is called system-boot"
+    if root is not None and root.exists("/usr/lib/systemd/system/rpi-preseed.service"):
+        return None, "it is customised by rpi-preseed"
+    if root is not None and seeded_from_boot(boot, root):
+        return Kind.TRIXIE, "its cloud-init is seeded from the boot partition"
+    if "init=/usr/lib/raspberrypi-sys-mods/firstboot" in options:
+        return Kind.BOOKWORM, "its first boot reads custom.toml"
+    if "init=/usr/lib/raspi-config/init_resize.sh" in options:
+        return None, "it is a Raspberry Pi OS from before custom.toml (2022-09)"
+    if "resize" in options:
+        return None, "it is a Raspberry Pi OS trixie from before cloud-init (2025-11-24)"
+    return None, "nothing in it is known"
+
+
+def seeded_from_boot(boot: FatPartition, root: ExtPartition) -> bool:
+    """Whether cloud-init is there and reads the boot partition, whose two needed files the image brings along."""
+    if not root.exists("/usr/bin/cloud-init") or None in (boot.read("user-data"), boot.read("meta-data")):
+        return False
+    names = [name for name in root.names(CLOUD_CONFIG) if name.endswith(".cfg")]
+    texts = [(root.read(f"{CLOUD_CONFIG}/{name}") or b"").decode("utf-8", "replace") for name in names]
+    return any(SEED_FROM_BOOT.search(text) for text in texts)
+
+
+def system_name(root: ExtPartition | None) -> str | None:
+    """Read the name of the distribution; /etc/os-release is mostly a link, which debugfs does not follow."""
+    if root is None:
+        return None
+    text = root.read("/usr/lib/os-release") or root.read("/etc/os-release") or b""
+    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', text.decode("utf-8", "replace"), re.MULTILINE)
+    return found[1] if found else None
+
+
+def partition_starts(disk: Disk) -> list[int]:
+    """List the first bytes of the partitions, in the table's order; empty without a table."""
+    mbr = disk.read(0, SECTOR_BYTES)
+    if len(mbr) < SECTOR_BYTES or mbr[510:] != b"\x55\xaa":
+        return []
+    entries = [struct.unpack_from("<4xB3xII", mbr, 446 + 16 * number) for number in range(4)]
+    if any(kind == PROTECTIVE for kind, _, _ in entries):
+        return gpt_starts(disk)
+    return [first * SECTOR_BYTES for kind, first, sectors in entries if kind and first and sectors]
+
+
+def gpt_starts(disk: Disk) -> list[int]:
+    """List the first bytes of a GPT's partitions."""
+    header = disk.read(SECTOR_BYTES, SECTOR_BYTES)
+    if not header.startswith(b"EFI PART"):
+        return []
+    first, number, size = struct.unpack_from("<QII", header, 72)
+    if size < 56 or size > SECTOR_BYTES:
+        return []
+    table = disk.read(first * SECTOR_BYTES, min(number, GPT_ENTRIES_MAX) * size)
+    entries = [table[at : at + size] for at in range(0, len(table) - 55, size)]
+    return [int.from_bytes(entry[32:40], "little") * SECTOR_BYTES for entry in entries if any(entry[:16])]
+
+
+def fat_label(disk: Disk, start: int) -> str | None:
+    """Read the label of a FAT file system without its padding; None if there is no FAT at that byte."""
+    sector = disk.read(start, SECTOR_BYTES)
+    if len(sector) < SECTOR_BYTES or sector[510:] != b"\x55\xaa":
+        return None
+    for mark, label in ((82, 71), (54, 43)):
+        if sector[mark : mark + 3] == b"FAT":
+            return sector[label : label + 11].decode("ascii", "replace").rstrip(" \0")
+    return None

@@ -1,0 +1,80 @@
+"""What each kind of image is given, as it is written down; and that the readers of those files take it.
+
+The files below `first_boot/KIND/` were read against cloud-init's schema and the key tables of custom.toml and
+sysconf.txt. After a change that is meant: `python -m tests.golden.test_first_boot`, and read the difference.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hardware.flash.first_boot import NEEDED_FILES, FirstBoot, Kind, first_boot
+from tests.support.card_images import LAYOUTS
+from tests.support.first_boot import SETTINGS, check_network_config, check_user_data
+
+GOLDEN = Path(__file__).with_name("first_boot")
+
+
+def made(kind: Kind) -> FirstBoot:
+    present = LAYOUTS[kind].boot
+    return first_boot(kind, SETTINGS, {name: present[name] for name in NEEDED_FILES if name in present})
+
+
+def files(kind: Kind) -> dict[str, bytes]:
+    """Name -> content, those of the root file system below `root/`."""
+    found = made(kind)
+    return {**found.boot_files, **{f"root{name}": content for name, (content, _) in found.root_files.items()}}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_is_given_what_is_written_down(kind: Kind) -> None:
+    folder = GOLDEN / kind
+    written = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert files(kind) == written
+
+
+@pytest.mark.parametrize("kind", [Kind.TRIXIE, Kind.UBUNTU])
+def test_cloud_init_takes_its_files(kind: Kind) -> None:
+    found = made(kind).boot_files
+    check_user_data(found["user-data"])
+    check_network_config(found["network-config"])
+    assert yaml.safe_load(found["meta-data"])["instance-id"] == SETTINGS.instance_id
+
+
+def test_custom_toml_has_only_keys_that_its_reader_knows() -> None:
+    value = tomllib.loads(made(Kind.BOOKWORM).boot_files["custom.toml"].decode())
+    known = {
+        "system": {"hostname"},
+        "user": {"name", "password", "password_encrypted"},
+        "ssh": {"enabled", "password_authentication", "authorized_keys", "ssh_import_id"},
+        "wlan": {"ssid", "password", "password_encrypted", "hidden", "country"},
+        "locale": {"keymap", "timezone"},
+    }
+    assert value.pop("config_version") == 1
+    assert all(section.keys() <= known[name] for name, section in value.items())
+
+
+def test_only_debian_leaves_something_out_and_says_so() -> None:
+    assert {kind: made(kind).left_out for kind in Kind} == {
+        Kind.TRIXIE: (),
+        Kind.BOOKWORM: (),
+        Kind.UBUNTU: (),
+        Kind.DEBIAN: ("the user site: log in as root", "Wi-Fi", "the static address", "the time zone"),
+    }
+
+
+def write_golden() -> None:
+    """Write the golden files anew."""
+    for kind in Kind:
+        for name, content in files(kind).items():
+            place = GOLDEN / kind / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+
+
+if __name__ == "__main__":
+    write_golden()

@@ -1,0 +1,132 @@
+"""Whatever valid settings a card is given, the readers at the other end take them and read the same.
+
+Invariants:
+- user-data and network-config are valid by cloud-init's own schemas, custom.toml is TOML, for any valid settings;
+- host, user, keys and SSID are read back as they were given, whatever characters they have;
+- the passphrase itself is in none of the files;
+- cmdline.txt stays one line, keeps every foreign option, and applying it twice changes nothing more.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import ipaddress
+import tomllib
+
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hardware.flash.first_boot import Kind, command_line, config_text, first_boot, wifi_key
+from hardware.flash.settings import Settings, Static, Wifi
+from tests.support.first_boot import check_network_config, check_user_data
+
+hosts = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?", fullmatch=True)
+users = st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True)
+printable = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), min_size=1, max_size=32)
+ssids = st.one_of(
+    printable, st.sampled_from(["yes", "null", "0x10", "1e3", "~", "- a", "a: b", "#", "'", '"\\', "{}", "😀"])
+)
+passphrases = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=63)
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> str:
+    content = b"\0\0\0\x0bssh-ed25519\0\0\0 " + draw(st.binary(min_size=32, max_size=32))
+    comment = draw(st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20))
+    return f"ssh-ed25519 {base64.b64encode(content).decode()} {comment}".strip()
+
+
+@st.composite
+def statics(draw: st.DrawFn) -> Static:
+    network = draw(st.sampled_from([ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/64")]))
+    numbers = [draw(st.integers(1, 254)) for _ in range(3)]
+    addresses = [network[number] for number in numbers]
+    interface = ipaddress.ip_interface(f"{addresses[0]}/{network.prefixlen}")
+    gateway = draw(st.sampled_from([None, addresses[1]]))
+    return Static(
+        interface, gateway, draw(st.sampled_from([(), (addresses[2],)])), draw(st.sampled_from(["eth0", "wlan0"]))
+    )
+
+
+@st.composite
+def all_settings(draw: st.DrawFn) -> Settings:
+    ssid = draw(ssids)
+    assume(len(ssid.encode()) <= 32)
+    wifi = Wifi(ssid, draw(st.none() | passphrases), draw(st.booleans()))
+    return Settings(
+        host=draw(hosts),
+        user=draw(users),
+        ssh_keys=tuple(draw(st.lists(keys(), min_size=1, max_size=3))),
+        instance_id=f"edge-board-{draw(st.uuids())}",
+        throwaway_password="0123456789abcdef",
+        wifi=draw(st.sampled_from([None, wifi])),
+        country="GB",
+        static=draw(st.none() | statics()),
+        timezone=draw(st.sampled_from([None, "Etc/GMT+1", "America/Argentina/Buenos_Aires"])),
+        cgroup_memory=draw(st.booleans()),
+        watchdog=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(all_settings(), st.sampled_from([Kind.TRIXIE, Kind.UBUNTU]))
+def test_cloud_init_takes_any_settings(chosen: Settings, kind: Kind) -> None:
+    found = first_boot(kind, chosen, {}).boot_files
+    user = check_user_data(found["user-data"])
+    assert (user["hostname"], user["user"]["name"]) == (chosen.host, chosen.user)
+    assert tuple(user["user"]["ssh_authorized_keys"]) == chosen.ssh_keys
+    network = check_network_config(found["network-config"])["network"]
+    if chosen.wifi:
+        points = network["wifis"]["wlan0"]["access-points"]
+        assert list(points) == [chosen.wifi.ssid]
+        assert points[chosen.wifi.ssid].get("password") == wifi_key(chosen.wifi)
+    assert yaml.safe_load(found["meta-data"]) == {"instance-id": chosen.instance_id, "local-hostname": chosen.host}
+
+
+@settings(max_examples=100, deadline=None)
+@given(all_settings())
+def test_custom_toml_takes_any_settings(chosen: Settings) -> None:
+    value = tomllib.loads(first_boot(Kind.BOOKWORM, chosen, {}).boot_files["custom.toml"].decode())
+    assert value["config_version"] == 1
+    assert (value["system"]["hostname"], value["user"]) == (chosen.host, {"name": chosen.user})
+    assert tuple(value["ssh"]["authorized_keys"]) == chosen.ssh_keys
+    if chosen.wifi:
+        assert value["wlan"]["ssid"] == chosen.wifi.ssid
+        assert value["wlan"].get("password") == wifi_key(chosen.wifi)
+
+
+@settings(max_examples=40, deadline=None)
+@given(all_settings(), st.sampled_from(list(Kind)))
+def test_the_passphrase_is_nowhere(chosen: Settings, kind: Kind) -> None:
+    assume(chosen.wifi is not None and chosen.wifi.password)
+    assert chosen.wifi is not None
+    secret = dataclasses.replace(chosen.wifi, password="never on a card 4711")
+    made = first_boot(kind, dataclasses.replace(chosen, wifi=secret), {"cmdline.txt": "", "config.txt": ""})
+    contents = [*made.boot_files.values(), *(content for content, _ in made.root_files.values())]
+    assert all(b"never on a card" not in content for content in contents)
+    assert "never on a card" not in repr(secret)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    all_settings(),
+    st.sampled_from(list(Kind)),
+    st.lists(st.sampled_from(["ab=1", "ds=nocloud;i=old", "cgroup_disable=memory", "x"])),
+)
+def test_the_command_line_stays_one_line(chosen: Settings, kind: Kind, words: list[str]) -> None:
+    once = command_line(kind, chosen, " ".join(words) + "\n")
+    assert once.count("\n") == 1
+    assert once.endswith("\n")
+    assert command_line(kind, chosen, once) == once
+    assert [word for word in once.split() if word in {"ab=1", "x"}] == [word for word in words if word in {"ab=1", "x"}]
+    assert not (chosen.cgroup_memory and "cgroup_disable=memory" in once)
+    assert once.count("ds=nocloud") <= 1 or kind not in {Kind.TRIXIE, Kind.UBUNTU}
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e"), max_size=60))
+def test_config_txt_is_changed_once(text: str) -> None:
+    once = config_text(text)
+    assert config_text(once) == once
+    assert once.startswith(text.rstrip())
