@@ -16,7 +16,7 @@ Where this differs from Kafka, on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from edge_broker.coordinator.calls import (
@@ -315,6 +315,12 @@ class GroupCoordinator:
     def _committed(self, group_id: str, error: ErrorCode, later: Effects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
             self.groups[group_id] = Group(group_id, later.wall_ms)
+
+    def forget_topics(self, topics: Collection[str], now_ms: int) -> Effects:
+        """Drop the offsets of deleted topics, so that a new topic of the same name is read from its beginning."""
+        effects = self._rebalances.effects(now_ms)
+        self.offsets.forget_topics(topics, effects)
+        return effects
 
     def fetch_offsets(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
         """OffsetFetch for one group; without transactions every offset is stable, so require_stable changes nothing."""

@@ -4,7 +4,7 @@ Lives here: who may commit, and the table. Must never come in: sessions and reba
 Offsets never expire: offsets.retention.minutes is out of scope, so a commit stays until it is overwritten or deleted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from edge_broker.coordinator.calls import Commit, CommitResult, CommittedPartition, Effects
 from edge_broker.coordinator.group import Group, GroupState
@@ -64,6 +64,23 @@ class CommittedOffsets:
             effects.store([(offset_key(key), offset_value(committed)) for key, committed in entries], after)
         else:
             after(ErrorCode.NONE, effects)
+
+    def forget_topics(self, topics: Collection[str], effects: Effects) -> None:
+        """Drop what any group committed for topics that are deleted, now and again behind commits still under way."""
+        keys = [
+            OffsetKey(group_id, topic, partition)
+            for group_id, known in self._by_group.items()
+            for topic in known.keys() & topics
+            for partition in known[topic]
+        ]
+
+        def drop(_error: ErrorCode, _later: Effects) -> None:
+            for key in keys:
+                self.put(key, None)
+
+        drop(ErrorCode.NONE, effects)
+        if keys:
+            effects.store([(offset_key(key), None) for key in keys], drop)
 
     def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
         """What OffsetFetch shows of a group: the named partitions, or with None all that it committed."""

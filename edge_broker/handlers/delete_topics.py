@@ -1,5 +1,7 @@
 """DeleteTopics (key 20): answered when the name is gone from the disk; whoever waits for the topic is told.
 
+What groups committed for the topic is dropped first, and synced.
+
 Source: Kafka protocol, DeleteTopics 0 to 6.
 """
 
@@ -9,8 +11,9 @@ import uuid
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.handlers.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.handlers.group_work import SYNC_MS_MAX, settle
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.storage.store import Topic
 
@@ -59,7 +62,19 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
                 result.error_message = str(error)
         return reply
 
-    return Do(work, lambda _: reply, failed)
+    return after_forgetting(broker, [topic.name for topic in gone], Do(work, lambda _: reply, failed))
+
+
+def after_forgetting(broker: Broker, names: list[str], erase: Do) -> Outcome:
+    """Erase once what groups committed for these topics is dropped and synced."""
+    settle(broker, broker.groups.forget_topics(names, broker.clock.steady_ms()))
+    offsets = broker.store.topics.get(OFFSETS_TOPIC)
+    ends = [(log, log.log_end_offset) for log in offsets.partitions] if offsets else []
+
+    def ready() -> Outcome | None:
+        return None if any(log.high_watermark < end and log.fault is None for log, end in ends) else erase
+
+    return ready() or Wait([log for log, _ in ends], ready, SYNC_MS_MAX, lambda: erase)
 
 
 def _deletable(broker: Broker, asked: _Asked) -> Topic:

@@ -27,8 +27,9 @@ class NewTopic(NamedTuple):
 
 
 def offsets_topic(broker: Broker) -> NewTopic:
-    """How `__consumer_offsets` is made."""
-    return NewTopic(OFFSETS_TOPIC, broker.config.integer("offsets.topic.num.partitions"), {"cleanup.policy": "compact"})
+    """How `__consumer_offsets` is made: never left to the kernel, whatever holds for other topics."""
+    config = {"cleanup.policy": "compact", "flush.ms": "1000"}
+    return NewTopic(OFFSETS_TOPIC, broker.config.integer("offsets.topic.num.partitions"), config)
 
 
 def automatic_topic(broker: Broker, name: str) -> NewTopic:

@@ -232,8 +232,9 @@ class Segment:
 
     def _position_before(self, offset: int, *, blocking: bool) -> int:
         relative = offset - self.base_offset
-        if self.tail is not None:
-            position = self.tail.position_before(relative)
+        tail = self.tail  # read once: a roll in the worker takes it away
+        if tail is not None:
+            position = tail.position_before(relative)
             if position >= 0:
                 return position
         if self.indexed_from <= self.index_interval_bytes:
@@ -348,7 +349,8 @@ class Segment:
 
     def position_for_time(self, timestamp: int, limit: int) -> int:
         """A position from which to look for the first batch at or after a time: all before it are earlier. [worker]"""
-        relative = self.tail.offset_before_time(timestamp) if self.tail is not None else -1
+        tail = self.tail
+        relative = tail.offset_before_time(timestamp) if tail is not None else -1
         if relative < 0 and self.indexed_from > 0:
             relative = offset_before_time(self._time_bytes(), timestamp)
         return self.locate(self.base_offset + relative, limit, blocking=True) if relative >= 0 else 0

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
 from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
+    DELETE_TOPICS,
     FIND_COORDINATOR,
     HEARTBEAT,
     INIT_PRODUCER_ID,
@@ -19,6 +21,7 @@ from edge_broker.protocol.api import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -80,8 +83,8 @@ def commit(offset: int, *places: tuple[str, int], group: str = "g") -> OffsetCom
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
 
-def committed(site: Site, group: str = "g") -> tuple[int, str | None]:
-    wanted = OffsetFetchRequestGroup(group_id=group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
+def committed(site: Site, topic: str = "t") -> tuple[int, str | None]:
+    wanted = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])])
     client = site.client()
     client.send(OFFSET_FETCH, OffsetFetchRequest(groups=[wanted]))
     (found,) = client.answer().groups
@@ -108,7 +111,7 @@ def test_the_first_group_makes_the_offsets_topic_once() -> None:
             (key, 1, "edge.local", 9092, 0) for key in ("g", "h")
         ]
     assert len(site.store.topics[OFFSETS].partitions) == 3
-    assert site.store.topics[OFFSETS].config == {"cleanup.policy": "compact"}
+    assert site.store.topics[OFFSETS].config == {"cleanup.policy": "compact", "flush.ms": "1000"}
     assert OFFSETS in site.reopen("cut").store.topics
 
 
@@ -165,6 +168,31 @@ def test_an_answered_commit_survives(how: str) -> None:
         site.client().ask(OFFSET_COMMIT, commit(offset))
     again = site.reopen(how)
     assert committed(again) == (5, "m5")
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+@pytest.mark.parametrize("how", ["kill", "cut"])
+def test_a_deleted_topic_takes_its_commits_with_it(how: str, under_way: bool) -> None:
+    """A new topic of the same name is read from its beginning, also after a crash, also if a commit was under way."""
+    site = site_with_groups()
+    site.topic("other")
+    site.client().ask(OFFSET_COMMIT, commit(5))
+    site.client().ask(OFFSET_COMMIT, commit(7, ("other", 0)))
+    if under_way:
+        site.client().send(OFFSET_COMMIT, commit(6))
+    deleted = site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    assert [one.error_code for one in deleted.responses] == [0]
+    site.topic("t")
+    assert committed(site) == (-1, "")
+    again = site.reopen(how)
+    assert committed(again) == (-1, "")
+    assert committed(again, "other") == (7, "m7")
+
+
+def test_commits_stay_synced_where_other_topics_are_left_to_the_kernel() -> None:
+    site = Site({"log.flush.interval.ms": LEFT_TO_KERNEL_MS})
+    site.client().ask(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["g"], key_type=0))
+    assert not site.store.topics[OFFSETS].partitions[0].settings.left_to_kernel
 
 
 def test_commits_of_one_connection_are_answered_in_order_by_one_round() -> None:

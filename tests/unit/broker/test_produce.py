@@ -160,6 +160,9 @@ def test_transactions_are_refused() -> None:
     (log,) = site.topic()
     response = site.client().ask(PRODUCE, produce(("t", 0, batch()), transactional_id="tx"))
     assert code(response) is ErrorCode.INVALID_TXN_STATE
+    marked = batch()
+    marked[22] |= 0x10  # transactional by its attributes, without an id in the request
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, marked)))) is ErrorCode.INVALID_TXN_STATE
     assert log.log_end_offset == 0
 
 
