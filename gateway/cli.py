@@ -38,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigurationError, StateError) as error:
         print(f"edge-gateway: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:  # a broker-only installation
+        print(
+            f"edge-gateway: the Python package {error.name} is missing: pip install 'drupelet[gateway]'",
+            file=sys.stderr,
+        )
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -27,8 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from hardware.flash.command import flash  # noqa: PLC0415 - a board itself needs none of it
 
         return flash(parsed)
-    with chosen_root(parsed) as root:
-        status: int = parsed.command(root, parsed.json)
+    try:
+        with chosen_root(parsed) as root:
+            status: int = parsed.command(root, parsed.json)
+    except ModuleNotFoundError as error:  # a broker-only installation
+        print(
+            f"edge-board: the Python package {error.name} is missing: pip install 'drupelet[hardware]'",
+            file=sys.stderr,
+        )
+        return 2
     return status
 
 

@@ -35,7 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"edge-mirror: {error}", file=sys.stderr)
         return 2
     logs.set_up()
-    return _start(given, config)
+    try:
+        return _start(given, config)
+    except ModuleNotFoundError as error:  # a broker-only installation
+        print(
+            f"edge-mirror: the Python package {error.name} is missing: pip install 'drupelet[mirror]'",
+            file=sys.stderr,
+        )
+        return 2
 
 
 def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:

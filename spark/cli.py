@@ -26,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         sys.stderr.write(f"edge-spark: {error}\n")
         return 2
+    except ModuleNotFoundError as error:  # an installation without Spark
+        sys.stderr.write(f"edge-spark: the Python package {error.name} is missing: pip install 'drupelet[spark]'\n")
+        return 2
     except KeyboardInterrupt:
         return 0
 
