@@ -25,5 +25,6 @@ def test_a_missing_package_is_named_with_the_extra(
     script = f"import sys; sys.modules[{package!r}] = None; from {part}.cli import main; sys.exit(main({arguments!r}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2, done.stderr
-    assert f"the Python package {package} is missing: pip install 'drupelet[{part}]'" in done.stderr
+    assert f"the Python package {package}" in done.stderr
+    assert f"is missing: pip install 'drupelet[{part}]'" in done.stderr
     assert done.stderr.count("\n") == 1
