@@ -20,6 +20,7 @@ EXAMPLE = "example: edge-spark run readings --bootstrap 192.168.1.20:9092 --set 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 failed, 2 bad usage or configuration."""
     parsed = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a job waits for it: ends a fetch and its Ivy
     try:
         status: int = parsed.command(parsed)
         return status
@@ -61,14 +62,16 @@ def run_job(arguments: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from spark.failures import described  # noqa: PLC0415
+    from spark.jars import connector_jars  # noqa: PLC0415
     from spark.jobs import job_named  # noqa: PLC0415 - PySpark takes a second to import
     from spark.run import JobError, run  # noqa: PLC0415
     from spark.session import JVM_GONE, start_session, stop_session  # noqa: PLC0415
 
     job = job_named(arguments.job)
+    settings = with_assignments(settings_from(arguments), arguments.set)
+    connector_jars()  # may take minutes; SIGTERM still ends them at once
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    settings = with_assignments(settings_from(arguments), arguments.set)
     try:
         session = start_session(settings, f"drupelet-{arguments.job}")
     except (OSError, PySparkException):
@@ -115,7 +118,10 @@ def print_jars(_: argparse.Namespace) -> int:
     """Fetch the connector's jars where they are missing, and print where they are."""
     from spark.jars import connector_jars  # noqa: PLC0415
 
-    sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())
+    try:
+        sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())
+    except KeyboardInterrupt:
+        return 1
     return 0
 
 

@@ -1,85 +1,173 @@
-"""Spark's Kafka connector: four pinned jars, fetched once from a Maven repository and kept in a cache.
+"""Pinned jars in the cache: Spark's Kafka connector, and any other set that names its jars by coordinates.
 
-Here: the pins, the download, the check. Never here: Spark itself. The rest of what the connector needs is in pyspark's
-own jars. A jar counts as present only under its final name, which it gets after its SHA-256 was checked.
+Here: the connector's pins, the cache, the check. Never here: Spark, or how a repository is read: Apache Ivy does that,
+which pyspark brings and which knows Maven Central. The rest of what the connector needs is in pyspark's own jars. A jar
+counts as present only under its final name, which it gets after its SHA-256 was checked.
 """
 
 import hashlib
 import os
-import tempfile
-import urllib.request
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree.ElementTree import Element, ElementTree, SubElement
 
 from spark.config import ConfigurationError
+from spark.java import java_home
+from spark.logs import log
 
 MAVEN_URL_VARIABLE = "DRUPELET_MAVEN_URL"
-MAVEN_URL = "https://repo1.maven.org/maven2"
-JAR_BYTES_MAX = 32 * 1024 * 1024
-DOWNLOAD_TIMEOUT_S = 60
+CONNECT_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 60_000
+FETCH_TIMEOUT_S = 900  # a whole set, over a slow link
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a short run
 
-# path below the repository -> SHA-256
+# what to quote from Ivy's output, the most telling first
+REASONS = (
+    r"Exception in thread .*",
+    r"(?<=:::: ERRORS\n)\s*\w.*",
+    r"(?<=:::: WARNINGS\n)\s*\w.*",
+    r"[\w.-]+#\S+;\S+: .*",
+    r"^[^.\n].*",  # dots are the progress of a download
+)
+
+# group:artifact:version -> SHA-256
 CONNECTOR_JARS = {
-    "org/apache/spark/spark-sql-kafka-0-10_2.13/4.0.0/spark-sql-kafka-0-10_2.13-4.0.0.jar": (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0": (
         "33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3"
     ),
-    "org/apache/spark/spark-token-provider-kafka-0-10_2.13/4.0.0/spark-token-provider-kafka-0-10_2.13-4.0.0.jar": (
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0": (
         "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
     ),
-    "org/apache/kafka/kafka-clients/3.9.0/kafka-clients-3.9.0.jar": (
-        "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18"
-    ),
-    "org/apache/commons/commons-pool2/2.12.0/commons-pool2-2.12.0.jar": (
-        "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b"
-    ),
+    "org.apache.kafka:kafka-clients:3.9.0": "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18",
+    "org.apache.commons:commons-pool2:2.12.0": "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b",
 }
-
-
-def jars_directory() -> Path:
-    """Name the cache: $XDG_CACHE_HOME/drupelet/jars/spark-kafka-4.0.0."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "drupelet/jars/spark-kafka-4.0.0"
 
 
 def connector_jars() -> list[Path]:
     """Return the paths of the connector's jars, fetching what is missing; raises ConfigurationError if it cannot."""
-    directory = jars_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    return [present(directory, path, digest) for path, digest in CONNECTOR_JARS.items()]
+    return cached_jars("spark-kafka-4.0.0", CONNECTOR_JARS, "edge-spark jars")
 
 
-def present(directory: Path, path: str, digest: str) -> Path:
-    """Return one jar's place in the cache, after a download if it is not there."""
-    jar = directory / Path(path).name
-    if not jar.exists():
-        keep(jar, verified(download(path), path, digest))
-    return jar
+def cached_jars(name: str, pins: Mapping[str, str], command: str) -> list[Path]:
+    """Return the paths of a set's jars in its cache folder, fetching what is missing.
+
+    `pins` has the SHA-256 of each `group:artifact:version`; `command` is what a person should run when connected.
+    Raises ConfigurationError if a jar cannot be had, and keeps the others; or if one is not the pinned one.
+    """
+    folder = jars_directory(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = {pin: digest for pin, digest in pins.items() if not (folder / file_name(pin)).exists()}
+    if missing:
+        fetch(missing, folder, command)
+    return [folder / file_name(pin) for pin in pins]
 
 
-def download(path: str) -> bytes:
-    """Read one file of the Maven repository, at most 32 MiB."""
-    url = f"{os.environ.get(MAVEN_URL_VARIABLE, MAVEN_URL).rstrip('/')}/{path}"
-    try:
-        with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 - the operator's own URL
-            content: bytes = answer.read(JAR_BYTES_MAX)
-            return content
-    except (OSError, ValueError) as error:
+def jars_directory(name: str) -> Path:
+    """Name the cache folder of a set: $XDG_CACHE_HOME/drupelet/jars/NAME."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "drupelet/jars" / name
+
+
+def file_name(pin: str) -> str:
+    """Name the file of a `group:artifact:version`."""
+    _, artifact, version = pin.split(":")
+    return f"{artifact}-{version}.jar"
+
+
+def fetch(missing: Mapping[str, str], folder: Path, command: str) -> None:
+    """Bring jars into their folder, each whole and checked or not at all; several processes may do so at once."""
+    url = os.environ.get(MAVEN_URL_VARIABLE)
+    repository = url or "Maven Central"
+    started = time.monotonic()
+    log("info", "jars_fetching", set=folder.name, jars=len(missing), repository=repository)
+    with TemporaryDirectory(dir=folder.parent, prefix=".") as place:  # beside the folder, so that a rename is enough
+        said = run_ivy(missing, url, Path(place))
+        came = [pin for pin in missing if (Path(place) / file_name(pin)).exists()]
+        for pin in came:
+            keep(Path(place) / file_name(pin), folder, pin, missing[pin])
+    absent = [file_name(pin) for pin in missing if pin not in came]
+    if absent:
+        others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise ConfigurationError(
-            f"{url} cannot be fetched ({error}): connect once and run `edge-spark jars`, "
-            f"or name another Maven repository in {MAVEN_URL_VARIABLE}"
-        ) from error
+            f"{absent[0]}{others} cannot be fetched from {repository} ({reason(said)}): connect once and run "
+            f"`{command}`, or name another Maven repository in {MAVEN_URL_VARIABLE}"
+        )
+    took_s = f"{time.monotonic() - started:.1f}"
+    size = sum((folder / file_name(pin)).stat().st_size for pin in missing)
+    log("info", "jars_fetched", set=folder.name, jars=len(missing), bytes=size, took_s=took_s)
 
 
-def verified(content: bytes, path: str, digest: str) -> bytes:
-    """Return the content if its SHA-256 is the pinned one."""
-    found = hashlib.sha256(content).hexdigest()
+def keep(jar: Path, folder: Path, pin: str, digest: str) -> None:
+    """Move a jar to its final name if its SHA-256 is the pinned one."""
+    with jar.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != digest:
-        raise ConfigurationError(f"{path} has SHA-256 {found}, not {digest}: do not trust the repository it came from")
-    return content
+        raise ConfigurationError(f"{pin} has SHA-256 {found}, not {digest}: do not trust the repository it came from")
+    jar.replace(folder / jar.name)
 
 
-def keep(jar: Path, content: bytes) -> None:
-    """Write a file whole or not at all; several processes may fetch the same jar at once."""
-    with tempfile.NamedTemporaryFile(dir=jar.parent, prefix=".", delete=False) as file:
-        file.write(content)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(jar)
+def run_ivy(pins: Mapping[str, str], url: str | None, place: Path) -> str:
+    """Let Ivy put what it can get of these jars into a folder, and return what it printed."""
+    settings, modules = place / "ivysettings.xml", place / "ivy.xml"
+    ElementTree(ivy_settings(url, place)).write(settings)
+    ElementTree(ivy_modules(pins)).write(modules)
+    java = [str(java_home() / "bin/java"), *JVM_OPTIONS, "-cp", str(ivy_jar())]
+    try:
+        done = subprocess.run(  # noqa: S603
+            [*java, "org.apache.ivy.Main", "-warn", "-settings", settings, "-ivy", modules],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,  # what did not come is seen, and the rest is kept
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {FETCH_TIMEOUT_S} s"
+    return done.stdout.decode(errors="replace")
+
+
+def ivy_jar() -> Path:
+    """Find Apache Ivy among pyspark's jars."""
+    spec = find_spec("pyspark")
+    places = (spec and spec.submodule_search_locations) or []
+    for jar in (jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")):
+        return jar
+    raise ConfigurationError("Apache Ivy, which comes with pyspark, is not in this environment: `pip install pyspark`")
+
+
+def ivy_settings(url: str | None, place: Path) -> Element:
+    """Describe one Maven repository, Ivy's own default if no URL is given; jars go to `place` under their final names.
+
+    Neither POMs nor published checksums are read: every jar is named, and pinned by a better one.
+    """
+    root = Element("ivysettings")
+    SubElement(root, "property", name="ivy.checksums", value="")
+    SubElement(root, "settings", defaultResolver="maven")
+    timeouts = SubElement(root, "timeout-constraints")
+    bounds = {"connectionTimeout": str(CONNECT_TIMEOUT_MS), "readTimeout": str(READ_TIMEOUT_MS)}
+    SubElement(timeouts, "timeout-constraint", bounds, name="bounded")
+    SubElement(root, "caches", defaultCacheDir=str(place), artifactPattern="[artifact]-[revision].[ext]")
+    where = {"root": url} if url else {}
+    maven = {"m2compatible": "true", "usepoms": "false", "timeoutConstraint": "bounded", **where}
+    SubElement(SubElement(root, "resolvers"), "ibiblio", maven, name="maven")
+    return root
+
+
+def ivy_modules(pins: Mapping[str, str]) -> Element:
+    """List the jars as dependencies without dependencies of their own."""
+    root = Element("ivy-module", version="2.0")
+    SubElement(root, "info", organisation="drupelet", module="jars")
+    dependencies = SubElement(root, "dependencies")
+    for group, artifact, version in (pin.split(":") for pin in pins):
+        SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, transitive="false")
+    return root
+
+
+def reason(said: str) -> str:
+    """Pick the line of Ivy's output that says most about why something did not come."""
+    found = (re.search(pattern, said, re.MULTILINE) for pattern in REASONS)
+    return next((line[0].strip() for line in found if line), "Ivy gave no reason")

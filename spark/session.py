@@ -7,11 +7,8 @@ memory and its start small; `--set spark.…` overrides any of it.
 
 import logging
 import os
-import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,11 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from spark.config import ConfigurationError, Settings
+from spark.config import Settings
 from spark.jars import connector_jars
+from spark.java import java_home
 from spark.logs import log
 
-JAVA_MAJORS = (17, 21)
 JVM_STOP_S = 10
 JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -79,37 +76,6 @@ def prepare_environment(master: str) -> None:
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-def java_home() -> Path:
-    """Find Java 17 or 21: DRUPELET_JAVA_HOME, JAVA_HOME, PATH, then /usr/lib/jvm."""
-    for program in java_programs():
-        if java_major(program) in JAVA_MAJORS:
-            return program.resolve().parent.parent
-    raise ConfigurationError(
-        "Spark 4.0 needs Java 17 or 21 (23 and newer break it): `apt install openjdk-17-jre-headless` or "
-        "`openjdk-21-jre-headless`, or set JAVA_HOME"
-    )
-
-
-def java_programs() -> Iterator[Path]:
-    """List the Java programs to try, best first."""
-    homes = [os.environ.get("DRUPELET_JAVA_HOME"), os.environ.get("JAVA_HOME")]
-    yield from (Path(home) / "bin/java" for home in homes if home)
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
-    yield from sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
-
-
-def java_major(program: Path) -> int | None:
-    """Ask a Java program for its major version; None if it does not run."""
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(found[1]) if found else None
 
 
 def stop_session(session: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""What surrounds Spark's jobs, without a JVM: settings, jars, progress lines, restarts.
+"""What surrounds Spark's jobs, without Spark: settings, jars (Ivy, from a folder), progress lines, restarts.
 
 Invariants: a setting out of bounds or misspelt is refused by name; a jar is in the cache whole and checked or not at
 all; a query that Kafka kept waiting is started again for ever, one whose offsets are gone never.
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spark import jars, progress, run
+from spark import jars, java, progress, run
 from spark.cli import main
 from spark.config import SETTABLE, ConfigurationError, Settings, with_assignments
 from spark.failures import chain, root
@@ -76,16 +76,29 @@ def test_the_job_readings_is_all_the_others() -> None:
     assert job_named("readings").topics(settings) == {"readings_windows": "compact", "readings_alarms": "delete"}
 
 
+def served(root: Path, pin: str) -> Path:
+    """Return a jar's place in the Maven repository of a test."""
+    group, artifact, version = pin.split(":")
+    return root / "maven" / group.replace(".", "/") / artifact / version / f"{artifact}-{version}.jar"
+
+
+def kept() -> list[str]:
+    """Name the connector's jars in the cache, which holds nothing else."""
+    folder = jars.jars_directory("spark-kafka-4.0.0")
+    assert list(folder.parent.iterdir()) == [folder]
+    return sorted(each.name for each in folder.iterdir())
+
+
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(jars.MAVEN_URL_VARIABLE, (tmp_path / "maven").as_uri())
     pins = {}
-    for path in jars.CONNECTOR_JARS:
-        place = tmp_path / "maven" / path
+    for pin in jars.CONNECTOR_JARS:
+        place = served(tmp_path, pin)
         place.parent.mkdir(parents=True)
-        place.write_bytes(path.encode())
-        pins[path] = hashlib.sha256(path.encode()).hexdigest()
+        place.write_bytes(pin.encode())
+        pins[pin] = hashlib.sha256(pin.encode()).hexdigest()
     monkeypatch.setattr(jars, "CONNECTOR_JARS", pins)
     return tmp_path
 
@@ -96,21 +109,60 @@ def test_jars_are_fetched_once(repository: Path, capsys: pytest.CaptureFixture[s
     assert [path.read_bytes().decode() for path in printed] == list(jars.CONNECTOR_JARS)
     (repository / "maven").rename(repository / "gone")
     assert jars.connector_jars() == printed
-    assert sorted(printed) == sorted(jars.jars_directory().iterdir())
+    assert kept() == sorted(path.name for path in printed)
 
 
 def test_a_wrong_jar_is_not_kept(repository: Path) -> None:
-    path = list(jars.CONNECTOR_JARS)[1]
-    (repository / "maven" / path).write_bytes(b"not it")
-    with pytest.raises(ConfigurationError, match="has SHA-256"):
+    first, second, *_ = jars.CONNECTOR_JARS
+    served(repository, second).write_bytes(b"not it")
+    with pytest.raises(ConfigurationError, match=f"{second} has SHA-256"):
         jars.connector_jars()
-    assert [each.name for each in jars.jars_directory().iterdir()] == [Path(next(iter(jars.CONNECTOR_JARS))).name]
+    assert kept() == [jars.file_name(first)]
+
+
+def test_a_missing_jar_is_named_and_the_others_are_kept(repository: Path) -> None:
+    first, *others = jars.CONNECTOR_JARS
+    served(repository, first).unlink()
+    with pytest.raises(ConfigurationError, match=rf"^{jars.file_name(first)} cannot be fetched .*not found"):
+        jars.connector_jars()
+    assert kept() == sorted(map(jars.file_name, others))
 
 
 def test_an_unreachable_repository_is_one_sentence(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "maven").rename(repository / "gone")
     assert main(["jars"]) == 2
-    assert jars.MAVEN_URL_VARIABLE in capsys.readouterr().err
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert sentence.startswith("edge-spark: spark-sql-kafka-0-10_2.13-4.0.0.jar and 3 more cannot be fetched")
+    assert "`edge-spark jars`" in sentence
+    assert jars.MAVEN_URL_VARIABLE in sentence
+
+
+@pytest.mark.parametrize(
+    ("said", "quoted"),
+    [
+        (
+            '... (9kB)\n....Exception in thread "main" x: No space left\n\tat y',
+            'Exception in thread "main" x: No space left',
+        ),
+        (":::: WARNINGS\n\t\tnot found: a#b;1\n\n:::: ERRORS\n\tServer access error\n\n\tagain", "Server access error"),
+        (":::: WARNINGS\n\tHost x not found\n\n\t\tmodule not found: a#b;1\n", "Host x not found"),
+        (":::: WARNINGS\n\t\t::::::\n\n\t\t:: a.b#c-d;1: maven: no protocol\n", "a.b#c-d;1: maven: no protocol"),
+        (".. (1kB)\nError occurred during initialization of VM\nheap", "Error occurred during initialization of VM"),
+        ("", "Ivy gave no reason"),
+    ],
+)
+def test_the_telling_line_of_ivy_is_quoted(said: str, quoted: str) -> None:
+    assert jars.reason(said) == quoted
+
+
+@pytest.mark.usefixtures("repository")
+def test_without_java_the_remedy_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(java, "java_programs", lambda: iter([Path("/nowhere/bin/java")]))
+    assert main(["jars"]) == 2
+    assert "/nowhere/bin/java is no working Java" in capsys.readouterr().err.splitlines()[-1]
+    assert kept() == []
 
 
 @pytest.mark.usefixtures("repository")
