@@ -38,7 +38,7 @@ demo: install-demo  ## the whole road on this machine, with a cut link and a kil
 test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first
 	$(PYTEST) tests/unit tests/property tests/golden tests/simulation tests/conformance tests/fault tests/e2e $(ARGS)
 
-unit: $(VENV)/.installed-test  ## unit and property tests, no other runtimes needed
+unit: $(VENV)/.installed-test  ## unit and property tests; of the other runtimes they need Java alone
 	$(PYTEST) tests/unit tests/property tests/golden tests/simulation $(ARGS)
 
 conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)

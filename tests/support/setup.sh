@@ -128,9 +128,15 @@ packages() {
     done
 }
 
+# Ivy, which comes with pyspark in the environment, fetches them.
+kafka_jars() {
+    [ -x .venv/bin/python ] || fail "There is no environment in .venv yet: run \`make install-test\`."
+    .venv/bin/python -m tests.support.runtimes kafka-jars >/dev/null
+}
+
 case ${1:-} in
 packages) packages "${@:2}" ;;
 python) python_packages "$2" "$3" ;;
-jars) "$(find_python)" -m tests.support.runtimes kafka-jars >/dev/null ;;
+jars) kafka_jars ;;
 *) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars" ;;
 esac
