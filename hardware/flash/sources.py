@@ -1,13 +1,14 @@
 """An image as a stream of bytes: raw, or unpacked from xz, gz, zst or zip, told by its first bytes and not by its name.
 
 Here: opening, unpacking, how long the result is at least, and what its SHA-256 should be. Never here: any write.
-Sources: the .xz file format 1.1 (2.1.2 stream footer, 4 index); RFC 1952 (ISIZE); rpi-imager's os-list-schema.json.
+Sources: the .xz file format 1.1 (2.1.2 stream footer, 4 index); RFC 1952 (ISIZE); RFC 8878;
+rpi-imager's os-list-schema.json.
 
 | first bytes | packed as | least length known from |
 |---|---|---|
-| FD 37 7A 58 5A 00 | xz | the index at the end |
+| FD 37 7A 58 5A 00 | xz | the index at the end of each stream; exact |
 | 1F 8B | gzip | the last four bytes, modulo 2**32 |
-| 28 B5 2F FD | zstd | the frame's header, if it says |
+| 28 B5 2F FD | zstd | the frames' headers, those that say |
 | 50 4B 03 04 | zip | the directory; it must hold one image |
 | others | raw | the file |
 """
@@ -35,6 +36,9 @@ MAGIC = {b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"P
 READ_BYTES = 1 << 20
 XZ_FOOTER_BYTES = 12
 XZ_INDEX_BYTES_MAX = 1 << 20
+ZST_HEADER_BYTES_MAX = 18
+ZST_SKIPPABLE = 0x184D_2A50
+ZST_RUN = 1  # a block that is one byte, repeated
 LIST_BYTES_MAX = 32 << 20
 PACKED_BYTES_MIN = 18  # the least that any of them takes
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -53,6 +57,7 @@ class ImageSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._filled_bytes = 0
         self._open = ExitStack()
         try:
             self._file = self._open.enter_context(path.open("rb", buffering=0))
@@ -63,10 +68,13 @@ class ImageSource:
         self.size = self._file.seek(0, io.SEEK_END)
         try:
             if self.packing != "raw" and self.size < PACKED_BYTES_MIN:
-                raise FlashError(f"{path} is damaged: it is cut short. Download it again.")
+                raise damaged(path, "it is cut short")
             self.unpacked_bytes_min = self._least_length()
             self._file.seek(0)
             self._stream = self._unpacking()
+        except UNPACKING_ERRORS as error:
+            self._open.close()
+            raise damaged(path, error) from error
         except BaseException:
             self._open.close()
             raise
@@ -87,7 +95,10 @@ class ImageSource:
                     break
                 count += more
         except UNPACKING_ERRORS as error:
-            raise FlashError(f"{self.path} is damaged: {error}. Download it again.") from error
+            raise damaged(self.path, error) from error
+        self._filled_bytes += count
+        if count < len(buffer) and self._filled_bytes < self.unpacked_bytes_min:
+            raise damaged(self.path, f"it ends after {self._filled_bytes} of {self.unpacked_bytes_min} bytes")
         return count
 
     def done_fraction(self) -> float:
@@ -96,7 +107,7 @@ class ImageSource:
 
     def _least_length(self) -> int:
         if self.packing == "xz":
-            return xz_unpacked_bytes(self._file) or 0
+            return xz_unpacked_bytes(self._file)
         if self.packing == "gz":
             self._file.seek(-4, io.SEEK_END)
             return int.from_bytes(self._file.read(4), "little")
@@ -119,31 +130,47 @@ class ImageSource:
         return cast(Stream, self._open.enter_context(archive.open(self._zip_member())))
 
     def _zip_member(self) -> zipfile.ZipInfo:
-        try:
-            members = [each for each in zipfile.ZipFile(self._file).infolist() if not each.is_dir()]
-        except zipfile.BadZipFile as error:
-            raise FlashError(f"{self.path} is damaged: {error}. Download it again.") from error
+        members = [each for each in zipfile.ZipFile(self._file).infolist() if not each.is_dir()]
         images = [each for each in members if each.filename.endswith(".img")] or members
         if len(images) != 1:
             raise ConfigurationError(f"{self.path} holds {len(images)} images: unpack the one that you want.")
         return images[0]
 
 
-def xz_unpacked_bytes(file: BinaryIO) -> int | None:
-    """Add up the lengths in an xz file's index; None unless the file is one stream without padding."""
-    size = file.seek(-XZ_FOOTER_BYTES, io.SEEK_END) + XZ_FOOTER_BYTES
-    footer = file.read(XZ_FOOTER_BYTES)
-    index_bytes = (int.from_bytes(footer[4:8], "little") + 1) * 4
-    if footer[10:] != b"YZ" or index_bytes > min(XZ_INDEX_BYTES_MAX, size - 2 * XZ_FOOTER_BYTES):
-        return None
-    file.seek(size - XZ_FOOTER_BYTES - index_bytes)
-    numbers = xz_numbers(file.read(index_bytes)[1:-4])
-    try:
-        records = [(next(numbers), next(numbers)) for _ in range(next(numbers))]
-    except StopIteration:
-        return None
-    blocks = sum(-(-packed // 4) * 4 for packed, _ in records)
-    return sum(length for _, length in records) if blocks + index_bytes + 2 * XZ_FOOTER_BYTES == size else None
+def damaged(path: Path, reason: object) -> FlashError:
+    """Say that an image file is not what it was."""
+    return FlashError(f"{path} is damaged: {reason}. Download it again.")
+
+
+def xz_unpacked_bytes(file: BinaryIO) -> int:
+    """Add up the lengths in the indexes of all streams, from the end on; raises LZMAError if they do not fit together.
+
+    lzma takes a stream that begins with an error for rubbish after the one before: only the length tells.
+    """
+    end, total = file.seek(0, io.SEEK_END), 0
+    while end > 0:
+        footer = read_at(file, end - XZ_FOOTER_BYTES, XZ_FOOTER_BYTES)
+        if footer[8:] == bytes(4):  # padding between streams
+            end -= 4
+            continue
+        index_bytes = (int.from_bytes(footer[4:8], "little") + 1) * 4
+        if footer[10:] != b"YZ" or index_bytes > min(XZ_INDEX_BYTES_MAX, end):
+            raise lzma.LZMAError("the end of a stream is missing")
+        numbers = list(xz_numbers(read_at(file, end - XZ_FOOTER_BYTES - index_bytes, index_bytes)[1:-4]))
+        records = numbers[1 : 1 + 2 * numbers[0]]
+        total += sum(records[1::2])
+        end -= index_bytes + 2 * XZ_FOOTER_BYTES + sum(-(-packed // 4) * 4 for packed in records[::2])
+        if end < 0 or read_at(file, end, 6) != b"\xfd7zXZ\0":
+            raise lzma.LZMAError("the beginning of a stream is missing")
+    return total
+
+
+def read_at(file: BinaryIO, position: int, size: int) -> bytes:
+    """Read bytes at a position; raises EOFError for one before the beginning, is short at the end."""
+    if position < 0:
+        raise EOFError("its beginning is missing")
+    file.seek(position)
+    return file.read(size)
 
 
 def xz_numbers(data: bytes) -> Iterator[int]:
@@ -158,13 +185,30 @@ def xz_numbers(data: bytes) -> Iterator[int]:
 
 
 def zst_unpacked_bytes(file: BinaryIO) -> int:
-    """Read the length from the first frame's header; 0 if it does not say."""
-    file.seek(0)
-    try:
-        length = zstandard.get_frame_parameters(file.read(18)).content_size
-    except zstandard.ZstdError as error:
-        raise FlashError(f"{file.name} is damaged: {error}. Download it again.") from error
-    return 0 if length >= 1 << 63 else int(length)
+    """Walk over all frames, block header by block header, adding up the lengths that they say; raises if one is cut.
+
+    The unpacker itself takes a cut frame for the end. RFC 8878: 3.1.1 frames, 3.1.1.2 blocks, 3.1.2 skippable frames.
+    """
+    size, position, total = file.seek(0, io.SEEK_END), 0, 0
+    while position < size:
+        head = read_at(file, position, ZST_HEADER_BYTES_MAX)
+        if int.from_bytes(head[:4], "little") & 0xFFFF_FFF0 == ZST_SKIPPABLE:
+            position += 8 + int.from_bytes(head[4:8], "little")
+            continue
+        frame = zstandard.get_frame_parameters(head)
+        total += frame.content_size if frame.content_size < 1 << 63 else 0
+        position += zstandard.frame_header_size(head)
+        last = False
+        while not last:
+            block = int.from_bytes(read_at(file, position, 3), "little")
+            last, kind, length = bool(block & 1), block >> 1 & 3, block >> 3
+            position += 3 + (1 if kind == ZST_RUN else length)
+            if position > size:
+                raise zstandard.ZstdError("it is cut short")
+        position += 4 if frame.has_checksum else 0
+    if position != size:
+        raise zstandard.ZstdError("it is cut short")
+    return total
 
 
 @dataclass(frozen=True)
@@ -204,7 +248,7 @@ def expected_from_list(text: bytes, image_name: str) -> Expected:
     """Find an image in Raspberry Pi's image list by the file name of its URL; raises ConfigurationError without one."""
     try:
         entries = list(walk(json.loads(text)))
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(f"the image list is not what it should be: {error}.") from error
     for entry in entries:
         name = str(entry["url"]).rsplit("/", 1)[-1]

@@ -7,6 +7,7 @@ and e2fsprogs.
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,11 +110,17 @@ def make_image(path: Path, layout: Layout) -> Path:
 
 def make_root(path: Path, files: Mapping[str, str]) -> None:
     """Make the ext4 root file system in its place."""
-    tree = path.with_suffix(".root")
-    for name, text in {"etc/hostname": "raspberrypi\n", **files}.items():
-        place = tree / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        for name, text in {"etc/hostname": "raspberrypi\n", **files}.items():
+            place = tree / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        fill_root(path, tree)
+
+
+def fill_root(path: Path, tree: Path) -> None:
+    """Make the file system of a tree."""
     run(
         runtimes.mke2fs(), "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", tree, "-E", f"offset={ROOT_START}",
         path, f"{ROOT_BYTES // 1024}k",

@@ -1,0 +1,262 @@
+"""`edge-board flash` as a whole, into image files, as any user: from a packed image to what its first boot will read.
+
+Invariants:
+- for each kind of image the card holds what the golden rules say, and is the image byte by byte everywhere else;
+- the kind is told from contents alone; what is not known is written, not customised, said, and not called done;
+- a wrong hash, a damaged image, a stop: the card does not boot, the command says so;
+- no secret is in the arguments, and less than 150 MB of memory are used.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hardware.cli import main
+from hardware.flash.fat import FatPartition
+from hardware.flash.images import Disk, identify
+from hardware.flash.sources import file_sha256
+from tests.support import card_images
+from tests.support.card_images import BOOT_BYTES, BOOT_START, LAYOUTS, MIB, ROOT_START, Layout, debugfs, make_image
+from tests.support.first_boot import KEY, check_network_config, check_user_data
+from tests.support.processes import wait_until
+from tests.support.runtimes import console_script
+
+MEMORY_BYTES_MAX = 150_000_000
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Give one image of each kind, named so that the name tells nothing."""
+    folder = tmp_path_factory.mktemp("images")
+    return {
+        kind: make_image(folder / f"image-{number}", layout) for number, (kind, layout) in enumerate(LAYOUTS.items())
+    }
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """Give what every customised card is told."""
+    keys = tmp_path / "keys.pub"
+    keys.write_text(KEY + "\n")
+    return ["--to", str(tmp_path / "card"), "--host", "pi-7", "--user", "site", "--ssh-key", str(keys), "--quiet"]
+
+
+def boot(card: Path) -> FatPartition:
+    return FatPartition(card, BOOT_START)
+
+
+def outside_file_systems(path: Path) -> tuple[bytes, bytes]:
+    content = path.read_bytes()
+    return content[:BOOT_START], content[ROOT_START:]
+
+
+@pytest.mark.parametrize("packing", ["raw", "xz", "gz"])
+def test_a_trixie_card(packing: str, images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
+    pack = {"raw": bytes, "xz": lambda content: lzma.compress(content, preset=0), "gz": gzip.compress}[packing]
+    packed, password, own, card = (tmp_path / name for name in ("packed", "password", "own.conf", "card"))
+    packed.write_bytes(pack(images["trixie"].read_bytes()))
+    password.write_text("a passphrase\n")
+    own.write_text("own = 1\n")
+    wifi = ["--wifi", "Wörk #1", "--wifi-country", "GB", "--wifi-password-file", str(password)]
+    files = ["--file", f"{own}:/boot/firmware/site/own.conf", "--file", f"{own}:settings.txt"]
+    assert main(["flash", str(packed), *arguments, *wifi, *files, "--sha256", file_sha256(packed)]) == 0
+    user = check_user_data(boot(card).read("user-data") or b"")
+    assert (user["hostname"], user["user"]["ssh_authorized_keys"]) == ("pi-7", [KEY])
+    network = check_network_config(boot(card).read("network-config") or b"")["network"]
+    assert list(network["wifis"]["wlan0"]["access-points"]) == ["Wörk #1"]
+    identity = yaml.safe_load(boot(card).read("meta-data") or b"")["instance-id"]
+    assert f"ds=nocloud;i={identity}".encode() in (boot(card).read("cmdline.txt") or b"")
+    assert boot(card).read("ssh") == b""
+    assert boot(card).read("site/own.conf") == boot(card).read("settings.txt") == b"own = 1\n"
+    assert outside_file_systems(card) == outside_file_systems(images["trixie"])
+    assert identify(Disk(card)).kind == "trixie"
+
+
+def test_a_bookworm_card_has_its_address_in_the_root_file_system(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.sh"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o750)
+    static = ["--static", "192.0.2.7/24", "--gateway", "192.0.2.1", "--file", f"{own}:/usr/local/sbin/own"]
+    assert main(["flash", str(images["bookworm"]), *arguments, *static]) == 0
+    card = tmp_path / "card"
+    assert b'hostname = "pi-7"' in (boot(card).read("custom.toml") or b"")
+    name = "/etc/NetworkManager/system-connections/edge-static.nmconnection"
+    assert "address1=192.0.2.7/24\n" in debugfs(card, f"cat {name}")
+    assert "Mode:  0600" in debugfs(card, f"stat {name}")
+    assert "Mode:  0750" in debugfs(card, "stat /usr/local/sbin/own")
+    check_file_systems(card, tmp_path)
+
+
+def check_file_systems(card: Path, folder: Path) -> None:
+    """Raise unless the checkers find nothing to mend."""
+    for start, size, program in ((BOOT_START, BOOT_BYTES, "fsck.vfat"), (ROOT_START, card_images.ROOT_BYTES, "e2fsck")):
+        part = folder / "part"
+        part.write_bytes(card.read_bytes()[start : start + size])
+        makers = card_images.runtimes.mkfs_vfat(), card_images.runtimes.mke2fs()
+        checker = makers[program == "e2fsck"].with_name(program)
+        done = subprocess.run([checker, *(["-f"] if program == "e2fsck" else []), "-n", part], check=False)
+        assert done.returncode == 0, done
+
+
+def test_two_cards_have_different_identities(images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
+    card, found = tmp_path / "card", set()
+    for _ in range(2):
+        assert main(["flash", str(images["ubuntu"]), *arguments]) == 0
+        found.add(boot(card).read("meta-data"))
+        card.unlink()
+    assert len(found) == 2
+    assert None not in found
+
+
+def test_debians_card_says_what_it_cannot_be_told(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--yes-really", str(tmp_path / "card")]
+    assert main(["flash", str(images["debian"]), *arguments]) == 1
+    assert "cannot be told the user site: log in as root" in capsys.readouterr().err
+    assert main(["flash", str(images["debian"]), *arguments, "--user", "root", *again]) == 0
+    lines = (boot(tmp_path / "card").read("sysconf.txt") or b"").decode().splitlines()
+    assert {"some_key=kept", "hostname=pi-7"} <= set(lines)
+
+
+@pytest.mark.parametrize("table", ["dos", "gpt"])
+def test_kinds_are_told_from_contents(table: str, tmp_path: Path) -> None:
+    trixie = LAYOUTS["trixie"]
+    layouts = {
+        "trixie": Layout("bootfs", trixie.boot, trixie.root, table),
+        "cloud-init is not installed": Layout(
+            "bootfs", trixie.boot, {name: text for name, text in trixie.root.items() if "bin" not in name}, table
+        ),
+    }
+    found = [identify(Disk(make_image(tmp_path / "image", layout))).kind for layout in layouts.values()]
+    assert found == ["trixie", None]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * MIB, b"\x55\xaa" * MIB], ids=["empty", "zeros", "marks"])
+def test_what_is_no_card_image_is_not_taken_for_one(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(content)
+    assert identify(Disk(path)).kind is None
+
+
+def test_an_unknown_image_is_written_said_and_not_called_done(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = make_image(tmp_path / "raspios-trixie.img", Layout(boot={"cmdline.txt": "root=/dev/mmcblk0p2\n"}))
+    card = tmp_path / "card"
+    assert main(["flash", str(image), *arguments]) == 1
+    assert "written but not customised: nothing in it is known" in capsys.readouterr().err
+    assert card.read_bytes() == image.read_bytes()
+    assert main(["flash", str(image), *arguments, "--as", "trixie", "--yes-really", str(card)]) == 0
+    assert boot(card).read("user-data")
+
+
+def test_an_image_is_written_as_it_is_when_nothing_is_asked(images: dict[str, Path], tmp_path: Path) -> None:
+    listed = {
+        "os_list": [{"url": f"https://x/{images['trixie'].name}", "extract_sha256": file_sha256(images["trixie"])}]
+    }
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    card = tmp_path / "card"
+    assert main(["flash", str(images["trixie"]), "--to", str(card), "--image-list", str(tmp_path / "list.json")]) == 0
+    assert card.read_bytes() == images["trixie"].read_bytes()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_wrong_hash_leaves_a_card_that_does_not_boot(
+    packed: bool, images: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, card = images["trixie"], tmp_path / "card"
+    if packed:
+        image = tmp_path / "packed"
+        image.write_bytes(gzip.compress(images["trixie"].read_bytes(), 1))
+    assert main(["flash", str(image), "--to", str(card), "--sha256", "0" * 64]) == 1
+    assert "is not the published image" in capsys.readouterr().err
+    assert card.read_bytes()[:4096] == bytes(4096)
+
+
+REFUSED = [
+    (["--host", "pi-1"], "needs --user and --ssh-key too"),
+    (["--timezone", "Europe/London"], "needs --host and --user and --ssh-key too"),
+    (["ALL", "--host", "pi-"], "is not a host name"),
+    (["ALL", "--user", "Site"], "is not a user name"),
+    (["ALL", "--timezone", "Europe/Lodnon"], "there is no time zone"),
+    (["ALL", "--wifi", "x", "--wifi-country", "GB"], "needs --wifi-password-file"),
+    (["ALL", "--wifi", "x", "--wifi-open"], "needs --wifi-country"),
+    (["ALL", "--wifi", "x" * 33, "--wifi-open", "--wifi-country", "GB"], "33 bytes"),
+    (["ALL", "--wifi-country", "gb"], "two capital letters"),
+    (["ALL", "--static", "192.0.2.7"], "give the prefix too"),
+    (["ALL", "--static", "192.0.2.7/24", "--gateway", "198.51.100.1"], "is not in the network"),
+    (["ALL", "--static", "pi"], "give --static as"),
+    (["ALL", "--gateway", "192.0.2.1"], "belong to --static"),
+    (["ALL", "--file", "nowhere"], "is not SRC:DST"),
+    (["ALL", "--file", "/nowhere:x"], "/nowhere cannot be read"),
+    (["ALL", "--file", f"{__file__}:../x"], "cannot be a file's name"),
+    (["ALL", "--file", f"{__file__}:/etc/a b"], "is not an absolute name"),
+    (["--sha256", "abc"], "64 hex digits"),
+    (["--image-list", "/nowhere"], "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("more", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_what_is_refused_is_one_sentence_and_writes_nothing(
+    more: list[str], sentence: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(b"image")
+    common = arguments if more[0] == "ALL" else arguments[:2]
+    assert main(["flash", str(image), *common, *[word for word in more if word != "ALL"]]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "card").exists()
+
+
+def test_a_private_key_is_refused(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "keys.pub").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n")
+    (tmp_path / "image").write_bytes(b"image")
+    assert main(["flash", str(tmp_path / "image"), *arguments]) == 2
+    assert "private key: give the file that ends in .pub" in capsys.readouterr().err
+
+
+def test_a_stop_leaves_a_card_that_does_not_boot(tmp_path: Path) -> None:
+    image, card = tmp_path / "image", tmp_path / "card"
+    with image.open("wb") as file:  # long enough to be stopped, and no work to make
+        file.write(b"boot sector")
+        file.truncate(8 << 30)
+    command = [console_script("edge-board"), "flash", image, "--to", card, "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: card.exists() and card.stat().st_size, 20, "the first bytes on the card")
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "stopped." in said
+    assert not any(card.open("rb").read(4096))
+
+
+def test_memory_stays_small(tmp_path: Path) -> None:
+    """The dictionary of an image packed by `xz -9` is 64 MiB: the most that any takes."""
+    image, card = tmp_path / "image", tmp_path / "card"
+    dictionary = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 * MIB}]
+    image.write_bytes(lzma.compress(bytes(70 * MIB) + b"end", filters=dictionary))
+    script = "import sys; from hardware.cli import main; status = main(sys.argv[1:])\n"
+    script += "print(open('/proc/self/status').read()); sys.exit(status)"  # ru_maxrss would be this process's own
+    done = subprocess.run(
+        [sys.executable, "-c", script, "flash", image, "--to", card], capture_output=True, text=True, check=True
+    )
+    peak_kib = next(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("VmHWM:"))
+    assert 64 * MIB < peak_kib * 1024 < MEMORY_BYTES_MAX
+    assert card.stat().st_size == 70 * MIB + 3
