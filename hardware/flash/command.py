@@ -11,7 +11,9 @@ import signal
 import sys
 import uuid
 import zoneinfo
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from getpass import getpass
 from pathlib import Path, PurePosixPath
@@ -61,9 +63,9 @@ def flash(parsed: argparse.Namespace) -> int:
         sys.stderr.write(f"edge-board flash: {error}\n")
         return 2
     except FlashError as error:
-        sys.stderr.write(f"\nedge-board flash: {error} {parsed.to} does not boot as it is now.\n")
+        sys.stderr.write(f"edge-board flash: {error}\n")
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nedge-board flash: stopped. {parsed.to} does not boot as it is now: flash it again.\n")
+        sys.stderr.write("edge-board flash: stopped; nothing was written.\n")
     finally:
         signal.signal(signal.SIGTERM, before)
     return 1
@@ -82,7 +84,7 @@ def run(parsed: argparse.Namespace) -> int:
     with ImageSource(parsed.image) as source:
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
         path, is_device = target_of(parsed, image_bytes)
-        with Target(path, create=not is_device) as target:
+        with Target(path, create=not is_device) as target, unfinished(path):
             written = copy(source, target, expected, parsed.quiet)
             reading = Progress("reading back", quiet=parsed.quiet)
             target.check(written, lambda done: reading.at(done, done / written.size))
@@ -93,6 +95,18 @@ def run(parsed: argparse.Namespace) -> int:
     if complaint:
         sys.stderr.write(f"edge-board flash: {complaint}\n")
     return 1 if complaint else 0
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[None]:
+    """Say of whatever ends a write early what it means for the card."""
+    state = f"{path} does not boot as it is now: flash it again."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise FlashError(f"stopped. {state}") from None
+    except (FlashError, ConfigurationError) as error:
+        raise FlashError(f"{error} {state}") from error
 
 
 def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, bool]:

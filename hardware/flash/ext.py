@@ -51,7 +51,8 @@ class ExtPartition:
             file.flush()
             fields = [f"set_inode_field {name} mode 0{0o100000 | mode:o}"]
             fields += [f"set_inode_field {name} {owner} 0" for owner in ("uid", "gid")]
-            self._change([*made, *removed, f"write {file.name} {name}", *fields])
+            path = PurePosixPath(name)  # older versions of debugfs write into the current folder only
+            self._change([*made, *removed, f"cd {path.parent}", f"write {file.name} {path.name}", *fields])
         if self.read(name) != content:
             raise FlashError(f"{name} was written to {self.path} and reads back differently: use another card.")
 

@@ -247,6 +247,28 @@ def test_a_stop_leaves_a_card_that_does_not_boot(tmp_path: Path) -> None:
     assert not any(card.open("rb").read(4096))
 
 
+def test_a_damaged_image_is_found_before_the_card_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, card = tmp_path / "image", tmp_path / "card"
+    image.write_bytes(lzma.compress(bytes(MIB))[:-7])
+    assert main(["flash", str(image), "--to", str(card)]) == 1
+    said = capsys.readouterr().err
+    assert "is damaged" in said
+    assert "does not boot" not in said
+    assert not card.exists()
+
+
+def test_a_full_root_file_system_is_said(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, own, card = make_image(tmp_path / "image", LAYOUTS["trixie"]), tmp_path / "own", tmp_path / "card"
+    own.write_bytes(b"x" * 2 * card_images.ROOT_BYTES)
+    assert main(["flash", str(image), *arguments, "--file", f"{own}:/srv/own"]) == 1
+    assert f"{card} does not boot as it is now" in capsys.readouterr().err
+    assert not any(card.open("rb").read(4096))
+
+
 def test_memory_stays_small(tmp_path: Path) -> None:
     """The dictionary of an image packed by `xz -9` is 64 MiB: the most that any takes."""
     image, card = tmp_path / "image", tmp_path / "card"
