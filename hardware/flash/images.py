@@ -33,6 +33,7 @@ from hardware.flash.first_boot import Kind
 
 SECTOR_BYTES = 512
 GPT_ENTRIES_MAX = 128
+POSITION_MAX = 1 << 60  # a damaged table may point anywhere; files cannot be read past 2**63
 PROTECTIVE = 0xEE
 SEED_FROM_BOOT = re.compile(r"seedfrom:\s*[\"']?file:///boot/firmware")
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg.d"
@@ -57,7 +58,9 @@ class Disk:
     head: bytes = b""
 
     def read(self, start: int, size: int) -> bytes:
-        """Read bytes, those of the head from memory; short at the end."""
+        """Read bytes, those of the head from memory; short at the end, and empty far past it."""
+        if start > POSITION_MAX:
+            return b""
         from_head = self.head[start : start + size]
         with self.path.open("rb", buffering=0) as file:
             file.seek(start + len(from_head))
