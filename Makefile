@@ -2,7 +2,7 @@
 #
 # Variables for the command line: SECONDS (length of the demo), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
 # Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
-# (conformance against Apache Kafka), ARGS (handed on to pytest, the demo or the benchmark).
+# (conformance against Apache Kafka), SCENARIO (of molecule), ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,16 +12,17 @@ SECONDS = 120
 CENTRAL =
 KEEP =
 BROKER = edge
+SCENARIO =
 ARGS =
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
-SCRIPTS := .ci/run $(SETUP)
+SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh
 
 .PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
-	install-check clean distclean
+	install-check molecule clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +65,11 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 
 bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
+
+molecule:  ## the Ansible roles on systemd hosts made for it (root; SCENARIO=broker or site for one of them)
+	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-ansible
+	ansible/molecule/run $(SCENARIO)
 
 install-deps: install-test install-check  ## everything any target needs
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Three commands:
-#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat
+#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat, and for test hosts
+#                                  mmdebstrap systemd-container openssh-client iproute2
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
 #   setup.sh jars                  Apache Kafka's jars, into the cache
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
@@ -104,8 +105,26 @@ python_packages() {
     step "Python packages for \`$extra\` in $venv" pip_install "$venv" "$extra"
 }
 
+# The program that tells whether a package is there; nothing for those that tests.support.runtimes looks for.
+program_of() {
+    case $1 in
+    mmdebstrap) echo mmdebstrap ;;
+    systemd-container) echo systemd-nspawn ;;
+    openssh-client) echo ssh ;;
+    iproute2) echo ip ;;
+    esac
+}
+
 is_there() {
-    if [ "$1" = venv ]; then can_make_venv; else "$(find_python)" -m tests.support.runtimes "$1" >/dev/null 2>&1; fi
+    local program
+    program=$(program_of "$1")
+    if [ "$1" = venv ]; then
+        can_make_venv
+    elif [ -n "$program" ]; then
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null
+    else
+        "$(find_python)" -m tests.support.runtimes "$1" >/dev/null 2>&1
+    fi
 }
 
 packages() {
@@ -124,7 +143,7 @@ packages() {
     done
     apt_install "${names[@]}"
     for name in "${missing[@]}"; do # what apt installed must do, too
-        [ "$name" = venv ] || "$(find_python)" -m tests.support.runtimes "$name" >/dev/null
+        [ "$name" = venv ] || [ -n "$(program_of "$name")" ] || "$(find_python)" -m tests.support.runtimes "$name" >/dev/null
     done
 }
 

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Test hosts with systemd as pid 1, without Docker: systemd-nspawn over an overlay of one root, each in a network
+# namespace of its own, all on one bridge in the lab's namespace. Needs root, mmdebstrap, systemd-nspawn and ip.
+#   lab.sh root                    make the root once, print where it is
+#   lab.sh up LAB NAME ADDRESS     start a host at ADDRESS/24
+#   lab.sh down LAB                end every host of the lab; nothing of it is left
+#   lab.sh ssh LAB ARGUMENT ...    ssh from inside the lab
+set -euo pipefail
+shopt -s inherit_errexit
+SUITE=${DRUPELET_LAB_SUITE:-bookworm}
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/drupelet/roots
+LABS=/var/tmp/drupelet-lab
+# kcat and mosquitto-clients are for verify; the rest is what a freshly flashed board has, or what apt would bring.
+PACKAGES=systemd-sysv,dbus,openssh-server,python3,python3-apt,python3-venv,iproute2,mosquitto,mosquitto-clients,kcat
+
+root_path() {
+    echo "$CACHE/$SUITE-$(sha256sum <<<"$PACKAGES" | cut -c1-8)"
+}
+
+make_root() {
+    local root
+    root=$(root_path)
+    if [ ! -d "$root" ]; then
+        mkdir -p "$CACHE"
+        rm -rf "$root.part"
+        TMPDIR=/dev/shm mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$SUITE" "$root.part" >&2
+        mv "$root.part" "$root"
+    fi
+    echo "$root"
+}
+
+# The cgroup hierarchies systemd needs: two of them where version 1 is mounted, the only one where version 2 is.
+hierarchies() {
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        echo /sys/fs/cgroup
+    else
+        echo /sys/fs/cgroup/systemd /sys/fs/cgroup/unified
+    fi
+}
+
+network_up() {
+    local lab=$1 address=$2
+    [ -e "/run/netns/drupelet-$lab" ] && return
+    ip netns add "drupelet-$lab"
+    ip -n "drupelet-$lab" link set lo up
+    ip -n "drupelet-$lab" link add lab type bridge
+    ip -n "drupelet-$lab" addr add "${address%.*}.1/24" dev lab
+    ip -n "drupelet-$lab" link set lab up
+}
+
+host_network_up() {
+    local lab=$1 name=$2 address=$3 space=drupelet-$1-$2
+    ip netns add "$space"
+    ip -n "$space" link set lo up
+    ip -n "$space" link add eth0 type veth peer name "$name" netns "drupelet-$lab"
+    ip -n "drupelet-$lab" link set "$name" master lab up
+    ip -n "$space" addr add "$address/24" dev eth0
+    ip -n "$space" link set eth0 up
+    ip -n "$space" route add default via "${address%.*}.1"
+}
+
+host_root_up() {
+    local name=$1 root=$2 key=$3
+    echo "$name" >"$root/etc/hostname"
+    : >"$root/etc/machine-id"
+    install -d -m 700 "$root/root/.ssh"
+    install -m 600 "$key" "$root/root/.ssh/authorized_keys"
+}
+
+boot() {
+    local space=$1 root=$2 hierarchy
+    for hierarchy in $(hierarchies); do
+        mkdir -p "$hierarchy/$space"
+        echo "$BASHPID" >"$hierarchy/$space/cgroup.procs"
+    done
+    exec setsid systemd-nspawn -q -D "$root" -M "$space" --register=no --keep-unit \
+        --network-namespace-path="/run/netns/$space" --resolv-conf=off --timezone=off --link-journal=no \
+        --console=pipe --boot
+}
+
+up() {
+    local lab=$1 name=$2 address=$3 lower dir=$LABS/$1/$2
+    lower=$(make_root)
+    mkdir -p "$dir"/{upper,work,root}
+    [ -e "$LABS/$lab/id" ] || ssh-keygen -q -t ed25519 -N '' -f "$LABS/$lab/id"
+    network_up "$lab" "$address"
+    host_network_up "$lab" "$name" "$address"
+    mount -t overlay "drupelet-$lab-$name" -o "lowerdir=$lower,upperdir=$dir/upper,workdir=$dir/work" "$dir/root"
+    host_root_up "$name" "$dir/root" "$LABS/$lab/id.pub"
+    (boot "drupelet-$lab-$name" "$dir/root") </dev/null >"$dir/console.log" 2>&1 &
+}
+
+# Kills every process of a host (its cgroups hold nothing else) and removes the cgroups, or fails after 20 s.
+empty_cgroups() {
+    local hierarchy pids
+    for hierarchy in $(hierarchies); do
+        [ -d "$hierarchy/$1" ] || continue
+        for _ in $(seq 100); do
+            mapfile -t pids < <(find "$hierarchy/$1" -name cgroup.procs -exec cat {} +)
+            [ ${#pids[@]} -eq 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true # some are gone by then
+            find "$hierarchy/$1" -depth -type d -exec rmdir {} + 2>/dev/null && break
+            sleep 0.2
+        done
+        if [ -d "$hierarchy/$1" ]; then
+            echo "Processes of $1 do not end: see $hierarchy/$1." >&2
+            exit 1
+        fi
+    done
+}
+
+# A host goes as if its plug were pulled: an orderly stop would wait for services that wait for other hosts.
+host_down() {
+    local lab=$1 name=$2 dir=$LABS/$1/$2 space=drupelet-$1-$2
+    empty_cgroups "$space"
+    if [ -e "/run/netns/$space" ]; then ip netns del "$space"; fi
+    if mountpoint -q "$dir/root"; then umount "$dir/root" || umount -l "$dir/root"; fi
+}
+
+down() {
+    local lab=$1 dir
+    for dir in "$LABS/$lab"/*/; do
+        if [ -d "$dir" ]; then host_down "$lab" "$(basename "$dir")"; fi
+    done
+    if [ -e "/run/netns/drupelet-$lab" ]; then ip netns del "drupelet-$lab"; fi
+    if grep -q " $LABS/$lab/" /proc/mounts; then
+        echo "Something is still mounted below $LABS/$lab: it is kept." >&2
+        exit 1
+    fi
+    rm -rf "${LABS:?}/$lab"
+}
+
+case ${1:-} in
+root) make_root ;;
+up) up "$2" "$3" "$4" ;;
+down) down "$2" ;;
+ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
+*)
+    sed -n '2,7p' "$0" >&2
+    exit 2
+    ;;
+esac
