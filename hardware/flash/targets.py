@@ -60,6 +60,10 @@ class Device:
 
 def device_name(target: str, files: SystemFiles) -> str | None:
     """Name the block device that a path leads to, through links such as /dev/disk/by-id; None for an ordinary file."""
+    if "/" not in target and files.exists(f"{BLOCK}/{target}"):
+        raise ConfigurationError(
+            f"{target} is a device here: give /dev/{target}, or ./{target} for a file of that name."
+        )
     if files.live:
         try:
             mode = os.stat(target).st_mode
@@ -87,7 +91,7 @@ def check_device(name: str, image_bytes: int, forced: str | None, files: SystemF
     device = describe(name, files)
     refuse_used(device, files)
     refuse_unfit(device, image_bytes, files)
-    if forced is not None and (device_name(forced, files) or forced) != name:
+    if forced is not None and forced != name and device_name(forced, files) != name:
         raise ConfigurationError(f"--yes-really names {forced}, the target is /dev/{name}: name the same device twice.")
     if forced is None:
         refuse_unlikely(device)

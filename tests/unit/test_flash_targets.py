@@ -99,6 +99,12 @@ def test_links_lead_to_the_device(machine: Machine) -> None:
     assert device_name("/dev/disk/by-id/usb-Generic_SD", machine.files) == "sdb"
 
 
+def test_a_device_without_its_folder_is_not_taken_for_a_file(machine: Machine) -> None:
+    with pytest.raises(ConfigurationError, match="give /dev/sdb, or ./sdb"):
+        device_name("sdb", machine.files)
+    assert device_name("card.img", machine.files) is None
+
+
 def test_an_sd_slot_is_removable_and_an_emmc_is_not(machine: Machine) -> None:
     for name, number, kind in (("mmcblk0", "179:0", "SD"), ("mmcblk1", "179:8", "MMC")):
         machine.disk(name, number, removable=0)
