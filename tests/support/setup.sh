@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Three commands:
 #   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat, for images
-#                                  mtools e2fsprogs dosfstools fdisk, and for test hosts mmdebstrap systemd-container openssh-client iproute2
+#                                  mtools e2fsprogs dosfstools fdisk, and for test hosts
+#                                  mmdebstrap systemd-container openssh-client iproute2
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
 #   setup.sh jars                  Apache Kafka's jars, into the cache
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what

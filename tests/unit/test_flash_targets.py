@@ -100,7 +100,7 @@ def test_links_lead_to_the_device(machine: Machine) -> None:
 
 
 def test_a_device_without_its_folder_is_not_taken_for_a_file(machine: Machine) -> None:
-    with pytest.raises(ConfigurationError, match="give /dev/sdb, or ./sdb"):
+    with pytest.raises(ConfigurationError, match=r"give /dev/sdb, or \./sdb"):
         device_name("sdb", machine.files)
     assert device_name("card.img", machine.files) is None
 
