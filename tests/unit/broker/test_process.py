@@ -80,9 +80,9 @@ def metric(broker: EdgeBroker, name: str) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith(f"edge_broker_{name} ")))
 
 
-def make_topic(broker: EdgeBroker) -> None:
+def make_topic(broker: EdgeBroker, name: str = "t") -> None:
     with connected(broker) as wire:
-        made = wire.ask(METADATA, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        made = wire.ask(METADATA, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
         assert made.topics[0].error_code == ErrorCode.NONE
 
 
@@ -95,10 +95,11 @@ def high_watermark(broker: EdgeBroker) -> int:
 def test_sigterm_answers_what_is_under_way_refuses_what_is_new_and_stops_clean(tmp_path: Path) -> None:
     with EdgeBroker(tmp_path, settings={"edge.flush.interval.min.ms": INTERVAL_MS}) as broker:
         make_topic(broker)
+        make_topic(broker, "quiet")
         with connected(broker) as busy, connected(broker) as polling, connected(broker) as idle:
             assert code(busy.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
             idle.ask(API_VERSIONS, ApiVersionsRequest())
-            polling.send(FETCH, fetch(("t", 0, 1), min_bytes=1 << 20, max_wait_ms=600_000), BY_NAME)
+            polling.send(FETCH, fetch(("quiet", 0, 0), max_wait_ms=600_000), BY_NAME)
             busy.send(PRODUCE, produce(("t", 0, batch()), timeout_ms=600_000))
             wait_until(lambda: metric(broker, "requests_waiting") == 2, DEADLINE_S, "both requests wait")
             broker.send_signal(signal.SIGTERM)
