@@ -80,6 +80,10 @@ class Broker:
         loop knows.
         """
         batches = check_batches(records, batch_bytes_max)
+        if any(batch.is_transactional for batch in batches):
+            raise Refusal(
+                ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
+            )
         try:
             if log in self.rolling or log.rolling:  # the latter also before the shell has heard of the roll
                 raise RollDue

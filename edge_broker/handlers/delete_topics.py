@@ -14,11 +14,11 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.handlers.group_work import SYNC_MS_MAX, settle
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.storage.store import Topic
 
 BY_STATE_FROM = 6
-NO_TOPIC_ID = uuid.UUID(int=0)
 
 
 class _Asked(NamedTuple):
@@ -31,7 +31,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     if context.api_version >= BY_STATE_FROM:
         asked = [_Asked(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        asked = [_Asked(name, NO_TOPIC_ID) for name in request.topic_names]
+        asked = [_Asked(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     gone: list[Topic] = []
     for one in asked:
@@ -80,7 +80,7 @@ def after_forgetting(broker: Broker, names: list[str], erase: Do) -> Outcome:
 def _deletable(broker: Broker, asked: _Asked) -> Topic:
     if not broker.config.boolean("delete.topic.enable"):
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
-    if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+    if asked.name is not None and asked.topic_id != NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
     topic = broker.topic_by_id(asked.topic_id) if asked.name is None else broker.store.topics.get(asked.name)
     if topic is None:

@@ -1,8 +1,7 @@
 """From the group coordinator's effects to the log and to answers: what all group handlers share.
 
 A group's records are appended to its partition of `__consumer_offsets` in the order in which the coordinator made
-them, and what
-depends on them happens after the sync, whether or not the client that asked is still there.
+them, and what depends on them happens after the sync, whether or not the client that asked is still there.
 
 Lives here: settling effects, loading them back. Must never come in: rules of groups (coordinator), wire messages of
 one API.

@@ -13,6 +13,7 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.handlers.topic_creation import Errors, automatic_topic, check_new_topic, create
+from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -24,7 +25,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import check_topic_name
 
-NO_TOPIC_ID = uuid.UUID(int=0)
 NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
 
@@ -93,7 +93,7 @@ def _asked(broker: Broker, name: str | None, topic_id: uuid.UUID, refused: Error
     if found is not None:
         return _topic(broker, found)
     refusal = refused.get(name) or _absent(name)
-    return MetadataResponseTopic(error_code=refusal.code, name=name, topic_id=NO_TOPIC_ID, partitions=[])
+    return MetadataResponseTopic(error_code=refusal.code, name=name, topic_id=NO_UUID, partitions=[])
 
 
 def _absent(name: str) -> Refusal:

@@ -59,7 +59,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     for part in parts:
         if request.acks not in ACKS:
             part.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
-        elif request.transactional_id is not None or _is_transactional(part):
+        elif request.transactional_id is not None:
             part.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not served; produce without transactional.id")
         else:
             _append(broker, part)
@@ -112,11 +112,6 @@ def _append(broker: Broker, part: _Part) -> None:
             log_append_time_ms=appended.append_time_ms,
             log_start_offset=log.log_start_offset,
         )
-
-
-def _is_transactional(part: _Part) -> bool:
-    """Whether the first batch says so in bit 4 of its attributes (byte 22 of a batch)."""
-    return part.records is not None and len(part.records) > 22 and bool(part.records[22] & 0x10)
 
 
 def _writable(broker: Broker, part: _Part) -> PartitionLog:

@@ -1,8 +1,7 @@
 """From a frame to an answer: finds the handler, calls it, and resolves its `Reply`, `Wait`, `Park` or `Do`.
 
 Lives here: who waits for which log, which request is parked, what runs in which worker. Must never come in: what any
-API means
-(handlers), sockets (connection), when to sync (syncer).
+API means (handlers), sockets (connection), when to sync (syncer).
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ NO_TOKEN = -1
 
 
 class _Call:
-    """What it takes to answer a request: the exchange and how its response is written; `done` instead for work of our
-    own.
-    """
+    """What it takes to answer a request: the exchange and how its response is written; neither for work of our own."""
 
-    __slots__ = ("api", "correlation_id", "done", "exchange", "timer", "token", "version", "wait")
+    __slots__ = ("api", "correlation_id", "exchange", "timer", "token", "version", "wait")
 
     def __init__(
         self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int

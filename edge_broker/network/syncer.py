@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.errors import StorageFault
 from edge_broker.network.worker import Worker
 from edge_broker.storage.log import PartitionLog, SyncTicket
@@ -65,9 +64,8 @@ class Syncer:
 
     def sync_later(self, log: PartitionLog) -> None:
         """Sync `log` within its flush.ms, unless it is left to the kernel."""
-        flush_ms = log.settings.flush_ms
-        if flush_ms < LEFT_TO_KERNEL_MS and log not in self._wanted and log not in self._due:
-            self._due[log] = self._loop.call_later(min(flush_ms, 86_400_000) / 1000, self._overdue, log)
+        if not log.settings.left_to_kernel and log not in self._wanted and log not in self._due:
+            self._due[log] = self._loop.call_later(min(log.settings.flush_ms, 86_400_000) / 1000, self._overdue, log)
 
     def forget(self, log: PartitionLog) -> None:
         """Drop a log that was deleted."""

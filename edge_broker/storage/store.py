@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable
 
 from edge_broker.errors import StorageFault
+from edge_broker.protocol.message import NO_UUID
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.filesystem import File, FileSystem
 from edge_broker.storage.log import PartitionLog, Synced, make_segment_file
@@ -44,7 +45,6 @@ from edge_broker.storage.topics import (
 
 PRODUCER_IDS_RESERVED = 1000
 TOPIC_SUFFIX = ".json"
-NO_TOPIC_ID = uuid.UUID(int=0)
 _POSITIONS = "recovery-point-offset-checkpoint"
 _CLEAN = "clean-shutdown"
 PartitionKey = tuple[uuid.UUID, int]
@@ -222,7 +222,7 @@ class LogStore:
         self.recovery_notes.append(f"topic {topic} is offline: {fault}")
         found = [place[1] for name in names if (place := split_partition_directory(name)) and place[0] == topic]
         directories = [self._path(f"{topic}-{partition}") for partition in range(max(found, default=0) + 1)]
-        topic_id = self._id_in(directories[0]) or NO_TOPIC_ID
+        topic_id = self._id_in(directories[0]) or NO_UUID
         logs = [
             offline_partition(opening, topic, partition, directory, self.settings, fault)
             for partition, directory in enumerate(directories)
@@ -252,7 +252,7 @@ class LogStore:
         if not any(self.fs.size(f"{path}/{entry}") for entry in logs):
             self._erase_directory(path)
             return
-        topic_id = self._id_in(path) or NO_TOPIC_ID
+        topic_id = self._id_in(path) or NO_UUID
         self.fs.make_directory(self._path("aside"))
         taken = set(self.fs.names(self._path("aside")))
         target = next(
@@ -318,7 +318,7 @@ class LogStore:
         for log in topic.partitions:
             log.write_positions = self._write_positions
         self.topics[topic.name] = topic
-        if topic.topic_id != NO_TOPIC_ID:
+        if topic.topic_id != NO_UUID:
             self.topics_by_id[topic.topic_id] = topic
 
     def remove_topic(self, name: str) -> Topic:

@@ -7,11 +7,11 @@ in: broker keys (config.py), files. Source: Kafka documentation, "Topic Configs"
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.errors import ErrorCode, Refusal
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
-LEFT_TO_KERNEL_MS = LONG_MAX
 
 Value = int | str
 

@@ -22,6 +22,7 @@ from gateway.config import KafkaConfig, parse_config
 from gateway.metrics import Metrics
 from gateway.publisher import KafkaFailure, Publisher, RefusedTimestampError, RefusedTooLargeError
 from gateway.records import LEDGER_TOPIC, Loss, Record
+from tests.support.tasks import running_task, until
 
 RECEIVED_MS = 1_000
 Verdict = Callable[[list[Record]], BaseException | None]
@@ -101,20 +102,8 @@ def _quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.asynccontextmanager
 async def running(broker: FakeBroker, settings: KafkaConfig | None = None) -> AsyncIterator[Publisher]:
     publisher = Publisher(settings or config(), Metrics(), "gateway@test", broker.start_producer)
-    task = asyncio.ensure_future(publisher.run())
-    try:
+    async with running_task(publisher.run()):
         yield publisher
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> None:
-    end = asyncio.get_running_loop().time() + deadline_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.001)
 
 
 def values(broker: FakeBroker, topic: str = "t") -> list[bytes]:

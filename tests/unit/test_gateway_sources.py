@@ -9,11 +9,10 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -24,6 +23,7 @@ from gateway.records import Loss, Record
 from gateway.sources.board import BoardSource
 from gateway.sources.files import FileSource, load_place, state_path
 from gateway.sources.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
+from tests.support.tasks import running_task, until
 
 START_MS = 1_764_000_000_000
 
@@ -54,24 +54,6 @@ def config(tmp_path: Path, text: str) -> GatewayConfig:
     return parse_config(tmp_path / "g.toml", head + text)
 
 
-@contextlib.asynccontextmanager
-async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> None:
-    end = asyncio.get_running_loop().time() + deadline_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.002)
-
-
 def file_source(tmp_path: Path, publisher: FakePublisher, start: str = "beginning") -> tuple[FileSource, Path]:
     text = f'[[files]]\npath = "app.log"\nstart = "{start}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n'
     whole = config(tmp_path, text + "line_bytes_max = 64\n")
@@ -88,7 +70,7 @@ async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_p
     (tmp_path / "app.log").write_text("1\n22\n333\n")
     publisher = FakePublisher()
     source, state = file_source(tmp_path, publisher)
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 3)
         record, _ = publisher.records[1]
         assert (record.value, record.key, record.topic) == (b"22", str(tmp_path / "app.log").encode(), "logs")
@@ -105,7 +87,7 @@ async def test_what_is_acknowledged_is_saved_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "app.log").write_text("1\n22\n")
     publisher = FakePublisher()
     source, state = file_source(tmp_path, publisher)
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 2)
         publisher.records[0][1]()
     assert saved_position(state) == 2
@@ -116,11 +98,11 @@ async def test_the_end_is_where_it_was_first_seen_even_after_a_crash(tmp_path: P
     log.write_text("old\n")
     publisher = FakePublisher()
     source, state = file_source(tmp_path, publisher, "end")
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: saved_position(state) == 4)
     log.write_text("old\nnew\n")
     source, _ = file_source(tmp_path, publisher, "end")
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 1)
     assert publisher.records[0][0].value == b"new"
 
@@ -130,7 +112,7 @@ async def test_a_line_too_long_is_a_loss_with_the_same_id_every_time(tmp_path: P
     publisher = FakePublisher()
     for _ in range(2):  # not acknowledged, so the second run finds it again
         source, state = file_source(tmp_path, publisher)
-        async with running(source.run()):
+        async with running_task(source.run()):
             await until(lambda: publisher.records[-1:] != [] and publisher.records[-1][0].value == b"short")
         publisher.records.clear()
     (first, _), (second, _) = publisher.losses
@@ -144,7 +126,7 @@ async def test_a_position_that_cannot_be_saved_is_a_problem_and_tried_again(tmp_
     (tmp_path / "state").write_text("a file in the way of the directory")
     publisher = FakePublisher()
     source, state = file_source_blocked(tmp_path, publisher)
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 2)
         publisher.records[0][1]()
         await until(lambda: "cannot be saved" in str(source.problem()))
@@ -166,7 +148,7 @@ async def test_an_unreadable_file_is_a_problem_that_passes(tmp_path: Path) -> No
     log = tmp_path / "app.log"
     log.mkdir()
     source, _ = file_source(tmp_path, FakePublisher())
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: "not a regular file" in str(source.problem()))
         log.rmdir()
         log.write_text("")
@@ -195,7 +177,7 @@ class Mosquitto:
 
     async def settle(self, *, acknowledge: bool = True) -> None:
         """Let the watch report and save until nothing moves; then it is as if killed."""
-        async with running(self.watch.run()):
+        async with running_task(self.watch.run()):
             for _ in range(30):
                 await asyncio.sleep(0.005)
                 while acknowledge and self.publisher.losses:
@@ -289,7 +271,7 @@ async def test_the_board_is_read_every_interval_and_trouble_is_told(tmp_path: Pa
     board = config(tmp_path, '[board]\nname = "pi"\ninterval_ms = 100\n').board
     assert board is not None
     source = BoardSource(board, publisher.as_publisher(), read_health)
-    async with running(source.run()):
+    async with running_task(source.run()):
         await until(lambda: "no such sensor" in str(source.problem()))
         await until(lambda: len(publisher.records) == 2)
         assert source.problem() is None

@@ -10,6 +10,7 @@ import pytest
 from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.handlers.outcome import Reply, Wait
 from edge_broker.protocol.api import PRODUCE
+from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import read_header
 from tests.support.broker import Site
@@ -160,8 +161,9 @@ def test_transactions_are_refused() -> None:
     (log,) = site.topic()
     response = site.client().ask(PRODUCE, produce(("t", 0, batch()), transactional_id="tx"))
     assert code(response) is ErrorCode.INVALID_TXN_STATE
-    marked = batch()
+    marked = batch(producer=(7, 0, 0))
     marked[22] |= 0x10  # transactional by its attributes, without an id in the request
+    marked[17:21] = crc32c(marked[21:]).to_bytes(4, "big")
     assert code(site.client().ask(PRODUCE, produce(("t", 0, marked)))) is ErrorCode.INVALID_TXN_STATE
     assert log.log_end_offset == 0
 
