@@ -1,31 +1,32 @@
 #!/usr/bin/env bash
-# Test hosts with systemd as pid 1, without Docker: systemd-nspawn over an overlay of one root, each in a network
+# Test hosts with systemd as pid 1, without Docker: systemd-nspawn over an overlay of a root, each in a network
 # namespace of its own, all on one bridge in the lab's namespace. Needs root, mmdebstrap, systemd-nspawn and ip.
-#   lab.sh root                    make the root once, print where it is
-#   lab.sh up LAB NAME ADDRESS     start a host at ADDRESS/24
-#   lab.sh down LAB                end every host of the lab; nothing of it is left
-#   lab.sh ssh LAB ARGUMENT ...    ssh from inside the lab
+#   lab.sh root SUITE                    make Debian's SUITE (bookworm or trixie) a root once, print where it is
+#   lab.sh up LAB NAME ADDRESS SUITE     start a host at ADDRESS/24; it ends by itself after an hour
+#   lab.sh down LAB                      end every host of the lab; nothing of it is left
+#   lab.sh ssh LAB ARGUMENT ...          ssh from inside the lab
 set -euo pipefail
 shopt -s inherit_errexit
-SUITE=${DRUPELET_LAB_SUITE:-bookworm}
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/drupelet/roots
 LABS=/var/tmp/drupelet-lab
-# kcat and mosquitto-clients are for verify; the rest is what a freshly flashed board has, or what apt would bring.
-PACKAGES=systemd-sysv,dbus,openssh-server,python3,python3-apt,python3-venv,iproute2,mosquitto,mosquitto-clients,kcat
+HOST_LIFE_S=3600
+# What a freshly flashed board has and what apt would bring: hosts have no way out. kcat and the clients are for verify.
+PACKAGES=(systemd-sysv dbus openssh-server python3 python3-apt python3-venv iproute2 kmod udev procps
+    nftables chrony unattended-upgrades mosquitto default-jre-headless mosquitto-clients kcat)
 
-root_path() {
-    echo "$CACHE/$SUITE-$(sha256sum <<<"$PACKAGES" | cut -c1-8)"
-}
-
+# One root for each suite, with everything in it; a lock, as two scenarios may ask at once.
 make_root() {
-    local root
-    root=$(root_path)
+    local suite=$1 root
+    root=$CACHE/$suite-$(sha256sum <<<"${PACKAGES[*]}" | cut -c1-8)
+    mkdir -p "$CACHE"
+    exec 7>"$CACHE/$suite.lock"
+    flock 7
     if [ ! -d "$root" ]; then
-        mkdir -p "$CACHE"
         rm -rf "$root.part"
-        TMPDIR=/dev/shm mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$SUITE" "$root.part" >&2
+        TMPDIR=/dev/shm mmdebstrap --quiet --variant=minbase --include="${PACKAGES[*]}" "$suite" "$root.part" >&2 7>&-
         mv "$root.part" "$root"
     fi
+    exec 7>&-
     echo "$root"
 }
 
@@ -73,14 +74,14 @@ boot() {
         mkdir -p "$hierarchy/$space"
         echo "$BASHPID" >"$hierarchy/$space/cgroup.procs"
     done
-    exec setsid systemd-nspawn -q -D "$root" -M "$space" --register=no --keep-unit \
+    exec setsid timeout --kill-after=30 "$HOST_LIFE_S" systemd-nspawn -q -D "$root" -M "$space" --register=no --keep-unit \
         --network-namespace-path="/run/netns/$space" --resolv-conf=off --timezone=off --link-journal=no \
         --console=pipe --boot
 }
 
 up() {
-    local lab=$1 name=$2 address=$3 lower dir=$LABS/$1/$2
-    lower=$(make_root)
+    local lab=$1 name=$2 address=$3 suite=$4 lower dir=$LABS/$1/$2
+    lower=$(make_root "$suite")
     mkdir -p "$dir"/{upper,work,root}
     [ -e "$LABS/$lab/id" ] || ssh-keygen -q -t ed25519 -N '' -f "$LABS/$lab/id"
     network_up "$lab" "$address"
@@ -130,8 +131,8 @@ down() {
 }
 
 case ${1:-} in
-root) make_root ;;
-up) up "$2" "$3" "$4" ;;
+root) make_root "$2" ;;
+up) up "$2" "$3" "$4" "$5" ;;
 down) down "$2" ;;
 ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
 *)
