@@ -7,6 +7,7 @@ Lives here: order of start and stop, and the periodic chores. Must never come in
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.http import serve_http
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.metrics import health_problem, metrics_text
+from edge_broker.network.notify import Notifier, keep_alive
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
 from edge_broker.storage.filesystem import Disk
@@ -57,6 +59,8 @@ async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
     clock = SystemClock()
+    notifier = Notifier(os.environ)
+    notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = open_store(options, clock)
     config = options.config
     disk, reader = Worker("disk", loop), Worker("reader", loop)
@@ -87,7 +91,10 @@ async def _serve(options: Options) -> int:
     )
     sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
     sys.stdout.flush()
+    notifier.tell("READY=1", f"STATUS={_status(broker, bound)}")
+    chores.append(loop.create_task(keep_alive(notifier, disk, lambda: _status(broker, bound))))
     await stop.wait()
+    notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
     for chore in chores:
         chore.cancel()
     await _stop(server, dispatcher, (disk, reader), store)
@@ -145,6 +152,10 @@ async def _serve_metrics(
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
+
+
+def _status(broker: Broker, bound: Endpoint) -> str:
+    return health_problem(broker) or f"serving {len(broker.store.topics)} topics on {bound.host}:{bound.port}"
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

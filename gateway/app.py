@@ -7,6 +7,8 @@ was not acknowledged is lost by that. Nothing about one source may come in here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,10 +20,12 @@ from gateway.config import GatewayConfig, MqttConfig
 from gateway.errors import ConfigurationError
 from gateway.logfmt import Log
 from gateway.metrics import Metrics, MetricsServer
+from gateway.notify import Notifier
 from gateway.publisher import Producer, Publisher
 from gateway.sources.board import BoardSource
 from gateway.sources.files import FileSource
 
+READY_WAIT_S = 10.0  # for peers that are on their way up; without them it is ready too: it holds and retries
 _log = Log("gateway")
 
 
@@ -58,6 +62,7 @@ class Gateway:
         if config.mqtt is not None:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
         self._server = MetricsServer(self.metrics, self.problem)
+        self._notifier = Notifier(os.environ)
 
     def problem(self) -> str | None:
         """Say in one line what is wrong with the gateway, or None."""
@@ -84,21 +89,36 @@ class Gateway:
     async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Future[None]]) -> None:
         stopping = asyncio.ensure_future(stop.wait())
         announcing = asyncio.ensure_future(self._announce(on_ready))
+        notifying = asyncio.ensure_future(self._notify())
         try:
             endings: list[asyncio.Future[Any]] = [stopping, *tasks]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()
+            self._notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
             await self._drain()
         finally:
-            await _cancel([stopping, announcing])
+            await _cancel([stopping, announcing, notifying])
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
         for source in self.sources:
             await source.ready.wait()
         _log.info("ready", sources=len(self.sources))
         on_ready()
+
+    async def _notify(self) -> None:
+        """Tell systemd once all are connected, or have had time to be: boards boot in any order; then that we live."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_WAIT_S):
+                await self.publisher.connected.wait()
+                for source in self.sources:
+                    await source.ready.wait()
+        self._notifier.tell("READY=1", f"STATUS={self._status()}")
+        await self._notifier.keep_alive(self._status)
+
+    def _status(self) -> str:
+        return self.problem() or f"{len(self.sources)} sources, {self.publisher.pending_records} records wait"
 
     async def _drain(self) -> None:
         """Take nothing new and wait a little for what is under way; what is left is not acknowledged to its source."""

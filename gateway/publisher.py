@@ -110,6 +110,7 @@ class Publisher:
         self._room.set()
         self._empty = asyncio.Event()
         self._empty.set()
+        self.connected = asyncio.Event()  # once, by the first producer
         self._last_progress_s = time.monotonic()
         self._trouble: str | None = None
         metrics.pending_records.set_function(lambda: self._pending_records)
@@ -192,6 +193,7 @@ class Publisher:
                 await self._backoff.sleep()
             else:
                 self._trouble = None
+                self.connected.set()
                 _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
                 return producer
 

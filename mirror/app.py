@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from dataclasses import asdict, dataclass
@@ -14,15 +15,21 @@ from dataclasses import asdict, dataclass
 from mirror import logs, metrics, topics
 from mirror.clients import Source, SourceError, TopicPartition
 from mirror.config import Config, host_and_port
+from mirror.notify import Notifier
 from mirror.offsets import Commit
 from mirror.replicator import Replicator
 
 
 async def run(config: Config) -> int:
     """Mirror until SIGTERM or SIGINT; return the exit status."""
-    stop = asyncio.Event()
+    stop, notifier = asyncio.Event(), Notifier(os.environ)
+
+    def end() -> None:
+        notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, end)
     figures = metrics.Metrics()
     replicator = Replicator(config, figures)
     server = None
@@ -36,10 +43,20 @@ async def run(config: Config) -> int:
             return 1
     logs.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     print("edge-mirror ready", flush=True)
-    await replicator.run(stop)
+    # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do
+    notifier.tell("READY=1", f"STATUS={_state(replicator)}")
+    notifying = asyncio.ensure_future(notifier.keep_alive(lambda: _state(replicator)))
+    try:
+        await replicator.run(stop)
+    finally:
+        notifying.cancel()
     if server is not None:
         server.close()
     return 0
+
+
+def _state(replicator: Replicator) -> str:
+    return replicator.trouble() or "mirroring"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 Done = Callable[[Any, Exception | None], None]
@@ -19,6 +20,7 @@ class Worker:
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.job: int | None = None  # the number of the job under way, None between jobs; read from the loop
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -44,7 +46,12 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        for number in count():
+            self.job = None
+            job = self._jobs.get()
+            if job is None:
+                return
+            self.job = number
             work, done = job
             result: Any = None
             error: Exception | None = None

@@ -1,0 +1,82 @@
+"""What the broker tells systemd: ready, stopping, its state in one line, and that it is alive.
+
+| the broker | what systemd hears |
+|---|---|
+| recovers, however long | STATUS; the unit bounds no start: a recovery that is killed only begins anew |
+| serves | READY=1, then WATCHDOG=1 at half of WatchdogSec, sent by the event loop: one that stands still sends none |
+| waits for a sync for up to STUCK_S | WATCHDOG=1 and a STATUS that says so |
+| waits longer | STATUS alone: systemd kills it with SIGABRT and starts it again |
+| was told to end | STOPPING=1 |
+
+A card that hangs is no reason for a new process: that would meet the same card, read its logs from it once more, and
+take every client's connection with it, and a thread in an uninterruptible wait cannot be killed anyway. Cards do hang
+for seconds (their own housekeeping), and the kernel ends every such wait with success or EIO within a few minutes
+(resets and retries; its own alarm rings at 120 s). Only what lasts longer can be a fault of ours.
+
+Lives here: the datagrams, and when one may say WATCHDOG=1. Must never come in: what the state is (app).
+Own code, as no library fits: the ones with a wheel (systemd-watchdog, sd-notify) know no STOPPING=1, sdnotify has no
+wheel, cysystemd brings 2 MB. Source: sd_notify(3), sd_watchdog_enabled(3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+from edge_broker.network.log_lines import log_line
+from edge_broker.network.worker import Worker
+
+STUCK_S = 300.0
+
+
+class Notifier:
+    """Sends to the socket that systemd named in the environment; without one nothing happens."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_s = int(environment.get("WATCHDOG_USEC", "0")) / 1e6 if ours and name else 0.0
+
+    def tell(self, *assignments: str) -> None:
+        """Send one datagram of `NAME=value` lines; like libsystemd's it waits while systemd's queue is full."""
+        if not self._address:
+            return
+        message = "\n".join(assignment.replace("\n", " ") for assignment in assignments)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.sendto(message.encode(), self._address)
+        except OSError as error:
+            log_line("warning", "notify-failed", message=message, error=error)
+
+
+class JobWatch:
+    """How long a worker has been seen at the job it has in hand."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._job: int | None = None
+        self._since = 0.0
+
+    def busy_s(self, now: float) -> float:
+        """Seconds since the job under way was first seen; 0 when there is none. To be asked again and again."""
+        job = self._worker.job
+        if job is None or job != self._job:
+            self._job, self._since = job, now
+        return now - self._since
+
+
+async def keep_alive(notifier: Notifier, disk: Worker, status: Callable[[], str], stuck_s: float = STUCK_S) -> None:
+    """Send WATCHDOG=1 and the status while the loop turns and the disk worker is not stuck; return if none asks."""
+    loop, watch = asyncio.get_running_loop(), JobWatch(disk)
+    while notifier.watchdog_s:
+        busy_s = watch.busy_s(loop.time())
+        text = f"STATUS={status()}" + (f"; the disk has been busy for {busy_s:.0f} s" if busy_s >= 1 else "")
+        if busy_s <= stuck_s:
+            notifier.tell("WATCHDOG=1", text)
+        else:
+            notifier.tell(text)
+            log_line("error", "watchdog-withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))
+        await asyncio.sleep(notifier.watchdog_s / 2)
