@@ -19,7 +19,7 @@ from spark.config import ConfigurationError
 from spark.jars import cached_jars, jars_directory
 from spark.java import java_home
 
-KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"  # what boards get is what is tested
+KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"
 
 
 class MissingRuntimeError(RuntimeError):
