@@ -85,13 +85,10 @@ def run(parsed: argparse.Namespace) -> int:
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
         path, is_device = target_of(parsed, image_bytes)
         with Target(path, create=not is_device) as target, unfinished(path):
-            written = copy(source, target, expected, parsed.quiet)
-            reading = Progress("reading back", quiet=parsed.quiet)
-            target.check(written, lambda done: reading.at(done, done / written.size))
-            reading.done(written.size)
+            written, sha256 = copy(source, target, expected, parsed.quiet)
             complaint = customise(parsed, target, written, settings, own_files) if settings else None
             target.finish(written.head)
-    sys.stdout.write(f"{path}: {amount(written.size)}, SHA-256 {written.sha256}\n")
+    sys.stdout.write(f"{path}: {amount(written.size)}, SHA-256 {sha256}\n")
     if complaint:
         sys.stderr.write(f"edge-board flash: {complaint}\n")
     return 1 if complaint else 0
@@ -121,21 +118,24 @@ def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, bool]
     return Path("/dev") / name, True
 
 
-def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -> Written:
-    """Write the image but for block 0, and compare its SHA-256 with the published one."""
-    progress = Progress("writing", quiet=quiet)
+def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -> tuple[Written, str]:
+    """Write the image but for block 0, read it back and compare its SHA-256, returned too, with the published one."""
+    writing = Progress("writing", quiet=quiet)
     with ThreadPoolExecutor(1) as pool:
         packed: Future[str] | None = None
         if expected.known and source.packing != "raw":
             packed = pool.submit(file_sha256, source.path)
-        written = target.copy(source.fill, lambda done: progress.at(done, source.done_fraction()))
-    progress.done(written.size)
+        written = target.copy(source.fill, lambda done: writing.at(done, source.done_fraction()))
+    writing.done(written.size)
     if not written.size:
         raise FlashError(f"{source.path} is empty.")
-    wrong = expected.mismatch(packed.result() if packed else written.sha256, written.sha256)
+    reading = Progress("reading back", quiet=quiet)
+    sha256 = target.check(written, lambda done: reading.at(done, done / written.size))
+    reading.done(written.size)
+    wrong = expected.mismatch(packed.result() if packed else sha256, sha256)
     if wrong:
         raise FlashError(f"{source.path} is not the published image: {wrong}. Download it again.")
-    return written
+    return written, sha256
 
 
 def customise(

@@ -10,6 +10,8 @@ The order of events, which is the whole point:
 | finish | the first 4096 bytes, synced, read back | the card is whole |
 
 Here: the order, buffers, O_DIRECT. Never here: which target may be written (`targets`), or what is in the image.
+Rates: reading, checking and writing each have a thread. SHA-256, slower than a fast disk, is computed once, of what was
+read back; while writing, a CRC-32 of each chunk is kept for the comparison.
 Memory: two buffers of 4 MiB, and what the unpacker needs.
 """
 
@@ -19,6 +21,7 @@ import hashlib
 import mmap
 import os
 import stat
+import zlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,12 +41,11 @@ Fill = Callable[[memoryview], int]
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the length, the held-back head, the SHA-256 of it all and that after each chunk."""
+    """What was written: the length, the held-back head, the CRC-32 of each chunk."""
 
     size: int
     head: bytes
-    sha256: str
-    digests: tuple[bytes, ...]
+    checks: tuple[int, ...]
 
 
 class Target:
@@ -69,7 +71,7 @@ class Target:
     def copy(self, fill: Fill, report: Report) -> Written:
         """Wipe, then write all that `fill` gives but block 0, which stays zero; synced when this returns."""
         self._wipe()
-        digest, head, digests, position = hashlib.sha256(), b"", [], 0
+        head, checks, position = b"", [], 0
         buffers = [mmap.mmap(-1, CHUNK_BYTES) for _ in range(2)]
         with ThreadPoolExecutor(2) as pool:
             filling: Future[int] = pool.submit(fill, memoryview(buffers[0]))
@@ -77,34 +79,40 @@ class Target:
                 view = memoryview(buffers[0])[:count]
                 buffers.reverse()
                 filling = pool.submit(fill, memoryview(buffers[0]))
-                hashing = pool.submit(digest.update, view)
+                checking = pool.submit(zlib.crc32, view)
                 head = head or bytes(view[:BLOCK_BYTES])
                 self._write(view[BLOCK_BYTES if position == 0 else 0 :], position or BLOCK_BYTES)
-                hashing.result()
+                checks.append(checking.result())
                 position += count
-                digests.append(digest.copy().digest())
                 report(position)
         self._end_at(position)
         self._sync()
-        return Written(position, head, digest.hexdigest(), tuple(digests))
+        return Written(position, head, tuple(checks))
 
-    def check(self, written: Written, report: Report) -> None:
-        """Read all back but block 0 and compare; raises FlashError that names the first place that differs."""
+    def check(self, written: Written, report: Report) -> str:
+        """Read all back but block 0 and compare; returns the SHA-256, raises FlashError naming the first difference."""
         self._drop_cache()
-        digest, buffer, position = hashlib.sha256(), memoryview(mmap.mmap(-1, CHUNK_BYTES)), 0
-        for wanted in written.digests:
-            count = min(CHUNK_BYTES, written.size - position)
-            self._read(buffer, position, count)
-            if position == 0:
-                buffer[: len(written.head)] = written.head
-            digest.update(buffer[:count])
-            if digest.copy().digest() != wanted:
-                raise FlashError(
-                    f"{self.path} reads back differently between byte {position} and {position + count}: "
-                    "it is broken or smaller than it says, use another."
-                )
-            position += count
-            report(position)
+        digest, position = hashlib.sha256(), 0
+        buffers = [memoryview(mmap.mmap(-1, CHUNK_BYTES)) for _ in range(2)]
+        hashing: Future[None] | None = None
+        with ThreadPoolExecutor(1) as pool:
+            for wanted in written.checks:
+                count = min(CHUNK_BYTES, written.size - position)
+                self._read(buffers[0], position, count)
+                if position == 0:
+                    buffers[0][: len(written.head)] = written.head
+                if zlib.crc32(buffers[0][:count]) != wanted:
+                    raise FlashError(
+                        f"{self.path} reads back differently between byte {position} and {position + count}: "
+                        "it is broken or smaller than it says, use another."
+                    )
+                if hashing:
+                    hashing.result()
+                hashing = pool.submit(digest.update, buffers[0][:count])
+                buffers.reverse()
+                position += count
+                report(position)
+        return digest.hexdigest()
 
     def finish(self, head: bytes) -> None:
         """Sync what others wrote, then write block 0 and see that it is there."""
