@@ -10,7 +10,7 @@ EPILOG = """examples:
       --gateway 192.0.2.1 --dns 192.0.2.1 --file site.conf:/etc/site.conf --sha256 "$(cat raspios.img.xz.sha256)"
   edge-board flash raspios.img.xz --to pi-3.img --host pi-3 --user site --ssh-key keys.pub     (no root needed)
 """
-KINDS = ("trixie", "bookworm", "debian", "ubuntu")
+KINDS = ("trixie", "bookworm", "preseed", "debian", "ubuntu")
 
 
 def add_flash(command: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ PURE: values in, values out. Never here: what the image is (`images`), or any re
 | trixie | user-data, meta-data, network-config, ssh | cloud-init: NoCloud, netplan v2; rpi-imager's format notes |
 | ubuntu | user-data, meta-data, network-config | the same, found by the label system-boot |
 | bookworm | custom.toml | raspberrypi-sys-mods: `init_config` |
+| preseed | rpi-preseed.toml | rpi-preseed's schema; Raspberry Pi calls it a prototype |
 | debian | sysconf.txt | raspi.debian.net: `rpi-set-sysconf` |
 All: cmdline.txt (one line) and config.txt. What a kind cannot be told is listed, never dropped in silence.
 """
@@ -34,6 +35,7 @@ class Kind(StrEnum):
 
     TRIXIE = "trixie"
     BOOKWORM = "bookworm"
+    PRESEED = "preseed"
     DEBIAN = "debian"
     UBUNTU = "ubuntu"
 
@@ -193,18 +195,30 @@ def ubuntu(settings: Settings, _present: Mapping[str, str]) -> FirstBoot:
 
 
 def bookworm(settings: Settings, _present: Mapping[str, str]) -> FirstBoot:
-    """Configure Raspberry Pi OS bookworm; its custom.toml knows no address, so that is a file of NetworkManager's."""
+    """Configure Raspberry Pi OS bookworm."""
+    return by_toml("custom.toml", toml(1, sections(settings)), settings)
+
+
+def preseed(settings: Settings, _present: Mapping[str, str]) -> FirstBoot:
+    """Configure an image with rpi-preseed, whose keys are those of custom.toml and more."""
+    told = sections(settings)
+    told["user"]["passwordless_sudo"] = True  # there is no password to ask for
+    return by_toml("rpi-preseed.toml", toml("1.0", told), settings)
+
+
+def by_toml(name: str, text: str, settings: Settings) -> FirstBoot:
+    """Give the TOML file; a fixed address, IPv6 too, is a file of NetworkManager's, which both kinds of image run."""
     root_files = {NM_CONNECTION: (connection(settings.static).encode(), 0o600)} if settings.static else {}
     left_out = root_refused(settings)
     if settings.static and settings.static.interface == "wlan0":
         root_files = {}
-        left_out += ("the static address on wlan0: custom.toml cannot say it, use a wired interface",)
-    return FirstBoot({"custom.toml": custom_toml(settings).encode()}, root_files, left_out)
+        left_out += (f"the static address on wlan0: {name} cannot say it, use a wired interface",)
+    return FirstBoot({name: text.encode()}, root_files, left_out)
 
 
-def custom_toml(settings: Settings) -> str:
-    """Write custom.toml; a password would be taken for a hash unless marked, so only the derived key is written."""
-    sections: dict[str, dict[str, object]] = {
+def sections(settings: Settings) -> dict[str, dict[str, object]]:
+    """Give the sections of both; a password would be taken for a hash unless marked: only the derived key is given."""
+    found: dict[str, dict[str, object]] = {
         "system": {"hostname": settings.host},
         "user": {"name": settings.user},
         "ssh": {"enabled": True, "password_authentication": False, "authorized_keys": list(settings.ssh_keys)},
@@ -212,13 +226,18 @@ def custom_toml(settings: Settings) -> str:
     if settings.wifi:
         key = wifi_key(settings.wifi)
         secret: dict[str, object] = {"password": key, "password_encrypted": True} if key else {}
-        sections["wlan"] = {"ssid": settings.wifi.ssid, **secret, "hidden": settings.wifi.hidden}
+        found["wlan"] = {"ssid": settings.wifi.ssid, **secret, "hidden": settings.wifi.hidden}
     if settings.country:
-        sections.setdefault("wlan", {})["country"] = settings.country
+        found.setdefault("wlan", {})["country"] = settings.country
     if settings.timezone:
-        sections["locale"] = {"timezone": settings.timezone}
-    parts = [f"[{name}]\n" + "".join(toml_lines(values)) for name, values in sections.items()]
-    return "config_version = 1\n\n" + "\n".join(parts)
+        found["locale"] = {"timezone": settings.timezone}
+    return found
+
+
+def toml(version: object, told: Mapping[str, Mapping[str, object]]) -> str:
+    """Write sections as TOML."""
+    parts = [f"[{name}]\n" + "".join(toml_lines(values)) for name, values in told.items()]
+    return f"config_version = {toml_value(version)}\n\n" + "\n".join(parts)
 
 
 def toml_lines(values: Mapping[str, object]) -> Iterable[str]:
@@ -275,6 +294,7 @@ def root_refused(settings: Settings) -> tuple[str, ...]:
 MAKERS: dict[Kind, Callable[[Settings, Mapping[str, str]], FirstBoot]] = {
     Kind.TRIXIE: trixie,
     Kind.BOOKWORM: bookworm,
+    Kind.PRESEED: preseed,
     Kind.DEBIAN: debian,
     Kind.UBUNTU: ubuntu,
 }

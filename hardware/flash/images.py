@@ -16,7 +16,7 @@ The tests, in this order; the first that holds decides:
 |---|---|
 | FAT label RASPIFIRM, or sysconf.txt | Debian's own image: sysconf.txt |
 | FAT label system-boot | Ubuntu: cloud-init |
-| rpi-preseed in the root file system | recognised, not customised |
+| rpi-preseed in the root file system | preseed: rpi-preseed.toml |
 | cloud-init there, seeded from /boot/firmware, and user-data and meta-data on the FAT | trixie: cloud-init |
 | `init=…/raspberrypi-sys-mods/firstboot` in cmdline.txt | bookworm (and bullseye since 2022-09): custom.toml |
 | `resize` in cmdline.txt without seed files, or `init=…/init_resize.sh` | recognised, not customised |
@@ -88,15 +88,15 @@ def kind_of(boot: FatPartition, root: ExtPartition | None, label: str) -> tuple[
     if label.lower() == "system-boot":
         return Kind.UBUNTU, "its boot partition is called system-boot"
     if root is not None and root.exists("/usr/lib/systemd/system/rpi-preseed.service"):
-        return None, "it is customised by rpi-preseed"
+        return Kind.PRESEED, "its first boot reads rpi-preseed.toml"
     if root is not None and seeded_from_boot(boot, root):
         return Kind.TRIXIE, "its cloud-init is seeded from the boot partition"
     if "init=/usr/lib/raspberrypi-sys-mods/firstboot" in options:
         return Kind.BOOKWORM, "its first boot reads custom.toml"
     if "init=/usr/lib/raspi-config/init_resize.sh" in options:
-        return None, "it is a Raspberry Pi OS from before custom.toml (2022-09)"
+        return None, "it is a Raspberry Pi OS from before custom.toml (2022-09): take a newer one"
     if "resize" in options:
-        return None, "it is a Raspberry Pi OS trixie from before cloud-init (2025-11-24)"
+        return None, "it is a Raspberry Pi OS trixie from before cloud-init (2025-11-24): take a newer one"
     return None, "nothing in it is known"
 
 

@@ -1,7 +1,7 @@
 """`edge-board flash` against dd, in turn on the same target: `python -m tests.benchmarks.flash [--to DEVICE|FILE ...]`.
 
 The level: its writing takes at most 1/0.9 of dd's time, and the process stays below 150 MB. dd writes as people do,
-`bs=4M conv=fsync`, a packed image through a pipe; `oflag=direct` is told beside it, as the page cache makes dd slower on
+`bs=4M conv=fsync`, a packed image through a pipe; `oflag=direct` is told beside it, as the page cache slows dd on
 some machines. Which of the two goes first changes from round to round. Reading back comes on top and is said apart.
 Without `--to`: a file here and, for root, a loop device on a file here. Whatever is on the target is lost.
 """

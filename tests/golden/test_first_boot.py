@@ -45,23 +45,39 @@ def test_cloud_init_takes_its_files(kind: Kind) -> None:
     assert yaml.safe_load(found["meta-data"])["instance-id"] == SETTINGS.instance_id
 
 
-def test_custom_toml_has_only_keys_that_its_reader_knows() -> None:
-    value = tomllib.loads(made(Kind.BOOKWORM).boot_files["custom.toml"].decode())
-    known = {
-        "system": {"hostname"},
-        "user": {"name", "password", "password_encrypted"},
-        "ssh": {"enabled", "password_authentication", "authorized_keys", "ssh_import_id"},
-        "wlan": {"ssid", "password", "password_encrypted", "hidden", "country"},
-        "locale": {"keymap", "timezone"},
-    }
-    assert value.pop("config_version") == 1
-    assert all(section.keys() <= known[name] for name, section in value.items())
+TOML_KEYS = {  # type -> what its reader knows: init_config of raspberrypi-sys-mods, the schema of rpi-preseed
+    "system": {"hostname": str},
+    "user": {"name": str, "password": str, "password_encrypted": bool},
+    "ssh": {"enabled": bool, "password_authentication": bool, "authorized_keys": list, "ssh_import_id": list},
+    "wlan": {"ssid": str, "password": str, "password_encrypted": bool, "hidden": bool, "country": str},
+    "locale": {"keymap": str, "timezone": str},
+}
+PRESEED_KEYS = {
+    **TOML_KEYS,
+    "user": {**TOML_KEYS["user"], "passwordless_sudo": bool, "groups": list},
+    "wlan": {**TOML_KEYS["wlan"], "ssid_hex": str, "key_mgmt": str},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "version", "known"),
+    [(Kind.BOOKWORM, "custom.toml", 1, TOML_KEYS), (Kind.PRESEED, "rpi-preseed.toml", "1.0", PRESEED_KEYS)],
+)
+def test_a_toml_file_has_only_keys_and_types_that_its_reader_knows(
+    kind: Kind, name: str, version: object, known: dict[str, dict[str, type]]
+) -> None:
+    value = tomllib.loads(made(kind).boot_files[name].decode())
+    assert value.pop("config_version") == version
+    for section, keys in value.items():
+        for key, found in keys.items():
+            assert type(found) is known[section][key], f"{section}.{key}"
 
 
 def test_only_debian_leaves_something_out_and_says_so() -> None:
     assert {kind: made(kind).left_out for kind in Kind} == {
         Kind.TRIXIE: (),
         Kind.BOOKWORM: (),
+        Kind.PRESEED: (),
         Kind.UBUNTU: (),
         Kind.DEBIAN: ("the user site: log in as root", "Wi-Fi", "the static address", "the time zone"),
     }

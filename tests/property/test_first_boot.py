@@ -1,7 +1,7 @@
 """Whatever valid settings a card is given, the readers at the other end take them and read the same.
 
 Invariants:
-- user-data and network-config are valid by cloud-init's own schemas, custom.toml is TOML, for any valid settings;
+- user-data and network-config are valid by cloud-init's own schemas, the two TOML files are TOML, for any settings;
 - host, user, keys and SSID are read back as they were given, whatever characters they have;
 - the passphrase itself is in none of the files;
 - cmdline.txt stays one line, keeps every foreign option, and applying it twice changes nothing more.
@@ -87,11 +87,12 @@ def test_cloud_init_takes_any_settings(chosen: Settings, kind: Kind) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(all_settings())
-def test_custom_toml_takes_any_settings(chosen: Settings) -> None:
-    value = tomllib.loads(first_boot(Kind.BOOKWORM, chosen, {}).boot_files["custom.toml"].decode())
-    assert value["config_version"] == 1
-    assert (value["system"]["hostname"], value["user"]) == (chosen.host, {"name": chosen.user})
+@given(all_settings(), st.sampled_from([(Kind.BOOKWORM, "custom.toml", 1), (Kind.PRESEED, "rpi-preseed.toml", "1.0")]))
+def test_toml_takes_any_settings(chosen: Settings, reader: tuple[Kind, str, object]) -> None:
+    kind, name, version = reader
+    value = tomllib.loads(first_boot(kind, chosen, {}).boot_files[name].decode())
+    assert value["config_version"] == version
+    assert (value["system"]["hostname"], value["user"]["name"]) == (chosen.host, chosen.user)
     assert tuple(value["ssh"]["authorized_keys"]) == chosen.ssh_keys
     if chosen.wifi:
         assert value["wlan"]["ssid"] == chosen.wifi.ssid

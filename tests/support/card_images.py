@@ -59,6 +59,13 @@ LAYOUTS = {
         boot={"cmdline.txt": f"{CONSOLE} {BOOKWORM_INIT}\n", "config.txt": CONFIG},
         root=os_release("Debian GNU/Linux 12 (bookworm)", "debian"),
     ),
+    "preseed": Layout(
+        boot={"cmdline.txt": f"{CONSOLE} resize\n", "config.txt": CONFIG},
+        root={
+            **os_release("Debian GNU/Linux 13 (trixie)", "debian"),
+            "usr/lib/systemd/system/rpi-preseed.service": "[Unit]\nDescription=rpi-preseed\n",
+        },
+    ),
     "debian": Layout(
         label="RASPIFIRM",
         boot={"sysconf.txt": SYSCONF, "cmdline.txt": f"{CONSOLE}\n", "config.txt": CONFIG},
