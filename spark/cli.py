@@ -1,4 +1,4 @@
-"""The command `edge-spark`: run a job, list the jobs, fetch the connector's jars.
+"""The command `edge-spark`: run a job, list the jobs, fetch the connector's jars, be Spark's master or worker.
 
 Here: arguments, signals, exit status. Spark is imported only by the commands that need it.
 """
@@ -14,6 +14,8 @@ from threading import Event
 from spark.config import ConfigurationError, Settings, default_checkpoint, with_assignments
 from spark.logs import log
 
+MASTER_EXAMPLE = "example: edge-spark master --host 192.168.1.20"
+WORKER_EXAMPLE = "example: edge-spark worker --cores 2 --memory 1g --work-dir /var/tmp/work spark://192.168.1.20:7077"
 EXAMPLE = "example: edge-spark run readings --bootstrap 192.168.1.20:9092 --set window_ms=60000"
 
 
@@ -54,13 +56,34 @@ def parser() -> argparse.ArgumentParser:
         "jars", help="fetch the Kafka connector, print its paths", epilog="example: edge-spark jars"
     )
     jars.set_defaults(command=print_jars)
+    add_daemons(commands)
     return root
+
+
+def add_daemons(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe Spark's two daemons; their secret and other settings are in $SPARK_CONF_DIR/spark-defaults.conf."""
+    master = commands.add_parser("master", help="become the master of a standalone cluster", epilog=MASTER_EXAMPLE)
+    worker = commands.add_parser("worker", help="become a worker of a standalone cluster", epilog=WORKER_EXAMPLE)
+    for each, port in ((master, 7077), (worker, 7078)):
+        each.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="default: %(default)s")
+        each.add_argument("--port", metavar="PORT", type=int, default=port, help="default: %(default)s")
+        each.add_argument(
+            "--web-port", metavar="PORT", type=int, default=port + 1003, help="on 127.0.0.1 only; default: %(default)s"
+        )
+        each.add_argument("--heap", metavar="SIZE", default="64m", help="of the daemon itself; default: %(default)s")
+    worker.add_argument("master", metavar="URL", help="spark://HOST:PORT")
+    worker.add_argument("--cores", metavar="N", type=int, required=True, help="tasks at once")
+    worker.add_argument("--memory", metavar="SIZE", required=True, help="heap of all executors together")
+    worker.add_argument("--work-dir", metavar="DIR", required=True, help="what executors print")
+    master.set_defaults(command=become_master)
+    worker.set_defaults(command=become_worker)
 
 
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
+    from spark import notify  # noqa: PLC0415
     from spark.failures import described  # noqa: PLC0415
     from spark.jars import connector_jars  # noqa: PLC0415
     from spark.jobs import job_named  # noqa: PLC0415 - PySpark takes a second to import
@@ -74,11 +97,13 @@ def run_job(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         session = start_session(settings, f"drupelet-{arguments.job}")
-    except (OSError, PySparkException):
+    except (*JVM_GONE, PySparkException) as error:
         if stop.is_set():  # the signal reached the JVM as well, before it was up
             return 0
-        raise
+        log("error", "job_failed", job=arguments.job, reason=described(error))
+        return 1
     signal.signal(signal.SIGINT, lambda *_: stop.set())  # PySpark put a handler of its own there
+    notify.tell("READY=1", "STATUS=started")
     log("info", "started", job=arguments.job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:
         run(session, job, settings, stop)
@@ -90,6 +115,7 @@ def run_job(arguments: argparse.Namespace) -> int:
             log("error", "job_failed", job=arguments.job, reason=described(error))
             return 1
     finally:
+        notify.tell("STOPPING=1", "STATUS=stopping")
         stop_session(session)
     log("info", "stopped", job=arguments.job)
     return 0
@@ -123,6 +149,26 @@ def print_jars(_: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 1
     return 0
+
+
+def become_master(arguments: argparse.Namespace) -> int:
+    """Become Spark's master; does not return."""
+    from spark.standalone import become  # noqa: PLC0415
+
+    become("master", arguments.heap, listening(arguments))
+
+
+def become_worker(arguments: argparse.Namespace) -> int:
+    """Become a worker; does not return."""
+    from spark.standalone import become  # noqa: PLC0415
+
+    sizes = ["--cores", str(arguments.cores), "--memory", arguments.memory, "--work-dir", arguments.work_dir]
+    become("worker", arguments.heap, [*listening(arguments), *sizes, arguments.master])
+
+
+def listening(arguments: argparse.Namespace) -> list[str]:
+    """Say where a daemon listens, in Spark's words."""
+    return ["--host", arguments.host, "--port", str(arguments.port), "--webui-port", str(arguments.web_port)]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Pinned jars in the cache: Spark's Kafka connector, and any other set that names its jars by coordinates.
 
-Here: the connector's pins, the cache, the check. Never here: Spark, or how a repository is read: Apache Ivy does that,
-which pyspark brings and which knows Maven Central. The rest of what the connector needs is in pyspark's own jars. A jar
-counts as present only under its final name, which it gets after its SHA-256 was checked.
+Here: the connector's pins (in `connector.jars`), the cache, the check. Never here: Spark, or how a repository is read:
+Apache Ivy does that, which pyspark brings and which knows Maven Central. The rest of what the connector needs is in
+pyspark's own jars. A jar counts as present only under its final name, which it gets after its SHA-256 was checked.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from spark.java import java_home
 from spark.logs import log
 
 MAVEN_URL_VARIABLE = "DRUPELET_MAVEN_URL"
+SHIPPED_VARIABLE = "DRUPELET_SPARK_JARS"
 CONNECT_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 60_000
 FETCH_TIMEOUT_S = 900  # a whole set, over a slow link
@@ -35,22 +36,34 @@ REASONS = (
     r"^[^.\n].*",  # dots are the progress of a download
 )
 
-# group:artifact:version -> SHA-256
-CONNECTOR_JARS = {
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0": (
-        "33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3"
-    ),
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0": (
-        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
-    ),
-    "org.apache.kafka:kafka-clients:3.9.0": "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18",
-    "org.apache.commons:commons-pool2:2.12.0": "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b",
-}
+
+def pins_in(lock: Path) -> dict[str, str]:
+    """Read a file of pins: lines of a SHA-256 and `group:artifact:version`; returns pin -> SHA-256."""
+    lines = (line.split() for line in lock.read_text().splitlines() if not line.startswith("#"))
+    return {pin: digest for digest, pin in lines}
+
+
+CONNECTOR_JARS = pins_in(Path(__file__).with_name("connector.jars"))
 
 
 def connector_jars() -> list[Path]:
-    """Return the paths of the connector's jars, fetching what is missing; raises ConfigurationError if it cannot."""
+    """Return the paths of the connector's jars: the ones in DRUPELET_SPARK_JARS, if it is set, else the cache's.
+
+    What the cache lacks is fetched, never what that folder lacks; raises ConfigurationError for what cannot be had.
+    """
+    shipped = os.environ.get(SHIPPED_VARIABLE)
+    if shipped:
+        return shipped_jars(Path(shipped))
     return cached_jars("spark-kafka-4.0.0", CONNECTOR_JARS, "edge-spark jars")
+
+
+def shipped_jars(folder: Path) -> list[Path]:
+    """Return the paths of the connector's jars in a folder that somebody else has filled and checked."""
+    jars = [folder / file_name(pin) for pin in CONNECTOR_JARS]
+    for jar in jars:
+        if not jar.exists():
+            raise ConfigurationError(f"{jar} is missing, and {SHIPPED_VARIABLE} says to fetch none: put it there")
+    return jars
 
 
 def cached_jars(name: str, pins: Mapping[str, str], command: str) -> list[Path]:

@@ -17,7 +17,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import failures, progress, topics
+from spark import failures, notify, progress, topics
 from spark.config import Settings
 from spark.jobs import Job, StartQuery
 from spark.logs import log
@@ -28,6 +28,7 @@ PROGRESS_S = 10.0
 BACKOFF_S_MAX = 30.0
 RESTARTS_MAX = 5
 DATA_LOSS_MARKS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "data may have been lost", "failOnDataLoss")
+IDLE_MARK = "Waiting for"  # how Spark begins the message of a query that has nothing to do: data, or the next trigger
 KAFKA_MARKS = ("org.apache.kafka.common.errors", "org.apache.kafka.common.KafkaException")
 
 
@@ -45,6 +46,7 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
             query.start(session, settings)
         sys.stdout.write("edge-spark ready\n")
         sys.stdout.flush()
+        notify.tell(f"STATUS=starting: the first batches of {len(queries)} queries")
         watch(session, settings, queries, stop)
     finally:
         quiet(session)
@@ -69,9 +71,15 @@ def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Ev
                 log("info", "topic_created" if created else "topic_found", topic=topic, cleanup_policy=policy)
             break
         except topics.BrokerUnavailableError as error:
-            log("warning", "waiting_for_broker", reason=error)
+            wait_for_broker(error)
             stop.wait(POLL_S)
     return wait_for_input(session, settings, stop)
+
+
+def wait_for_broker(error: topics.BrokerUnavailableError) -> None:
+    """Say that the broker does not answer."""
+    log("warning", "waiting_for_broker", reason=error)
+    notify.tell("WATCHDOG=1", f"STATUS=waiting for the broker: {error}")
 
 
 def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bool:
@@ -81,8 +89,9 @@ def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bo
         try:
             if settings.topic in topics.topic_names(session, settings):
                 return True
+            notify.tell("WATCHDOG=1", f"STATUS=waiting for topic {settings.topic}")
         except topics.BrokerUnavailableError as error:
-            log("warning", "waiting_for_broker", reason=error)
+            wait_for_broker(error)
         if not said:
             log("info", "waiting_for_topic", topic=settings.topic)
             said = True
@@ -101,6 +110,7 @@ class Supervised:
     retry_at_s: float = 0.0
     told_batch_id: int = -1
     told_at_s: float = 0.0
+    moved_batch_id: int = -1
 
     def start(self, session: SparkSession, settings: Settings) -> None:
         """Start the query from its checkpoint."""
@@ -148,6 +158,14 @@ class Supervised:
         if self.failures > RESTARTS_MAX and not any(mark in text for mark in KAFKA_MARKS):
             raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.root(text)}")
 
+    def moved(self) -> bool:
+        """Whether it waits for its next trigger, has finished a batch since it was last asked, or is in a pause."""
+        if self.query is None or self.query.status["message"].startswith(IDLE_MARK):
+            return True
+        last = self.query.lastProgress
+        before, self.moved_batch_id = self.moved_batch_id, -1 if last is None else last.batchId
+        return self.moved_batch_id != before
+
     def stop(self) -> None:
         """End the query; what its batch did not finish is done again by the next start."""
         try:
@@ -158,16 +176,27 @@ class Supervised:
 
 
 def watch(session: SparkSession, settings: Settings, queries: list[Supervised], stop: Event) -> None:
-    """Look after the queries until `stop` is set."""
+    """Look after the queries until `stop` is set; systemd's watchdog hears of it each time that all have moved."""
     tell_at_s = time.monotonic() + PROGRESS_S
+    still = queries
     while not stop.wait(POLL_S):
         for query in queries:
             query.check(session, settings)
+        still = [query for query in still if not query.moved()]
+        if not still:
+            notify.tell("WATCHDOG=1", f"STATUS={state(queries)}")
+            still = queries
         if time.monotonic() >= tell_at_s:
             tell_at_s = time.monotonic() + PROGRESS_S
             for query in queries:
                 if query.query is not None:
                     query.tell()
+
+
+def state(queries: list[Supervised]) -> str:
+    """Describe a job whose queries have all moved, in one line."""
+    failing = ", ".join(f"{query.name} ({query.failures} in a row)" for query in queries if query.query is None)
+    return f"failing: {failing}" if failing else f"running: {len(queries)} queries"
 
 
 def failure_text(query: StreamingQuery) -> str:

@@ -24,12 +24,15 @@ from spark.logs import log
 JVM_STOP_S = 10
 JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError"
+LOGGED = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+JVM_OPTIONS = (
+    f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError {LOGGED}"
+)
 
 OPTIONS = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
     "spark.executor.extraJavaOptions": JVM_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -58,10 +61,14 @@ def start_session(settings: Settings, name: str) -> SparkSession:
 
 
 def session_options(settings: Settings) -> dict[str, str]:
-    """Collect the session's options: ours, then the operator's."""
-    jars = ",".join(str(jar) for jar in connector_jars())
+    """Collect the session's options: ours, then the operator's.
+
+    The jars are on the class paths, so all workers have them at one place; `spark.jars` would copy them at each start.
+    """
+    jars = ":".join(str(jar) for jar in connector_jars())
+    paths = {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     here = {"spark.driver.host": "127.0.0.1"} if is_local(settings.master) else {}
-    return {**OPTIONS, **here, "spark.jars": jars, **settings.spark}
+    return {**OPTIONS, **here, **paths, **settings.spark}
 
 
 def is_local(master: str) -> bool:

@@ -1,7 +1,8 @@
 """What surrounds Spark's jobs, without Spark: settings, jars (Ivy, from a folder), progress lines, restarts.
 
 Invariants: a setting out of bounds or misspelt is refused by name; a jar is in the cache whole and checked or not at
-all; a query that Kafka kept waiting is started again for ever, one whose offsets are gone never.
+all; a query that Kafka kept waiting is started again for ever, one whose offsets are gone never; systemd's watchdog
+hears of a job only when each of its queries has moved.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import hashlib
 import itertools
 import json
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spark import jars, java, progress, run
+from spark import jars, java, progress, run, standalone
 from spark.cli import main
 from spark.config import SETTABLE, ConfigurationError, Settings, with_assignments
 from spark.failures import chain, root
 from spark.jobs import JOBS, job_named
 from spark.session import session_options
+from tests.support.notify_socket import NotifySocket
 
 
 def test_settings_are_converted_and_passed_on() -> None:
@@ -170,8 +173,45 @@ def test_the_operators_options_win() -> None:
     options = session_options(Settings(spark={"spark.driver.memory": "1g"}))
     assert options["spark.driver.memory"] == "1g"
     assert options["spark.driver.host"] == "127.0.0.1"
-    assert options["spark.jars"].count(".jar") == 4
+    assert options["spark.driver.extraClassPath"].count(".jar") == 4
     assert "spark.driver.host" not in session_options(Settings(master="spark://pi-1:7077"))
+
+
+def test_shipped_jars_are_taken_as_they_are_and_none_is_fetched(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    monkeypatch.setenv(jars.SHIPPED_VARIABLE, str(folder))
+    first, *others = map(jars.file_name, jars.CONNECTOR_JARS)
+    for name in others:
+        (folder / name).write_bytes(b"")
+    with pytest.raises(ConfigurationError, match=f"^{folder / first} is missing, and DRUPELET_SPARK_JARS"):
+        jars.connector_jars()
+    (folder / first).write_bytes(b"")
+    assert jars.connector_jars() == [folder / name for name in (first, *others)]
+    assert not jars.jars_directory("spark-kafka-4.0.0").exists()
+
+
+def test_a_worker_is_one_jvm_with_a_bounded_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(standalone, "java_home", lambda: Path("/java"))
+    monkeypatch.setattr(standalone.os, "execve", lambda *given: called.extend(given))
+    sizes = ["--cores", "2", "--memory", "1g", "--work-dir", "/work"]
+    with pytest.raises(AssertionError):  # a process that was replaced does not come back
+        main(["worker", *sizes, "--web-port", "9", "spark://pi-3:7077"])
+    java, arguments, environment = called
+    assert java == arguments[0] == "/java/bin/java"
+    assert "-Xmx64m" in arguments
+    assert (
+        arguments[-11:]
+        == [
+            *("--host", "127.0.0.1", "--port", "7078", "--webui-port", "9"),
+            *sizes[:4],
+            *("--work-dir", "/work", "spark://pi-3:7077"),
+        ][-11:]
+    )
+    assert (environment["SPARK_LOCAL_IP"], environment["SPARK_SCALA_VERSION"]) == ("127.0.0.1", "2.13")
 
 
 def report(batch_id: int, rows: int = 10, late: int = 0) -> progress.Report:
@@ -282,3 +322,65 @@ def test_offsets_that_are_gone_end_the_job_at_once() -> None:
     query.start(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
     with pytest.raises(run.JobError, match="offsets that /place needs are gone from topic readings"):
         query.check(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
+
+
+class LiveQuery:
+    """A query whose state a test sets."""
+
+    isActive = True
+    recentProgress = ()
+
+    def __init__(self, message: str = "Processing new data", batch_id: int | None = None) -> None:
+        self.message, self.batch_id = message, batch_id
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": self.message}
+
+    @property
+    def lastProgress(self) -> Any:
+        return None if self.batch_id is None else SimpleNamespace(batchId=self.batch_id)
+
+
+def supervised(live: LiveQuery) -> run.Supervised:
+    return run.Supervised("windows", lambda *_: live, query=live)  # type: ignore[arg-type,return-value]
+
+
+def test_a_query_moves_when_it_is_idle_or_has_finished_a_batch() -> None:
+    live = LiveQuery("Initializing sources")
+    query = supervised(live)
+    assert not query.moved()
+    live.batch_id = 0
+    assert query.moved()
+    assert not query.moved()
+    live.batch_id = 1
+    assert query.moved()
+    live.message = "Waiting for next trigger"
+    assert query.moved()
+    query.query = None
+    assert query.moved()
+
+
+def test_the_watchdog_hears_nothing_while_one_query_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "POLL_S", 0.01)
+    idle, hanging, stop = LiveQuery("Waiting for data to arrive"), LiveQuery(batch_id=6), Event()
+    queries = [supervised(idle), supervised(hanging)]
+    with NotifySocket() as systemd:
+        monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+        watching = Thread(target=run.watch, args=(None, Settings(), queries, stop))
+        watching.start()
+        try:
+            assert systemd.receive(5) == {"WATCHDOG": "1", "STATUS": "running: 2 queries"}
+            assert systemd.drain(0.3) == []
+            hanging.batch_id = 7
+            assert systemd.receive(5)["WATCHDOG"] == "1"
+            assert systemd.drain(0.3) == []
+        finally:
+            stop.set()
+            watching.join()
+
+
+def test_a_query_in_a_pause_is_named() -> None:
+    query = supervised(LiveQuery())
+    query.query, query.failures = None, 3
+    assert run.state([query, supervised(LiveQuery())]) == "failing: windows (3 in a row)"

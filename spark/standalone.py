@@ -1,0 +1,55 @@
+"""Spark's standalone master and worker: the process becomes their JVM.
+
+Here: their command line and environment. Spark's own scripts start a second JVM to compute these, and the ones that
+start a cluster are not in pyspark's wheel. Never here: a session or a job. Their settings, the secret among them, are
+in `$SPARK_CONF_DIR/spark-defaults.conf`: a command line is public. Source: Spark Standalone Mode in its guide.
+"""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from spark.config import ConfigurationError
+from spark.java import java_home
+
+MAIN_CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
+JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",  # its file is written all the time
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+)
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def become(role: str, heap: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by Spark's master or worker; its web page is on the loopback address only."""
+    java = str(java_home() / "bin/java")
+    os.execve(java, command(java, role, heap, arguments), {**os.environ, **environment()})  # noqa: S606
+
+
+def command(java: str, role: str, heap: str, arguments: Sequence[str]) -> list[str]:
+    """Put the JVM's command line together."""
+    options = [f"-Xmx{heap}", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"]
+    return [java, "-cp", f"{spark_home()}/jars/*", *options, MAIN_CLASSES[role], *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Say what Spark's scripts would: where it is, and its Scala, without which a worker starts no executor."""
+    return {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_IP": "127.0.0.1",  # where the web page is; the cluster's own traffic is at `--host`
+        "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
+    }
+
+
+def spark_home() -> Path:
+    """Find Spark in pyspark; raises ConfigurationError if it is not installed."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError("the Python package pyspark is missing: pip install 'drupelet[spark]'")
+    return Path(spec.submodule_search_locations[0])
