@@ -3,6 +3,7 @@
 # namespace of its own, all on one bridge in the lab's namespace. Needs root, mmdebstrap, systemd-nspawn and ip.
 #   lab.sh root SUITE                    make Debian's SUITE (bookworm or trixie) a root once, print where it is
 #   lab.sh up LAB NAME ADDRESS SUITE     start a host at ADDRESS/24; it ends by itself after an hour
+#   lab.sh memory LAB NAME BYTES         bound what the host's processes may use in all
 #   lab.sh down LAB                      end every host of the lab; nothing of it is left
 #   lab.sh ssh LAB ARGUMENT ...          ssh from inside the lab
 set -euo pipefail
@@ -30,12 +31,12 @@ make_root() {
     echo "$root"
 }
 
-# The cgroup hierarchies systemd needs: two of them where version 1 is mounted, the only one where version 2 is.
+# The cgroup hierarchies systemd needs, and the one that bounds memory: three where version 1 is mounted, else one.
 hierarchies() {
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
         echo /sys/fs/cgroup
     else
-        echo /sys/fs/cgroup/systemd /sys/fs/cgroup/unified
+        echo /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup/memory
     fi
 }
 
@@ -91,6 +92,15 @@ up() {
     (boot "drupelet-$lab-$name" "$dir/root") </dev/null >"$dir/console.log" 2>&1 &
 }
 
+memory() {
+    local space=drupelet-$1-$2 bytes=$3
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        echo "$bytes" >"/sys/fs/cgroup/$space/memory.max"
+    else
+        echo "$bytes" >"/sys/fs/cgroup/memory/$space/memory.limit_in_bytes"
+    fi
+}
+
 # Kills every process of a host (its cgroups hold nothing else) and removes the cgroups, or fails after 20 s.
 empty_cgroups() {
     local hierarchy pids
@@ -133,10 +143,11 @@ down() {
 case ${1:-} in
 root) make_root "$2" ;;
 up) up "$2" "$3" "$4" "$5" ;;
+memory) memory "$2" "$3" "$4" ;;
 down) down "$2" ;;
 ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
 *)
-    sed -n '2,7p' "$0" >&2
+    sed -n '2,8p' "$0" >&2
     exit 2
     ;;
 esac
