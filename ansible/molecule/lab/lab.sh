@@ -64,6 +64,7 @@ host_network_up() {
 host_root_up() {
     local name=$1 root=$2 key=$3
     echo "$name" >"$root/etc/hostname"
+    printf '127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost\n' "$name" >"$root/etc/hosts"
     : >"$root/etc/machine-id"
     install -d -m 700 "$root/root/.ssh"
     install -m 600 "$key" "$root/root/.ssh/authorized_keys"
