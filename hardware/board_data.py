@@ -4,16 +4,21 @@ Source: Raspberry Pi documentation, "Raspberry Pi revision codes". Fields of a n
 | bits | 31 | 30 | 29 | 25 | 23 | 22-20 | 19-16 | 15-12 | 11-4 | 3-0 |
 |---|---|---|---|---|---|---|---|---|---|---|
 | field | overvoltage | OTP program | OTP read | warranty | new style | memory | maker | processor | model | revision |
-Bits 24 and up say how the board was treated, not what it is; they are masked. Match fields, never whole codes: new
-boards bring new codes, and what is not in a table is `None`.
+Bits 24 and up say how the board was treated, not what it is; 31 to 29 are set where something is *not* allowed. Match
+fields, never whole codes: new boards bring new codes, and what is not in a table is `None`.
 """
 
 from dataclasses import dataclass
 
 IDENTITY_MASK = 0x00FF_FFFF
+OVERVOLTAGE_DISALLOWED = 1 << 31
+OTP_PROGRAM_DISALLOWED = 1 << 30
+OTP_READ_DISALLOWED = 1 << 29
+WARRANTY_VOID = 1 << 25  # by overclocking; never set on a Pi 4 and later
+WARRANTY_VOID_OLD_STYLE = 1 << 24
 NEW_STYLE = 1 << 23
-MEMORY_OTHER = 7  # the code cannot say: the device tree's rpi-sdram-size-gbit can
 
+# Code 7 says "other": the device tree's rpi-sdram-size-gbit tells, see `board.memory_mb`
 MEMORY_MB = {0: 256, 1: 512, 2: 1024, 3: 2048, 4: 4096, 5: 8192, 6: 16384}
 MAKERS = {0: "Sony UK", 1: "Egoman", 2: "Embest", 3: "Sony Japan", 4: "Embest", 5: "Stadium"}
 PROCESSORS = {0: "BCM2835", 1: "BCM2836", 2: "BCM2837", 3: "BCM2711", 4: "BCM2712"}
@@ -31,15 +36,17 @@ MODELS = {
     0x0C: "Zero W",
     0x0D: "3B+",
     0x0E: "3A+",
+    0x0F: "internal",
     0x10: "CM3+",
     0x11: "4B",
     0x12: "Zero 2 W",
     0x13: "400",
     0x14: "CM4",
     0x15: "CM4S",
+    0x16: "internal",
     0x17: "5",
     0x18: "CM5",
-    0x19: "500",  # the 500+ has the same code; its device tree tells
+    0x19: "500",  # the 500+ has the same code, see `board.model_code`
     0x1A: "CM5 Lite",
     0x1B: "CM0",
 }
@@ -70,32 +77,51 @@ OLD_STYLE: dict[int, tuple[str, str, int | None, str]] = {
 class Revision:
     """What a revision code tells; None for what it does not."""
 
-    model: str | None
-    revision: str | None
-    memory_mb: int | None
-    maker: str | None
-    processor: str | None
+    model: str | None = None
+    revision: str | None = None
+    memory_mb: int | None = None
+    maker: str | None = None
+    processor: str | None = None
+    overvoltage_allowed: bool | None = None
+    otp_program_allowed: bool | None = None
+    otp_read_allowed: bool | None = None
+    warranty_void: bool | None = None
 
 
 def decode_revision(code: int) -> Revision:
     """Decode a revision code of either style; never raises for a code from 0 to 2**32 - 1."""
-    if code & NEW_STYLE:
-        return Revision(
-            model=MODELS.get(code >> 4 & 0xFF),
-            revision=f"1.{code & 0xF}",
-            memory_mb=MEMORY_MB.get(code >> 20 & 0x7),
-            maker=MAKERS.get(code >> 16 & 0xF),
-            processor=PROCESSORS.get(code >> 12 & 0xF),
-        )
-    model, revision, memory_mb, maker = OLD_STYLE.get(code & IDENTITY_MASK, (None, None, None, None))
-    return Revision(model, revision, memory_mb, maker, PROCESSORS[0] if model else None)
+    return decode_new_style(code) if code & NEW_STYLE else decode_old_style(code)
+
+
+def decode_new_style(code: int) -> Revision:
+    """Decode a code that is made of fields, as on every board since the 2B."""
+    return Revision(
+        model=MODELS.get(code >> 4 & 0xFF),
+        revision=f"1.{code & 0xF}",
+        memory_mb=MEMORY_MB.get(code >> 20 & 0x7),
+        maker=MAKERS.get(code >> 16 & 0xF),
+        processor=PROCESSORS.get(code >> 12 & 0xF),
+        overvoltage_allowed=not code & OVERVOLTAGE_DISALLOWED,
+        otp_program_allowed=not code & OTP_PROGRAM_DISALLOWED,
+        otp_read_allowed=not code & OTP_READ_DISALLOWED,
+        warranty_void=bool(code & WARRANTY_VOID),
+    )
+
+
+def decode_old_style(code: int) -> Revision:
+    """Look up one of the first boards' codes, which were numbered one by one."""
+    known = OLD_STYLE.get(code & IDENTITY_MASK)
+    if known is None:
+        return Revision()
+    return Revision(*known, PROCESSORS[0], warranty_void=bool(code & WARRANTY_VOID_OLD_STYLE))
 
 
 def measures_under_voltage(model: str | None) -> bool | None:
     """Whether a model has the detector: the Zero family and the compute modules have none; None for no known model.
 
-    The first A and B have none either; it came with the B+.
+    The first A and B have none either; it came with the B+. A name in the device tree's words is understood too.
     """
     if model is None:
         return None
-    return not (model.startswith(("Zero", "CM")) or model in {"A", "B", "Alpha"})
+    name = model.removeprefix("Raspberry Pi ")
+    return not (name.startswith(("Zero", "CM", "Compute Module")) or name in {"A", "B", "Alpha"})

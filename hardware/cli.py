@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +16,30 @@ from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
 from hardware.mock import mock_names, write_mock
+from hardware.problems import FIELDS, Status, check, find_problems
+from hardware.smart import BRIDGE_TYPES
 
 CPU_INTERVAL_S = 0.2
+SMART_UNASKED = "not asked: it needs root and can reset some USB bridges; ask with --smart"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: 0 done (or healthy), 1 something is wrong with the board, 2 bad usage."""
+    """Run the command: 0 done (or healthy), 1 something is wrong with the board, 2 bad usage.
+
+    With --check the statuses are a monitoring plugin's, where 2 is CRITICAL: bad usage is 3, UNKNOWN, there.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    if "--check" not in words:
+        return run(words)
+    try:
+        status = run(words)
+    except SystemExit as ended:  # argparse
+        sys.exit(Status.UNKNOWN if ended.code else 0)
+    return status
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
     parsed = parser().parse_args(arguments)
     if "flash" in parsed:
         from hardware.flash.command import flash  # noqa: PLC0415 - a board itself needs none of it
@@ -29,13 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return flash(parsed)
     try:
         with chosen_root(parsed) as root:
-            status: int = parsed.command(root, parsed.json)
+            status: int = parsed.command(root, parsed)
     except ModuleNotFoundError as error:  # a broker-only installation
         print(
             f"edge-board: the Python package {error.name} is missing: pip install 'drupelet[hardware]'",
             file=sys.stderr,
         )
-        return 2
+        return Status.UNKNOWN if "--check" in arguments else 2
     return status
 
 
@@ -50,19 +68,53 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     show = commands.add_parser("show", help="model, memory, storage, clock", epilog="example: edge-board show --json")
     show.set_defaults(command=show_board)
-    health = commands.add_parser(
-        "health",
-        help="load, heat, supply, wear, clock trust; exit status 1 if something is wrong now",
-        epilog="example: edge-board health --json",
-    )
-    health.set_defaults(command=show_health)
+    add_health(commands.add_parser("health", help="load, heat, supply, wear, links, clock trust; and what is wrong"))
     add_flash(commands.add_parser("flash", help="write an image to a card, ready for its first boot"))
-    for command in (show, health):
-        command.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-        place = command.add_mutually_exclusive_group()
-        place.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="read another machine's files")
-        place.add_argument("--mock", choices=mock_names(), help="read a board that comes with this package")
+    show.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_place(show)
     return root
+
+
+JSON_HELP = "one JSON object instead of a table"
+
+
+def add_health(command: argparse.ArgumentParser) -> None:
+    """Describe `edge-board health`."""
+    command.set_defaults(command=show_health)
+    command.epilog = "example: edge-board health --check"
+    command.description = "Tell how the board is doing; exit status 0 if nothing is wrong, 1 if something is, 2 usage."
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=JSON_HELP)
+    form.add_argument(
+        "--check",
+        action="store_true",
+        help="one line for Nagios, Icinga and others; exit status 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or bad usage",
+    )
+    command.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        choices=FIELDS,
+        metavar="FIELD",
+        help=f"no problem: {', '.join(FIELDS)}",
+    )
+    command.add_argument(
+        "--smart",
+        nargs="?",
+        const="auto",
+        choices=BRIDGE_TYPES,
+        metavar="TYPE",
+        help="ask NVMe and USB disks for SMART, as root, which can reset some USB bridges; "
+        f"TYPE of the bridge where smartctl does not know it: {', '.join(BRIDGE_TYPES[1:])}",
+    )
+    add_place(command)
+
+
+def add_place(command: argparse.ArgumentParser) -> None:
+    """Describe which machine is read."""
+    place = command.add_mutually_exclusive_group()
+    place.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="read another machine's files")
+    place.add_argument("--mock", choices=mock_names(), help="read a board that comes with this package")
 
 
 @contextmanager
@@ -75,19 +127,26 @@ def chosen_root(parsed: argparse.Namespace) -> Iterator[Path]:
         yield write_mock(parsed.mock, Path(directory))
 
 
-def show_board(root: Path, as_json: bool) -> int:
+def show_board(root: Path, parsed: argparse.Namespace) -> int:
     """Print what the board is."""
-    write(read_board(root), as_json)
+    write(read_board(root), parsed.json)
     return 0
 
 
-def show_health(root: Path, as_json: bool) -> int:
-    """Print how the board is doing; 1 if something is wrong now. What is unknown is not wrong."""
-    from hardware.health import problems, read_health  # noqa: PLC0415 - psutil is not needed to show a board
+def show_health(root: Path, parsed: argparse.Namespace) -> int:
+    """Print how the board is doing, and judge it. What is unknown is not wrong."""
+    from hardware.health import read_health  # noqa: PLC0415 - psutil is not needed to show a board
 
-    health = read_health(root, cpu_interval_s=CPU_INTERVAL_S)
-    found: list[JSON] = [*problems(health)]
-    write({**health, "problems": found}, as_json)
+    health = read_health(root, cpu_interval_s=CPU_INTERVAL_S, smart=parsed.smart)
+    if parsed.check:
+        status, line = check(health, parsed.ignore)
+        print(line)
+        return status
+    found = find_problems(health, parsed.ignore)
+    problems: list[JSON] = [problem.text for problem in found]
+    if not parsed.json and health["smart"] is None:
+        health["smart"] = SMART_UNASKED
+    write({**health, "problems": problems}, parsed.json)
     return 1 if found else 0
 
 
@@ -96,28 +155,57 @@ def write(fields: dict[str, JSON], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(fields, ensure_ascii=False, indent=2) + "\n")
         return
-    rows = list(table(fields))
-    width = max(len(name) for name, _ in rows)
-    sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in rows)
+    sys.stdout.writelines(f"{line}\n" for line in table(fields))
 
 
-def table(fields: dict[str, JSON], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten fields into rows: nested names are joined by a dot, list entries are numbered from 0."""
+def table(fields: Mapping[str, JSON]) -> Iterator[str]:
+    """Lay out fields as rows, then what has fields of its own (a disk, a link) as a block below its name."""
+    blocks = {name: value for name, value in fields.items() if is_block(value)}
+    width = max(len(name) for name in fields)
     for name, value in fields.items():
-        nested = dict(enumerate(value)) if isinstance(value, list) else value
-        if isinstance(nested, dict) and nested:
-            yield from table({str(key): each for key, each in nested.items()}, f"{prefix}{name}.")
-        else:
-            yield prefix + name, text_of(value)
+        if name not in blocks:
+            yield f"{name:{width}}  {text_of(name, value)}"
+    for name, value in blocks.items():
+        for title, inner in parts(value):
+            yield from ("", f"{name}: {title}")
+            yield from (f"  {line}" for line in table(inner))
 
 
-def text_of(value: JSON) -> str:
+def is_block(value: JSON) -> bool:
+    """Whether a value has fields of its own."""
+    inner = list(value.values()) if isinstance(value, dict) else value
+    return isinstance(inner, list) and any(isinstance(each, dict) for each in inner)
+
+
+def parts(value: JSON) -> Iterator[tuple[str, dict[str, JSON]]]:
+    """Take a list of named objects, or an object of objects, apart: (name, fields)."""
+    if isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict):
+                yield str(each["name"]), {name: inner for name, inner in each.items() if name != "name"}
+    if isinstance(value, dict):
+        yield from ((name, each) for name, each in value.items() if isinstance(each, dict))
+
+
+def text_of(name: str, value: JSON) -> str:
     """Say one value as a person would."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
         return "unknown"
-    return "none" if value in ([], {}) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(map(str, value)) or "none"
+    return amount(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)
+
+
+def amount(count: int) -> str:
+    """Write bytes as card makers count them."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How a board is doing right now: load, memory, disk, network, heat, supply, wear and clock, as one flat JSON object.
 
-Here: the reading and its verdict. Never here: who sends it where (the gateway), or what the board is (`board`).
+Here: the reading. Never here: its verdict (`problems`), who sends it where (the gateway), what the board is (`board`).
+It is read every few seconds on boards of 512 MB, so it is cheap, and flat: only temperatures and links are by name.
 Every machine answers the same fields; `null` means that this machine cannot tell, which is not the same as "fine".
 
 Bits of `vcgencmd get_throttled` (Raspberry Pi documentation, vcgencmd):
@@ -15,22 +16,24 @@ Bits of `vcgencmd get_throttled` (Raspberry Pi documentation, vcgencmd):
 import ctypes
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from hardware import JSON
-from hardware.board import revision_code
+from hardware.board import DEVICE_TREE, RTC, TIMESYNC_MARK, cgroup_memory, revision_code, watchdog_state
 from hardware.board_data import decode_revision, measures_under_voltage
-from hardware.storage import storage_devices
+from hardware.network import network_health
+from hardware.smart import read_smart
+from hardware.storage import highest, storage_health
 from hardware.system_files import SystemFiles
 
+CPU_FREQUENCY = "/sys/devices/system/cpu/cpufreq/policy0"  # every Pi has one for all its cores
 THROTTLED_FIELDS = ("under_voltage", "frequency_capped", "throttled", "soft_temperature_limit")
 ALL_THROTTLED_FIELDS = [name for now in THROTTLED_FIELDS for name in (now, f"{now}_occurred")]
-TEMPERATURE_CELSIUS_MAX = 80.0  # where every Pi begins to slow itself down
-DISK_FREE_BYTES_MIN = 64 * 1024 * 1024
+SUPPLY_CURRENT_MA = 5000  # what a Pi 5 wants
+PWM_MAX = 255
+RTC_CELL_VOLTS_MIN = 1.0  # an empty holder reads some thousandths
 PROCESSOR_SENSORS = (
     "cpu-thermal",
     "cpu_thermal",
@@ -45,21 +48,31 @@ STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
 CLOCK_ERROR = 5  # TIME_ERROR, adjtimex(2)
 
 
-def read_health(root: Path = Path("/"), *, cpu_interval_s: float | None = None) -> dict[str, JSON]:
+def read_health(
+    root: Path = Path("/"), *, cpu_interval_s: float | None = None, smart: str | None = None
+) -> dict[str, JSON]:
     """Read a board's health once, without root rights and without waiting unless `cpu_interval_s` asks for it.
 
     `cpu_percent` covers the time since the calling thread's last call (0.0 at its first), or `cpu_interval_s` seconds.
-    Below another root (a captured tree) the running machine's own figures are null.
+    Below another root (a captured tree) the running machine's own figures are null. Disks are asked for SMART only if
+    `smart` names a bridge type (`smart.BRIDGE_TYPES`): it needs root, and some USB bridges reset when they are asked.
     """
     files = SystemFiles(root)
+    temperatures = temperatures_celsius(files)
     return {
         **(load(cpu_interval_s) if files.live else dict.fromkeys(LOAD_FIELDS)),
-        "temperature_celsius": processor_temperature_celsius(files),
-        "temperatures_celsius": dict(temperatures_celsius(files)),
+        "temperature_celsius": next((temperatures[name] for name in PROCESSOR_SENSORS if name in temperatures), None),
+        "temperatures_celsius": {**temperatures},
         **throttling(files),
-        **storage_wear(files),
+        **supply(files),
+        **fan(files),
+        **clocks(files),
+        **with_smart(storage_health(files), None if smart is None else read_smart(files, smart)),
+        **network_health(files),
         "clock_synchronised": clock_synchronised(files),
-        "rtc_present": bool(files.match("/sys/class/rtc/rtc*")),
+        **rtc(files),
+        "watchdog_active": {"active": True, "inactive": False}.get(watchdog_state(files) or ""),
+        "cgroup_memory": cgroup_memory(files),
     }
 
 
@@ -71,29 +84,28 @@ LOAD_FIELDS = (
     "swap_used_bytes",
     "disk_free_bytes",
     "disk_total_bytes",
-    "disk_read_bytes",
-    "disk_written_bytes",
     "network_receive_bytes",
     "network_transmit_bytes",
     "uptime_s",
 )
 
 
-def storage_wear(files: SystemFiles) -> dict[str, JSON]:
-    """Tell the wear of the most worn device, where any tells; ordinary SD cards never do."""
-    devices = list(storage_devices(files))
-    used = [device["life_used_percent_max"] for device in devices]
-    warned = [device["pre_end_of_life"] for device in devices]
+def with_smart(storage: dict[str, JSON], smart: dict[str, JSON] | None) -> dict[str, JSON]:
+    """Join what disks say of themselves to what the kernel knows; `smart` is null if they were not asked."""
+    said = [report for report in (smart or {}).values() if isinstance(report, dict)]
+    failing = [report["failing"] for report in said if report["failing"] is not None]
+    used = [storage["storage_life_used_percent_max"], *(report["life_used_percent"] for report in said)]
     return {
-        "storage_life_used_percent_max": max((each for each in used if isinstance(each, int)), default=None),
-        "storage_pre_end_of_life": next((level for level in ("urgent", "warning", "normal") if level in warned), None),
+        **storage,
+        "storage_life_used_percent_max": highest(used),
+        "storage_failing": any(failing) if failing else None,
+        "smart": smart,
     }
 
 
 def load(cpu_interval_s: float | None) -> dict[str, JSON]:
-    """Read the running machine's figures; the byte counters of disk and network count since boot."""
-    memory, disk = psutil.virtual_memory(), psutil.disk_usage("/")
-    disks, network = psutil.disk_io_counters(), psutil.net_io_counters()
+    """Read the running machine's figures; the byte counters of the network count since boot."""
+    memory, disk, network = psutil.virtual_memory(), psutil.disk_usage("/"), psutil.net_io_counters()
     return {
         "cpu_percent": psutil.cpu_percent(cpu_interval_s),
         "load_average_1_min": round(os.getloadavg()[0], 2),
@@ -102,8 +114,6 @@ def load(cpu_interval_s: float | None) -> dict[str, JSON]:
         "swap_used_bytes": psutil.swap_memory().used,
         "disk_free_bytes": disk.free,
         "disk_total_bytes": disk.total,
-        "disk_read_bytes": disks.read_bytes if disks else None,
-        "disk_written_bytes": disks.write_bytes if disks else None,
         "network_receive_bytes": network.bytes_recv if network else None,
         "network_transmit_bytes": network.bytes_sent if network else None,
         "uptime_s": int(uptime_s()),
@@ -138,10 +148,55 @@ def sensor_readings(files: SystemFiles) -> list[tuple[str, int]]:
     return [(name, value) for name, value in readings if name and value is not None]
 
 
-def processor_temperature_celsius(files: SystemFiles) -> float | None:
-    """Read the processor's temperature, or None where no sensor is known to be the processor's."""
-    found = temperatures_celsius(files)
-    return next((found[name] for name in PROCESSOR_SENSORS if name in found), None)
+def fan(files: SystemFiles) -> dict[str, JSON]:
+    """Read the first fan: its speed and how hard it is driven.
+
+    No verdict: the Pi 5 reports 0 rpm of fans that turn (raspberrypi/linux issue 7556), and two-wire fans report none.
+    """
+    speeds, drives = (files.match(f"/sys/class/hwmon/hwmon*/{name}") for name in ("fan1_input", "pwm1"))
+    pwm = files.integer(drives[0]) if drives else None
+    return {
+        "fan_rpm": files.integer(speeds[0]) if speeds else None,
+        "fan_pwm_percent": None if pwm is None else round(100 * pwm / PWM_MAX),
+    }
+
+
+def clocks(files: SystemFiles) -> dict[str, JSON]:
+    """Read the processor's clock; the firmware may hold it lower than the kernel knows (see `frequency_capped`)."""
+    now, most = (files.integer(f"{CPU_FREQUENCY}/scaling_{name}_freq") for name in ("cur", "max"))
+    return {
+        "cpu_frequency_mhz": None if now is None else now // 1000,
+        "cpu_frequency_max_mhz": None if most is None else most // 1000,
+        "cpu_governor": files.text(f"{CPU_FREQUENCY}/scaling_governor"),
+    }
+
+
+def supply(files: SystemFiles) -> dict[str, JSON]:
+    """Tell what the supply can give, as a Pi 5 has agreed it; how a compute module is fed is its carrier's affair."""
+    current_ma = files.cell(f"{DEVICE_TREE}/chosen/power/max_current")
+    carried = (board_model(files) or "").removeprefix("Raspberry Pi ").startswith(("CM", "Compute Module"))
+    return {
+        "supply_current_max_ma": current_ma,
+        "supply_weak": None if current_ma is None or carried else current_ma < SUPPLY_CURRENT_MA,
+    }
+
+
+def rtc(files: SystemFiles) -> dict[str, JSON]:
+    """Read the real-time clock's cell, which a Pi 5 does not charge unless told to."""
+    battery, charging = (volts(files, f"{RTC}/rtc0/{name}_voltage") for name in ("battery", "charging"))
+    known = battery is not None and charging is not None
+    return {
+        "rtc_present": bool(files.match(f"{RTC}/rtc*")),
+        "rtc_battery_volts": battery,
+        "rtc_charging_volts": charging,
+        "rtc_cell_never_charged": (battery or 0) >= RTC_CELL_VOLTS_MIN and charging == 0 if known else None,
+    }
+
+
+def volts(files: SystemFiles, name: str) -> float | None:
+    """Read a file of millionths of a volt."""
+    microvolts = files.integer(name)
+    return None if microvolts is None else round(microvolts / 1_000_000, 3)
 
 
 def throttling(files: SystemFiles) -> dict[str, JSON]:
@@ -149,19 +204,20 @@ def throttling(files: SystemFiles) -> dict[str, JSON]:
 
     Boards without a voltage detector never see under-voltage, so there it is unknown whatever the bits say.
     """
-    bits = throttled_bits(files)
+    model = board_model(files)
+    bits = None if model is None else throttled_bits(files)  # no other machine has that firmware
     fields: dict[str, JSON] = decode_throttled(bits) if bits is not None else dict.fromkeys(ALL_THROTTLED_FIELDS)
     if bits is None:
         fields["under_voltage"] = under_voltage_alarm(files)
-    if measures_under_voltage(board_model(files)) is False:
+    if measures_under_voltage(model) is False:
         fields["under_voltage"] = fields["under_voltage_occurred"] = None
     return fields
 
 
 def board_model(files: SystemFiles) -> str | None:
-    """Name the Pi model by its revision code."""
+    """Name the Pi model by its revision code; of a model too new for the tables, as the device tree does."""
     code = revision_code(files)
-    return None if code is None else decode_revision(code).model
+    return None if code is None else decode_revision(code).model or files.text(f"{DEVICE_TREE}/model")
 
 
 def throttled_bits(files: SystemFiles) -> int | None:
@@ -208,25 +264,9 @@ class Timex(ctypes.Structure):
 def clock_synchronised(files: SystemFiles) -> bool | None:
     """Whether the kernel holds the clock as synchronised; of another root, whether systemd-timesyncd left its mark."""
     if not files.live:
-        return files.exists("/run/systemd/timesync/synchronized") or None
+        return files.exists(TIMESYNC_MARK) or None
     timex = Timex()  # modes 0: read only, no rights needed
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:
-        return files.exists("/run/systemd/timesync/synchronized") or None
+        return files.exists(TIMESYNC_MARK) or None
     return state != CLOCK_ERROR and not timex.status & STATUS_UNSYNCHRONISED
-
-
-# What is wrong, worst first: the field, the values that are bad, and the sentence. Unknown (None) is never a problem.
-PROBLEMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("under_voltage", bool, "the supply voltage is too low now: use a stronger supply or a shorter cable"),
-    ("throttled", bool, "the processor is throttled now"),
-    ("temperature_celsius", lambda value: value >= TEMPERATURE_CELSIUS_MAX, "the processor is too hot"),
-    ("storage_pre_end_of_life", lambda value: value == "urgent", "the storage is at the end of its life: replace it"),
-    ("storage_life_used_percent_max", lambda value: value > 100, "the storage is past its rated life: replace it"),
-    ("disk_free_bytes", lambda value: value < DISK_FREE_BYTES_MIN, "the disk is almost full"),
-)
-
-
-def problems(health: dict[str, JSON]) -> list[str]:
-    """Say what is wrong now, one sentence each; empty if the board is healthy as far as it can tell."""
-    return [text for field, bad, text in PROBLEMS if health[field] is not None and bad(health[field])]
