@@ -18,6 +18,7 @@ from hardware.system_files import SystemFiles
 DEVICE_TREE = "/proc/device-tree"
 RTC = "/sys/class/rtc"
 TIMESYNC_MARK = "/run/systemd/timesync/synchronized"
+WATCHDOG_DEVICE = "/dev/watchdog0"
 WATCHDOG = "/sys/class/watchdog/watchdog0"
 CPU_FREQUENCY_MAX = "/sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq"
 KIB_PER_MB = 1024
@@ -55,7 +56,7 @@ def read_board(root: Path = Path("/")) -> dict[str, JSON]:
         "page_size_bytes": page_size_bytes(files),
         "cgroup_memory": cgroup_memory(files),
         "rtc_name": rtc_name(files),
-        "watchdog": files.exists("/dev/watchdog0"),
+        "watchdog": files.exists(WATCHDOG_DEVICE),
         "watchdog_identity": files.text(f"{WATCHDOG}/identity"),
         "watchdog_timeout_s": files.integer(f"{WATCHDOG}/timeout"),
         "watchdog_holder": watchdog_holder(files),
@@ -192,12 +193,15 @@ def watchdog_state(files: SystemFiles) -> str | None:
 
 
 def watchdog_holder(files: SystemFiles) -> str | None:
-    """Tell who feeds the hardware watchdog: systemd, another program or nobody."""
+    """Tell who feeds the hardware watchdog: systemd, another program or nobody.
+
+    Where the kernel does not say whether it is fed, systemd is believed when it says that it does.
+    """
     state = watchdog_state(files)
-    if state != "active":
+    if state == "inactive" or not files.exists(WATCHDOG_DEVICE):
         return "nobody" if state == "inactive" else None
     answer = files.command("systemctl", "show", "--property=RuntimeWatchdogUSec") or ""
     interval = answer.partition("=")[2]
-    if not interval:
-        return None
-    return "another program" if interval in {"0", "infinity"} else "systemd"
+    if interval not in {"", "0"}:  # "infinity" is the device's own time
+        return "systemd"
+    return "another program" if state == "active" and interval else None

@@ -220,17 +220,21 @@ def test_cgroup_memory(files: dict[str, str], limits: bool | None, tmp_path: Pat
     [
         ("active", "RuntimeWatchdogUSec=10s", "systemd"),
         ("active", "RuntimeWatchdogUSec=0", "another program"),
-        ("active", "RuntimeWatchdogUSec=infinity", "another program"),
+        ("active", "RuntimeWatchdogUSec=infinity", "systemd"),
         ("active", "", None),
         ("inactive", "RuntimeWatchdogUSec=10s", "nobody"),
-        (None, "RuntimeWatchdogUSec=10s", None),
+        (None, "RuntimeWatchdogUSec=10s", "systemd"),
+        (None, "RuntimeWatchdogUSec=0", None),
     ],
 )
 def test_who_feeds_the_watchdog(state: str | None, interval: str, holder: str | None, tmp_path: Path) -> None:
+    put(tmp_path, "/dev/watchdog0", "")
     if state:
         put(tmp_path, "/sys/class/watchdog/watchdog0/state", f"{state}\n")
     put(tmp_path, "/captured_commands/systemctl_show_--property=RuntimeWatchdogUSec", interval)
     assert read_board(tmp_path)["watchdog_holder"] == holder
+    (tmp_path / "dev/watchdog0").unlink()
+    assert read_board(tmp_path)["watchdog_holder"] == ("nobody" if state == "inactive" else None)
 
 
 def test_the_bootloaders_date_in_both_spellings(tmp_path: Path) -> None:
