@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# Makes the parts of a bundle in the folder BUNDLE_DIR, for playbooks/bundle.yml. A part is a flat tar with a line in
+# SHA256SUMS; it is written only when its content is new. `made` or `unchanged` is printed.
+#   bundle.sh wheels VERSION MACHINE GLIBC WHEEL EXTRAS      what WHEEL needs on, for example, 3.11 aarch64 36
+#   bundle.sh spark WHEEL                                    what WHEEL needs for its extra `spark`
+#   bundle.sh packages SUITE ARCHITECTURE PACKAGE ...        a flat apt repository with all they depend on
+#   bundle.sh add TAR NAME                                   a tar that something else has made
+# A part is not looked at again for VALID_S seconds, unless it is asked for with other arguments or WHEEL needs other
+# things. What was downloaded is kept: by pip in its own cache, Debian packages and pyspark's wheel in BUNDLE_CACHE.
+# PYTHON is the interpreter whose pip is asked; DEBIAN_URL and SECURITY_URL are Debian's archives.
+set -euo pipefail
+shopt -s inherit_errexit
+: "${BUNDLE_DIR:?}" "${BUNDLE_CACHE:?}"
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+is_there() {
+    local sum=$1 tar=$2 name=$3
+    grep -qsFx "$sum  $name" "$BUNDLE_DIR/SHA256SUMS" &&
+        [ "$(stat -c %s "$BUNDLE_DIR/$name" 2>/dev/null)" = "$(stat -c %s "$tar")" ]
+}
+
+# The line in SHA256SUMS comes last: a part that is not whole has none.
+add() {
+    local tar=$1 name=$2 sums=$BUNDLE_DIR/SHA256SUMS sum
+    sum=$(sha256sum <"$tar" | cut -d ' ' -f 1)
+    if is_there "$sum" "$tar" "$name"; then
+        echo unchanged
+        return
+    fi
+    { grep -vsF "  $name" "$sums" || true; } >"$sums.part"
+    cp "$sums.part" "$sums"
+    cp "$tar" "$BUNDLE_DIR/$name.part"
+    mv "$BUNDLE_DIR/$name.part" "$BUNDLE_DIR/$name"
+    echo "$sum  $name" >>"$sums.part"
+    LC_ALL=C sort -k 2 -o "$sums.part" "$sums.part"
+    mv "$sums.part" "$sums"
+    echo made
+}
+
+# recent NAME FROM: the part was made from the same, not long ago.
+recent() {
+    local stamp=$BUNDLE_DIR/.$1.from
+    [ -e "$BUNDLE_DIR/$1" ] && grep -qsF "  $1" "$BUNDLE_DIR/SHA256SUMS" && [ "$(cat "$stamp" 2>/dev/null)" = "$2" ] &&
+        [ $(($(date +%s) - $(stat -c %Y "$stamp"))) -lt "$VALID_S" ]
+}
+
+# part NAME FROM COMMAND ...: the command puts the part's files into $work/files.
+part() {
+    local name=$1 from=$2
+    shift 2
+    if recent "$name" "$from"; then
+        echo unchanged
+        return
+    fi
+    mkdir "$work/files"
+    "$@"
+    pack "$work/files" "$name"
+    echo "$from" >"$BUNDLE_DIR/.$name.from"
+}
+
+# The same files make the same tar.
+pack() {
+    local folder=$1 name=$2
+    tar --create --file="$work/part.tar" --directory="$folder" --mtime=@0 --owner=0 --group=0 \
+        --numeric-owner --mode=u=rw,go=r --transform='s,^\./,,' --no-recursion \
+        --null --files-from=<(cd "$folder" && find . -type f -print0 | LC_ALL=C sort --zero-terminated)
+    add "$work/part.tar" "$name"
+}
+
+# Every manylinux tag that a glibc accepts; pip does not derive the older ones by itself.
+platforms() {
+    local machine=$1 newest=$2 minor
+    echo "--platform=manylinux2014_$machine"
+    [ "$machine" != x86_64 ] || echo --platform=manylinux{1,2010}_x86_64
+    for minor in $(seq 5 "$newest"); do echo "--platform=manylinux_2_${minor}_$machine"; done
+}
+
+needs() {
+    "$PYTHON" -m zipfile --extract "$1" "$work/wheel"
+    grep -h ^Requires-Dist: "$work"/wheel/*.dist-info/METADATA
+}
+
+download_wheels() {
+    local version=$1 machine=$2 glibc=$3 requirement=$4 tags
+    mapfile -t tags < <(platforms "$machine" "$glibc")
+    "$PYTHON" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --implementation=cp \
+        --python-version="$version" --abi="cp${version/./}" --abi=abi3 --abi=none "${tags[@]}" --dest="$work/files" \
+        "$requirement"
+    rm -f "$work"/files/drupelet-*.whl # it is copied apart
+}
+
+wheels() {
+    local version=$1 machine=$2 glibc=$3 wheel=$4 extras=$5 needed
+    needed=$(needs "$wheel")
+    part "wheels-cp${version/./}-$machine.tar" "$glibc $extras $needed" \
+        download_wheels "$version" "$machine" "$glibc" "${wheel}[$extras]"
+}
+
+# pyspark is published as source alone, and is the same for every machine: its wheel is built once per requirement.
+build_spark() {
+    local requirement=$1 folder
+    folder=$BUNDLE_CACHE/spark-$(sha256sum <<<"$requirement" | cut -c 1-8)
+    if [ ! -d "$folder" ]; then
+        rm -rf "$folder.part"
+        "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --wheel-dir="$folder.part" "$requirement"
+        mv "$folder.part" "$folder"
+    fi
+    ln "$folder"/*.whl "$work/files"
+}
+
+spark() {
+    local wheel=$1 requirement
+    requirement=$(needs "$wheel" | sed -nE "s/^Requires-Dist: (pyspark.*); extra == 'spark'$/\1/p")
+    [ -n "$requirement" ] || fail "$wheel has no extra \`spark\` with pyspark in it."
+    part wheels-spark.tar "$requirement" build_spark "$requirement"
+}
+
+# apt with a state of its own: another suite and machine than this one's, no root, and no package counts as installed.
+# Of this machine's configuration it takes how to reach the archives (proxies, for one).
+apt_configuration() {
+    local suite=$1 architecture=$2 state=$3
+    apt-config dump --no-empty --format '%f "%v";%n' Acquire | sed '/^Acquire::IndexTargets/d'
+    cat <<END
+Dir "$state";
+Dir::State "$state";
+Dir::State::status "$state/status";
+Dir::Cache "$state";
+Dir::Etc "$state";
+Dir::Etc::parts "parts";
+Dir::Log "$state";
+APT::Architecture "$architecture";
+APT::Architectures "$architecture";
+APT::Install-Recommends "false";
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::Retries "3";
+END
+    cat >"$state/sources.list" <<END
+deb [signed-by=$KEYRING] $DEBIAN_URL $suite main
+deb [signed-by=$KEYRING] $DEBIAN_URL $suite-updates main
+deb [signed-by=$KEYRING] $SECURITY_URL $suite-security main
+END
+}
+
+# apt names what it has downloaded NAME_VERSION_ARCHITECTURE.deb; an epoch's colon is written %3a.
+repository() {
+    local state=$1 folder=$work/files file version versions=()
+    shift
+    for file in "$@"; do
+        version=${file#*_}
+        version=${version/\%3a/:}
+        versions+=("${file%%_*}=${version%_*}")
+        ln "$state/archives/$file" "$folder/${file/_*%3a/_}" # as it is named in the archive: without the epoch
+    done
+    # The archive's own records, which its signature covers, once each; only where the file is becomes another place.
+    apt-cache show "${versions[@]}" | sed -E 's,^Filename: .*/,Filename: ./,' |
+        awk -v RS= -v ORS='\n\n' '{ match($0, /\nFilename: [^\n]*/) } !seen[substr($0, RSTART, RLENGTH)]++' \
+            >"$folder/Packages"
+}
+
+download_packages() {
+    local suite=$1 architecture=$2 state=$BUNDLE_CACHE/packages-$1-$2 files file
+    shift 2
+    command -v apt-get >/dev/null || fail "Debian packages need apt: run this on Debian or Ubuntu, or leave out the part."
+    [ -e "$KEYRING" ] || fail "Debian's keys are not on this machine: install the package debian-archive-keyring."
+    mkdir -p "$state"/{lists/partial,archives/partial,parts,preferences.d}
+    : >"$state/status" # nothing is installed: a board gets all it may lack, in versions that fit each other
+    apt_configuration "$suite" "$architecture" "$state" >"$state/apt.conf.part"
+    mv "$state/apt.conf.part" "$state/apt.conf"
+    export APT_CONFIG=$state/apt.conf
+    apt-get --quiet=2 update
+    apt-get --quiet=2 --yes --download-only install "$@" >/dev/null
+    # Of what is downloaded it prints nothing, so it is shown an empty folder.
+    mapfile -t files < <(apt-get --quiet=2 --yes --print-uris -o Dir::Cache::archives="$work" install "$@" | cut -d ' ' -f 2)
+    for file in "$state"/archives/*.deb; do # what an older bundle had
+        [[ " ${files[*]} " == *" ${file##*/} "* ]] || rm "$file"
+    done
+    repository "$state" "${files[@]}"
+}
+
+packages() {
+    part "packages-$1-$2.tar" "$DEBIAN_URL $SECURITY_URL $*" download_packages "$@"
+}
+
+case ${1:-} in
+wheels | spark | packages | add)
+    mkdir -p "$BUNDLE_DIR" "$BUNDLE_CACHE"
+    work=$(mktemp -d -p "$BUNDLE_CACHE")
+    trap 'rm -rf "$work"' EXIT
+    "$@"
+    ;;
+*)
+    sed -n '4,7p' "$0" >&2
+    exit 2
+    ;;
+esac
