@@ -5,6 +5,8 @@
 #   lab.sh up LAB NAME ADDRESS SUITE     start a host at ADDRESS/24; it ends by itself after an hour
 #   lab.sh memory LAB NAME BYTES         bound what the host's processes may use in all
 #   lab.sh down LAB                      end every host of the lab; nothing of it is left
+#   lab.sh link LAB NAME bad DELAY_MS LOSS_PERCENT RATE_KBIT     make a host's link bad, each way; see link.py
+#   lab.sh link LAB NAME cut|good        cut it, or make it good again
 #   lab.sh ssh LAB ARGUMENT ...          ssh from inside the lab
 set -euo pipefail
 shopt -s inherit_errexit
@@ -14,6 +16,11 @@ HOST_LIFE_S=3600
 # What a freshly flashed board has and what apt would bring: hosts have no way out. kcat and the clients are for verify.
 PACKAGES=(systemd-sysv dbus openssh-server python3 python3-apt python3-venv iproute2 kmod udev procps
     nftables chrony unattended-upgrades mosquitto default-jre-headless mosquitto-clients kcat)
+
+usage() {
+    sed -n '4,/^set/{/^#/p}' "$0" >&2
+    exit 2
+}
 
 # One root for each suite, with everything in it; a lock, as two scenarios may ask at once.
 make_root() {
@@ -70,15 +77,21 @@ host_root_up() {
     install -m 600 "$key" "$root/root/.ssh/authorized_keys"
 }
 
-boot() {
-    local space=$1 root=$2 hierarchy
+# This process, and all it starts, goes into cgroups of that name, by which it is found and ended.
+enter_cgroups() {
+    local hierarchy
     for hierarchy in $(hierarchies); do
-        mkdir -p "$hierarchy/$space"
-        echo "$BASHPID" >"$hierarchy/$space/cgroup.procs"
+        mkdir -p "$hierarchy/$1"
+        echo "$BASHPID" >"$hierarchy/$1/cgroup.procs"
     done
+}
+
+boot() {
+    local space=$1 root=$2
+    enter_cgroups "$space"
     exec setsid timeout --kill-after=30 "$HOST_LIFE_S" systemd-nspawn -q -D "$root" -M "$space" --register=no --keep-unit \
         --network-namespace-path="/run/netns/$space" --resolv-conf=off --timezone=off --link-journal=no \
-        --console=pipe --boot
+        --capability=CAP_NET_ADMIN --console=pipe --boot
 }
 
 up() {
@@ -120,9 +133,40 @@ empty_cgroups() {
     done
 }
 
+# The host's end of its cable moves to a bridge of its own; between that one and the lab's, link.py carries frames.
+link_bad() {
+    local lab=$1 name=$2 space=drupelet-$1 control device
+    link_good "$lab" "$name"
+    control=$(ip -n "$space" -o -4 addr show dev lab | sed -E 's,.* inet ([0-9.]+)/.*,\1,')
+    ip -n "$space" link add "far.$name" type bridge
+    for device in "n.$name" "f.$name"; do
+        ip -n "$space" tuntap add mode tap name "$device"
+        ip -n "$space" link set "$device" up
+    done
+    ip -n "$space" link set "n.$name" master lab
+    ip -n "$space" link set "f.$name" master "far.$name"
+    ip -n "$space" link set "$name" master "far.$name"
+    ip -n "$space" link set "far.$name" up
+    (
+        enter_cgroups "$space-$name-link"
+        exec setsid timeout "$HOST_LIFE_S" ip netns exec "$space" python3 "$(dirname "$0")/link.py" "n.$name" "f.$name" \
+            "${@:3}" "$control"
+    ) </dev/null >"$LABS/$lab/$name/link.log" 2>&1 &
+}
+
+link_good() {
+    local lab=$1 name=$2 space=drupelet-$1 device
+    empty_cgroups "$space-$name-link"
+    ip -n "$space" link set "$name" master lab
+    for device in "n.$name" "f.$name" "far.$name"; do
+        ip -n "$space" link del "$device" 2>/dev/null || true # it was good already
+    done
+}
+
 # A host goes as if its plug were pulled: an orderly stop would wait for services that wait for other hosts.
 host_down() {
     local lab=$1 name=$2 dir=$LABS/$1/$2 space=drupelet-$1-$2
+    empty_cgroups "$space-link"
     empty_cgroups "$space"
     if [ -e "/run/netns/$space" ]; then ip netns del "$space"; fi
     if mountpoint -q "$dir/root"; then umount "$dir/root" || umount -l "$dir/root"; fi
@@ -146,9 +190,14 @@ root) make_root "$2" ;;
 up) up "$2" "$3" "$4" "$5" ;;
 memory) memory "$2" "$3" "$4" ;;
 down) down "$2" ;;
-ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
-*)
-    sed -n '2,8p' "$0" >&2
-    exit 2
+link)
+    case $4 in
+    bad) link_bad "$2" "$3" "$5" "$6" "$7" ;;
+    cut) link_bad "$2" "$3" 0 100 0 ;;
+    good) link_good "$2" "$3" ;;
+    *) usage ;;
+    esac
     ;;
+ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
+*) usage ;;
 esac
