@@ -19,10 +19,11 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
-SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh
+SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
+	tests/card/root.sh tests/card/image.sh
 
 .PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
-	install-check molecule clean distclean
+	install-check molecule card clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +72,11 @@ molecule:  ## the Ansible roles on systemd hosts made for it (root; SCENARIO=bro
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-ansible
 	ansible/molecule/run $(SCENARIO)
 
+card:  ## a card made, flashed, booted in an emulator, provisioned and used, its power cut (root; nightly, it takes long)
+	@$(SETUP) packages venv mmdebstrap qemu-system-arm qemu-user-static openssh-client mtools e2fsprogs dosfstools fdisk
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
+	$(PYTEST) -x -s tests/card $(ARGS)
+
 install-deps: install-test install-check  ## everything any target needs
 
 install-demo:
@@ -81,7 +87,7 @@ install-demo:
 
 install-test:
 	@$(SETUP) packages venv java mosquitto kcat mtools e2fsprogs dosfstools fdisk
-	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars
 

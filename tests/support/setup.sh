@@ -2,7 +2,8 @@
 # Sets up what the Makefile's targets need. Three commands:
 #   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat, for images
 #                                  mtools e2fsprogs dosfstools fdisk, and for test hosts
-#                                  mmdebstrap systemd-container openssh-client iproute2
+#                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated
+#                                  board qemu-system-arm qemu-user-static
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
 #   setup.sh jars                  Apache Kafka's jars, into the cache
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
@@ -113,6 +114,8 @@ program_of() {
     systemd-container) echo systemd-nspawn ;;
     openssh-client) echo ssh ;;
     iproute2) echo ip ;;
+    qemu-system-arm) echo qemu-system-aarch64 ;;
+    qemu-user-static) echo qemu-aarch64-static ;;
     esac
 }
 

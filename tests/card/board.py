@@ -1,0 +1,107 @@
+"""A board in qemu that starts from a card: what the firmware of a Pi does, done by hand, and ssh to what came up.
+
+Here: kernel, initramfs and options are taken from the card's boot partition, as the firmware does. Never here: a test.
+What it cannot show: the firmware itself, a Pi's device tree, Wi-Fi, and the hardware watchdog.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from hardware.flash.fat import FatPartition
+from hardware.flash.images import Disk, partition_starts
+from tests.support.ports import free_port
+from tests.support.processes import Process, wait_until
+
+ADDRESS, PREFIX, GATEWAY, DNS = "10.0.2.77", 24, "10.0.2.2", "10.0.2.3"  # qemu's network; its DHCP would give .15
+MEMORY_MB = 1024
+# The firmware turns serial0 into the board's console and puts options of its own first, among them this trap.
+FIRMWARE_OPTIONS = "coherent_pool=1M cgroup_disable=memory"
+CONSOLE = "ttyAMA0"
+SSH_OPTIONS = (
+    "UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "ConnectTimeout=60",
+    "ServerAliveInterval=15",
+)  # fmt: skip
+
+
+class Board:
+    """One emulated board; `ssh_port` and `kafka_port` on loopback lead to its ports 22 and 9092."""
+
+    def __init__(self, card: Path, folder: Path, user: str, key: Path) -> None:
+        self.user, self.key = user, key
+        self.ssh_port, self.kafka_port = free_port(), free_port()
+        self._card, self._folder, self._starts = card, folder, 0
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Switch the board on; returns at once."""
+        self._starts += 1
+        self._process = Process(f"board-start-{self._starts}", self._command(), self._folder)
+        self._process.spawn()
+
+    def cut_power(self) -> None:
+        """End it by SIGKILL: nothing in the board's memory is kept."""
+        if self._process:
+            self._process.kill()
+            self._process = None
+
+    def wait_for_login(self, deadline_s: float) -> None:
+        """Wait until the user can log in by key; raises with the end of the console when the board is dead."""
+        wait_until(self._answers, deadline_s, "a login by ssh", poll_s=1)
+
+    def ssh(self, command: str, deadline_s: float = 120) -> str:
+        """Run a command as the user, and return its output; raises with what it said when it fails."""
+        done = self._ssh([command], deadline_s)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def refusal(self, *options: str) -> str:
+        """Try to log in with these options; returns what ssh says."""
+        done = self._ssh(["true"], 120, *options)
+        assert done.returncode == 255, done
+        return done.stderr
+
+    def console(self) -> str:
+        """Return what the board has written to its console since it was switched on."""
+        return self._process.output() if self._process else ""
+
+    def ssh_words(self, *options: str) -> list[str]:
+        """Give the options that every ssh here needs."""
+        return [word for option in (*options, *SSH_OPTIONS) for word in ("-o", option)]
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.running, self.console()[-3000:]
+        try:
+            return self._ssh(["true"], 60).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _ssh(self, words: list[str], deadline_s: float, *options: str) -> subprocess.CompletedProcess[str]:
+        login = ["-i", str(self.key), "-p", str(self.ssh_port), f"{self.user}@127.0.0.1"]
+        command = ["ssh", *self.ssh_words(*options, "BatchMode=yes", "IdentitiesOnly=yes"), *login, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s)
+
+    def _command(self) -> list[str | Path]:
+        kernel, initramfs, options = (self._boot_file(name) for name in ("kernel8.img", "initramfs8", "cmdline.txt"))
+        line = f"{FIRMWARE_OPTIONS} {options.read_text().strip().replace('serial0', CONSOLE)}"
+        forwards = [f"hostfwd=tcp:127.0.0.1:{port}-{ADDRESS}:{to}" for port, to in self._forwards()]
+        return [
+            "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", str(MEMORY_MB),
+            "-accel", "tcg,thread=multi",
+            "-kernel", kernel, "-initrd", initramfs, "-append", line,
+            "-drive", f"if=none,id=card,format=raw,file={self._card}", "-device", "virtio-blk-pci,drive=card",
+            "-netdev", ",".join(["user", "id=net", *forwards]), "-device", "virtio-net-pci,netdev=net,romfile=",
+            "-device", "virtio-rng-pci", "-display", "none", "-monitor", "none", "-serial", "stdio",
+        ]  # fmt: skip
+
+    def _forwards(self) -> list[tuple[int, int]]:
+        return [(self.ssh_port, 22), (self.kafka_port, 9092)]
+
+    def _boot_file(self, name: str) -> Path:
+        content = FatPartition(self._card, partition_starts(Disk(self._card))[0]).read(name)
+        assert content is not None, f"{name} is not on the boot partition"
+        place = self._folder / name
+        place.write_bytes(content)
+        return place

@@ -1,0 +1,261 @@
+"""From a bare card to records that outlive a power cut, on an emulated board: the real command, playbook and broker.
+
+Invariants:
+- the card is told apart by its contents; what `edge-board flash` was told is what the board that boots from it is;
+- nobody gets in without the key; cloud-init itself has nothing to say against what it was given;
+- the real playbook makes a broker of the board, a second run changes nothing;
+- a record that was acked before the plug was pulled is there afterwards, at its offset.
+The tests are one story and run in this order; the times of the stages are printed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tests.card.board import ADDRESS, DNS, GATEWAY, PREFIX, Board
+from tests.support.processes import wait_until
+from tests.support.runtimes import console_script
+
+HERE = Path(__file__).parent
+ANSIBLE = HERE.parents[1] / "ansible"
+ROOT_MIB = 1600
+HOST, USER, TIMEZONE = "pi-7", "site", "Europe/London"
+LOGIN_S = 600
+TOPIC = "readings"
+RECORDS_BEFORE = 2_000
+ACKED_BEFORE_CUT = 3_000
+TIMES: dict[str, float] = {}
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Note how long a stage takes."""
+    started = time.monotonic()
+    yield
+    TIMES[name] = time.monotonic() - started
+    sys.stderr.write(f"[{name}: {TIMES[name]:.0f} s]\n")
+
+
+def run(*words: object, folder: Path | None = None, environment: dict[str, str] | None = None) -> str:
+    """Run a program; raises with what it said when it fails."""
+    command = [str(word) for word in words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **(environment or {})}
+    )
+    assert done.returncode == 0, f"{words[0]}: {done.stdout[-6000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("card")
+
+
+@pytest.fixture(scope="module")
+def key(folder: Path) -> Path:
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
+    return folder / "key"
+
+
+@pytest.fixture(scope="module")
+def image(folder: Path) -> Path:
+    """Give an image as one downloads it: laid out as Raspberry Pi OS, packed by xz."""
+    with stage("root file system (kept for the next run)"):
+        root = run(HERE / "root.sh").strip()
+    with stage("image"):
+        run(HERE / "image.sh", root, folder / "download", ROOT_MIB)
+        run("xz", "-1", "--threads=0", folder / "download")
+    return folder / "download.xz"
+
+
+@pytest.fixture(scope="module")
+def card(folder: Path, image: Path, key: Path) -> Path:
+    """Give a card that the real command has written."""
+    own, target = folder / "own.conf", folder / "card"
+    own.write_text("own = 1\n")
+    words = ["flash", image, "--to", target, "--host", HOST, "--user", USER, "--ssh-key", f"{key}.pub"]
+    words += ["--static", f"{ADDRESS}/{PREFIX}", "--gateway", GATEWAY, "--dns", DNS, "--timezone", TIMEZONE]
+    with stage("flash"):
+        said = run(console_script("edge-board"), *words, "--file", f"{own}:/etc/own.conf", "--quiet")
+    assert "customised as trixie" in said
+    return target
+
+
+@pytest.fixture(scope="module")
+def board(folder: Path, card: Path, key: Path) -> Iterator[Board]:
+    found = Board(card, folder, USER, key)
+    with stage("first boot to the login"):
+        found.start()
+        try:
+            found.wait_for_login(LOGIN_S)
+        except BaseException:
+            sys.stderr.write(found.console()[-4000:])
+            found.cut_power()
+            raise
+    yield found
+    found.cut_power()
+    sys.stderr.write("".join(f"{name:45} {seconds:5.0f} s\n" for name, seconds in TIMES.items()))
+
+
+def test_the_board_is_what_the_card_was_told(board: Board) -> None:
+    with stage("first boot to its end"):
+        board.ssh("cloud-init status --wait >/dev/null", LOGIN_S)
+    assert board.ssh("hostname").strip() == HOST
+    assert board.ssh("id -un").strip() == USER
+    assert board.ssh("readlink /etc/localtime").strip().endswith(TIMEZONE)
+    assert f"inet {ADDRESS}/{PREFIX} " in board.ssh("ip -4 address show dev eth0")
+    assert f"default via {GATEWAY} " in board.ssh("ip -4 route")
+    assert board.ssh("cat /etc/own.conf") == "own = 1\n"
+    assert f"127.0.1.1\t{HOST}\n" in board.ssh("cat /etc/hosts")
+    assert board.ssh("sudo -n id -u").strip() == "0"
+
+
+def test_the_kernel_counts_memory_although_the_firmware_forbids_it(board: Board) -> None:
+    words = board.ssh("cat /proc/cmdline").split()
+    assert words.index("cgroup_disable=memory") < words.index("cgroup_enable=memory")
+    assert "memory" in board.ssh("cat /sys/fs/cgroup/cgroup.controllers").split()
+
+
+def test_only_the_key_opens_it(board: Board) -> None:
+    refused = f"{USER}@127.0.0.1: Permission denied (publickey)."
+    assert refused in board.refusal("PubkeyAuthentication=no", "PreferredAuthentications=password")
+    assert board.ssh("sudo -n getent shadow " + USER).split(":")[1].startswith("!")
+    assert board.ssh("sudo -n getent shadow root").split(":")[1] in {"*", "!", "!*"}
+    assert "passwordauthentication no" in board.ssh("sudo -n sshd -T")
+
+
+def test_cloud_init_itself_takes_what_it_was_given(board: Board) -> None:
+    status = json.loads(board.ssh("cloud-init status --format json"))
+    assert (status["status"], status["errors"], status["recoverable_errors"]) == ("done", [], {})
+    for kind, name in (("cloud-config", "user-data"), ("network-config", "network-config")):
+        command = f"sudo -n cloud-init schema --schema-type {kind} --config-file /boot/firmware/{name}"
+        assert "Valid schema" in board.ssh(command)
+
+
+def provision(board: Board, folder: Path) -> str:
+    """Run the real playbook on the board; returns its recap."""
+    host = {
+        "ansible_host": "127.0.0.1",
+        "ansible_port": board.ssh_port,
+        "ansible_user": board.user,
+        "ansible_ssh_private_key_file": str(board.key),
+        "ansible_ssh_common_args": " ".join(board.ssh_words()),
+        "broker_listen": "0.0.0.0:9092",
+        "broker_advertise": f"127.0.0.1:{board.kafka_port}",
+    }
+    groups = {name: {"hosts": {HOST: None}} for name in ("base", "broker")}
+    inventory = folder / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": {HOST: host}, "children": groups}}))
+    words = ["-i", inventory, "playbooks/provision.yml", "-e", "provision_package_lists=false"]
+    said = run(console_script("ansible-playbook"), *words, folder=ANSIBLE)
+    return said[said.index("PLAY RECAP") :]
+
+
+def changed(recap: str) -> int:
+    """Count the board's changes."""
+    found = re.search(rf"^{HOST} .*changed=(\d+) .*unreachable=0 .*failed=0", recap, re.MULTILINE)
+    assert found, recap
+    return int(found[1])
+
+
+def test_the_playbook_makes_a_broker_of_it(board: Board, folder: Path) -> None:
+    with stage("provision"):
+        assert changed(provision(board, folder)) > 0
+    with stage("provision again"):
+        assert changed(provision(board, folder)) == 0
+
+
+class Acked:
+    """Values by their offset, as the broker has acked them."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        offset, value = message.offset(), message.value()
+        if error is None and offset is not None and value is not None:
+            self.values[offset] = value
+
+
+def producer(board: Board) -> Producer:
+    return Producer({"bootstrap.servers": f"127.0.0.1:{board.kafka_port}", "acks": "all", "linger.ms": 5})
+
+
+def read_all(board: Board) -> dict[int, bytes]:
+    """Read the topic from its start to its end, from outside."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{board.kafka_port}",
+            "group.id": "reader",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)
+        consumer.assign([TopicPartition(TOPIC, 0, start)])
+        found: dict[int, bytes] = {}
+
+        def all_read() -> bool:
+            for message in consumer.consume(1000, timeout=1):
+                assert message.error() is None, message.error()
+                found[message.offset()] = message.value()
+            return len(found) >= end - start
+
+        wait_until(all_read, 120, f"{end - start} records")
+        return found
+    finally:
+        consumer.close()
+
+
+def test_records_are_read_back_from_outside(board: Board) -> None:
+    acked, sender = Acked(), producer(board)
+    with stage(f"{RECORDS_BEFORE} records there and back"):
+        for number in range(RECORDS_BEFORE):
+            sender.produce(TOPIC, b"before %d" % number, partition=0, on_delivery=acked)
+        assert sender.flush(120) == 0
+        assert len(acked.values) == RECORDS_BEFORE
+        assert read_all(board) == acked.values
+
+
+def test_what_was_acked_outlives_a_power_cut(board: Board) -> None:
+    before, acked, sender = read_all(board), Acked(), producer(board)
+    for number in itertools.count():
+        with contextlib.suppress(BufferError):  # the queue is full: poll makes room
+            sender.produce(TOPIC, b"load %d" % number, partition=0, on_delivery=acked)
+        sender.poll(0)
+        if len(acked.values) >= ACKED_BEFORE_CUT and len(sender) > 0:
+            board.cut_power()  # in the middle of it: some are on their way
+            break
+    sender.poll(0)
+    sender.purge()
+    assert sender.flush(60) == 0
+    with stage("second boot to the login"):
+        board.start()
+        board.wait_for_login(LOGIN_S)
+    with stage("second boot to the broker"):
+        wait_until(lambda: broker_answers(board), LOGIN_S, "the broker after the power cut", poll_s=1)
+    found = read_all(board)
+    assert before.items() <= found.items()
+    assert acked.values.items() <= found.items()
+    assert board.ssh("hostname").strip() == HOST
+
+
+def broker_answers(board: Board) -> bool:
+    try:
+        return TOPIC in producer(board).list_topics(timeout=20).topics
+    except KafkaException:
+        return False
