@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds two more releases from copies of the checkout: B is the same code under another version; C says that it is
+# healthy and mirrors nothing. usage: wheels.sh CHECKOUT DESTINATION PYTHON
+set -euo pipefail
+checkout=$1 destination=$2 python=$3
+
+# copy NAME VERSION
+copy() {
+    mkdir -p "$destination/$1"
+    cp -r "$checkout"/{edge_broker,gateway,mirror,spark,hardware,pyproject.toml,README.md,LICENSE} "$destination/$1"
+    sed -i "s/^version = .*/version = \"$2\"/" "$destination/$1/pyproject.toml"
+}
+
+build() {
+    "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir="$destination/wheel-$1" "$destination/$1"
+}
+
+rm -rf "$destination"/{b,c,wheel-b,wheel-c}
+copy b 900.1
+copy c 900.2
+cat >>"$destination/c/mirror/app.py" <<'PYTHON'
+
+
+async def _mirror_nothing(self: Replicator, stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+Replicator.run = _mirror_nothing
+PYTHON
+build b &
+build c
+wait $!

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Keeps what runs on this board, and puts it back: which release is in use, our units and our configuration.
+# Data directories are not part of it. usage: kept.sh keep|restore DRUPELET_ROOT
+set -euo pipefail
+shopt -s nullglob
+cd "$2"
+SERVICES=(kafka edge-broker mosquitto edge-gateway edge-mirror edge-spark-master edge-spark-worker)
+
+# Our files, sorted, relative to /; passwords are among them.
+our_files() {
+    local places
+    cd /
+    places=(etc/drupele[t] etc/mosquitt[o] etc/systemd/system/{edge-*.service,kafk[a].service,mosquitto.service.[d]})
+    find "${places[@]}" -type f | sort
+}
+
+keep() {
+    rm -rf kept.part
+    mkdir -m 700 kept.part
+    (our_files) | tar -C / -cpf kept.part/files.tar -T -
+    readlink current >kept.part/release
+    if [ -L previous ]; then cp -P previous kept.part; fi
+    touch kept.part/unfinished
+    sync
+    rm -rf kept
+    mv kept.part kept
+}
+
+# Old files first, then away with what only the new release had: at no moment is a unit missing.
+restore() {
+    local file
+    tar -C / -xpf kept/files.tar
+    while read -r file; do
+        [[ $file != *.service ]] || systemctl disable --now "$(basename "$file")"
+        rm "/$file"
+    done < <(comm -13 <(tar -tf kept/files.tar | sort) <(our_files))
+    point current "$(cat kept/release)"
+    if [ -e "$(readlink kept/previous)" ]; then point previous "$(readlink kept/previous)"; else rm -f previous; fi
+    sync
+    systemctl daemon-reload
+    restart
+    rm -f kept/unfinished
+}
+
+# point LINK RELEASE, in one step
+point() {
+    ln -sfn "$2" "$1.part"
+    mv -T "$1.part" "$1"
+}
+
+restart() {
+    local service
+    for service in "${SERVICES[@]}"; do
+        if [ "$(systemctl is-enabled "$service" 2>/dev/null)" = enabled ]; then systemctl restart "$service"; fi
+    done
+}
+
+case $1 in
+keep) keep ;;
+restore)
+    if [ ! -e kept/release ]; then
+        echo "There is nothing to go back to: no upgrade has run on this board." >&2
+        exit 1
+    fi
+    restore
+    ;;
+*)
+    echo "usage: kept.sh keep|restore DRUPELET_ROOT" >&2
+    exit 2
+    ;;
+esac

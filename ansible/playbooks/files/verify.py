@@ -1,0 +1,370 @@
+"""Verifies one board end to end: a reading goes in over MQTT and must come out of the central Kafka, whole.
+
+Run by the board's own /opt/drupelet/current/bin/python, as root; verify.yml copies and calls it. Standard input is a
+JSON object (the fields of `Order`), so that the password is in no command line; standard output a JSON list of steps.
+Exit status: 0 every step passed, 1 a step failed. Addresses are read from the board's own gateway.toml and mirror.toml:
+what is verified is what is there. Nothing may be changed here beside the reading itself and the position of the group
+`edge-verify` in the ledger; no topic is created by asking for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+try:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka.errors import KafkaError
+    from paho.mqtt import client as paho
+    from paho.mqtt.enums import CallbackAPIVersion
+except ModuleNotFoundError:  # a broker alone has neither: there is its health to verify, and no road
+    KafkaError = OSError
+
+CONFIGURATION = Path("/etc/drupelet")
+LEDGER_TOPIC = "__edge_ledger"
+LEDGER_GROUP = "edge-verify"
+PASSED = ("ok", "loss")  # a loss that is written down is told, and fails nothing
+VALUE_MAX = 0.1  # Spark's alarms take at least 0.1 for a device's spread: such readings never raise one
+POLL_S = 0.3
+
+
+class StepFailed(Exception):
+    """A step did not pass; the message is the cause in one sentence."""
+
+
+class LossFound(Exception):
+    """The board has written down losses since the last time; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to verify: `health` has HOST:PORT per service, `results` says where Spark's are, if it reads this board."""
+
+    device: str
+    timeout_s: float
+    health: Mapping[str, str]
+    mqtt_topic: str = ""
+    topic: str = "readings"
+    username: str = ""
+    password: str = field(default="", repr=False)
+    results: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of the table; `result` is ok, loss, failed or not tried."""
+
+    step: str
+    result: str
+    seconds: float
+    detail: str
+
+
+async def timed(name: str, work: Awaitable[str]) -> Step:
+    """Run one step; whatever stands in its way becomes its detail."""
+    started = time.monotonic()
+    result = "ok"
+    try:
+        detail = await work
+    except LossFound as loss:
+        result, detail = "loss", str(loss)
+    except (StepFailed, KafkaError, OSError, TimeoutError) as error:
+        result, detail = "failed", str(error) or type(error).__name__
+    return Step(name, result, round(time.monotonic() - started, 1), detail)
+
+
+def passed(steps: list[Step]) -> bool:
+    """Tell whether every step did."""
+    return all(step.result in PASSED for step in steps)
+
+
+async def healthy(url: str, timeout_s: float) -> str:
+    """Wait until /health answers 200; its last words are the cause."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status, text = await asyncio.to_thread(get, url)
+        if status == 200:
+            return url
+        if time.monotonic() > deadline:
+            raise StepFailed(f"{url} says {status or 'nothing'}: {text.strip()[:200]}")
+        await asyncio.sleep(POLL_S)
+
+
+def get(url: str) -> tuple[int, str]:
+    """Return status and body, or 0 and why there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 (the inventory's own http address)
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+    except OSError as error:
+        return 0, str(error)
+
+
+def publish(mqtt: Mapping[str, Any], order: Order, payload: bytes) -> str:
+    """Publish one message with QoS 1; return when mosquitto has answered that it took it."""
+    address = f"{mqtt['host']}:{mqtt['port']}"
+    answers: list[Any] = []
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.username_pw_set(order.username or None, order.password or None)
+    client.on_connect = lambda *given: answers.append(given[3])
+    client.on_publish = lambda *given: answers.append(given[3])
+    client.connect(mqtt["host"], mqtt["port"])
+    client.loop_start()
+    try:
+        answer_within(answers, order.timeout_s, f"{address} refuses user {order.username or '(none)'}")
+        client.publish(order.mqtt_topic, payload, qos=1)
+        answer_within(answers, order.timeout_s, f"{address} does not take {order.mqtt_topic}")
+        client.disconnect()
+    finally:
+        client.loop_stop()
+    return order.mqtt_topic
+
+
+def answer_within(answers: list[Any], timeout_s: float, refusal: str) -> None:
+    """Wait for mosquitto's next answer and raise unless it is yes."""
+    deadline = time.monotonic() + timeout_s
+    while not answers:
+        if time.monotonic() > deadline:
+            raise StepFailed(f"{refusal}: no answer within {timeout_s:g} s")
+        time.sleep(0.02)
+    reason = answers.pop(0)
+    if reason.is_failure or reason.getName() != "Success":  # "No matching subscribers" is taken by nobody
+        raise StepFailed(f"{refusal}: {reason}")
+
+
+class Tail:
+    """A topic from the moment of `open` on; one that does not exist yet is read from its start."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self._bootstrap = bootstrap
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        self._opened = False
+
+    async def open(self) -> str:
+        """Connect and take up the position: the present end."""
+        await self._consumer.start()
+        self._opened = True
+        places = await partitions(self._consumer, self.topic)
+        self._follow(await self._consumer.end_offsets(places))
+        return self._bootstrap
+
+    def _follow(self, offsets: Mapping[Any, int]) -> None:
+        self._consumer.assign(list(offsets))
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+
+    async def find(self, wanted: Callable[[Any], bool], timeout_s: float) -> list[Any]:
+        """Return the wanted records of the first fetch that has some, or none when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self._consumer.assignment():
+                self._follow(dict.fromkeys(await partitions(self._consumer, self.topic), 0))
+                await asyncio.sleep(POLL_S)
+                continue
+            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000))
+            found = [record for records in fetched.values() for record in records if wanted(record)]
+            if found:
+                return found
+        return []
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        await self._consumer.stop()
+
+
+async def partitions(consumer: Any, topic: str) -> list[Any]:
+    """List a topic's partitions; asked for all topics, as asking for one by name can create it."""
+    cluster = await consumer._client.fetch_all_metadata()  # aiokafka's documented calls tell no partitions
+    return [TopicPartition(topic, number) for number in sorted(cluster.partitions_for_topic(topic) or ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading that nobody else can have published."""
+
+    device: str
+    run: str
+    time_ms: int
+
+    @classmethod
+    def now(cls, device: str) -> Reading:
+        """Make one with a fresh run id."""
+        return cls(device, secrets.token_hex(6), time.time_ns() // 1_000_000)
+
+    @property
+    def value(self) -> float:
+        """The run id as a small number, by which Spark's result is known."""
+        return int(self.run, 16) / 2**48 * VALUE_MAX
+
+    @property
+    def payload(self) -> bytes:
+        """The JSON that is published."""
+        fields = {"device": self.device, "run": self.run, "time_ms": self.time_ms, "value": self.value}
+        return json.dumps(fields).encode()
+
+    def is_in(self, record: Any) -> bool:
+        """Tell whether a record is this reading, whole."""
+        return bool(record.value == self.payload)
+
+    def is_in_window(self, record: Any, window_ms: int) -> bool:
+        """Tell whether a record is Spark's result of the window that has this reading."""
+        start_ms = self.time_ms - self.time_ms % window_ms
+        if record.key != f"{self.device}|{start_ms}".encode():
+            return False
+        window = json.loads(record.value)
+        return bool(window["min"] <= self.value <= window["max"] and window["count"] >= 1)
+
+
+async def arrival(tail: Tail, wanted: Callable[[Any], bool], order: Order, why: Callable[[], str] = str) -> str:
+    """Wait for a record and say where it is."""
+    found = await tail.find(wanted, order.timeout_s)
+    if not found:
+        raise StepFailed(f"nothing in {tail.topic} within {order.timeout_s:g} s{why()}")
+    times = f", {len(found)} times" if len(found) > 1 else ""
+    return f"{tail.topic}-{found[0].partition} offset {found[0].offset}{times}"
+
+
+class Road:
+    """The way of a reading over this board: where each place is, and which of its topics are watched."""
+
+    def __init__(self, order: Order, gateway: Mapping[str, Any], mirror: Mapping[str, Any] | None) -> None:
+        self._order = order
+        self._mqtt = {"host": "127.0.0.1", "port": 1883, **gateway["mqtt"]}
+        self._mirror = mirror
+        self._watched = {"reading on the board": Tail(gateway["kafka"]["bootstrap_servers"], order.topic)}
+        if mirror is not None:
+            self._watched["reading in central"] = Tail(mirror["target"], central_name(mirror, order.topic))
+            if "board" in gateway:
+                topic = gateway["board"].get("topic", "board_health")
+                self._watched["health in central"] = Tail(mirror["target"], central_name(mirror, topic))
+        if order.results:
+            self._watched["result of Spark"] = Tail(order.results["bootstrap"], order.results["topic"])
+
+    async def steps(self) -> list[Step]:
+        """Publish a reading and wait for it everywhere; what comes after a failure is not tried."""
+        try:
+            opened = await asyncio.gather(*(timed(name, tail.open()) for name, tail in self._watched.items()))
+            if not passed(opened):
+                return [step if step.result == "failed" else untried(step.step) for step in opened]
+            reading = Reading.now(self._order.device)
+            published = await timed("MQTT", asyncio.to_thread(publish, self._mqtt, self._order, reading.payload))
+            if not passed([published]):
+                return [published, *map(untried, self._watched)]
+            return [published, *await asyncio.gather(*(self._arrival(name, reading) for name in self._watched))]
+        finally:
+            await asyncio.gather(*(tail.close() for tail in self._watched.values()))
+
+    def _arrival(self, name: str, reading: Reading) -> Awaitable[Step]:
+        wanted: dict[str, Callable[[Any], bool]] = {
+            "health in central": lambda record: True,
+            "result of Spark": lambda record: reading.is_in_window(record, (self._order.results or {})["window_ms"]),
+        }
+        why = self._lag if name.endswith("in central") else str
+        return timed(name, arrival(self._watched[name], wanted.get(name, reading.is_in), self._order, why))
+
+    def _lag(self) -> str:
+        _, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics")
+        behind = sum(float(number) for number in re.findall(r"^edge_mirror_lag_records\{.*\} (\S+)$", text, re.M))
+        return f"; the mirror has {behind:g} records still to send"
+
+
+def central_name(mirror: Mapping[str, Any], topic: str) -> str:
+    """Return what the mirror calls a topic at its target."""
+    prefixed = mirror.get("site") and mirror.get("policy") != "identity"
+    return f"{mirror['site']}.{topic}" if prefixed else topic
+
+
+def untried(name: str) -> Step:
+    """Return the line of a step that an earlier failure left no sense in."""
+    return Step(name, "not tried", 0.0, "")
+
+
+async def ledger(bootstrap: str, timeout_s: float) -> str:
+    """Say what the board has written down as lost; raises LossFound if some of it is new since the last time."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=LEDGER_GROUP, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            entries, new = await read_ledger(consumer)
+    finally:
+        await consumer.stop()
+    if new:
+        raise LossFound(f"new since the last verify: {summary(new)}; in all: {summary(entries)}")
+    return f"nothing new since the last verify; in all: {summary(entries)}"
+
+
+async def read_ledger(consumer: Any) -> tuple[list[Any], list[Any]]:
+    """Return all entries and the new ones, and keep the place; an entry that was written twice counts once."""
+    places = await partitions(consumer, LEDGER_TOPIC)
+    if not places:
+        return [], []
+    consumer.assign(places)
+    known = {place: await consumer.committed(place) or 0 for place in places}
+    ends = await consumer.end_offsets(places)
+    await consumer.seek_to_beginning(*places)
+    entries: dict[str, Any] = {}
+    new: dict[str, Any] = {}
+    while any([await consumer.position(place) < ends[place] for place in places]):
+        for place, records in (await consumer.getmany(timeout_ms=200)).items():
+            for record in records:
+                entry = json.loads(record.value)
+                entries[entry["id"]] = entry
+                if record.offset >= known[place]:
+                    new[entry["id"]] = entry
+    await consumer.commit(ends)
+    return list(entries.values()), list(new.values())
+
+
+def summary(entries: list[Any]) -> str:
+    """Count ledger entries by cause, with the records they stand for where that is known."""
+    causes = Counter(entry["cause"] for entry in entries)
+    lost = Counter({cause: sum(e["records"] or 0 for e in entries if e["cause"] == cause) for cause in causes})
+    return ", ".join(f"{cause} {causes[cause]} ({lost[cause]} records)" for cause in sorted(causes)) or "none"
+
+
+def configuration(name: str) -> Any:
+    """Read one of the board's configuration files, or None where it has none."""
+    path = CONFIGURATION / name
+    return tomllib.loads(path.read_text()) if path.exists() else None
+
+
+async def verify(order: Order) -> list[Step]:
+    """Verify the services, then the road, then the ledger."""
+    health = [
+        timed(f"{name} health", healthy(f"http://{address}/health", order.timeout_s))
+        for name, address in order.health.items()
+    ]
+    steps = list(await asyncio.gather(*health))
+    if not passed(steps) or not order.mqtt_topic:
+        return steps
+    gateway = configuration("gateway.toml")
+    steps += await Road(order, gateway, configuration("mirror.toml")).steps()
+    steps.append(await timed("ledger", ledger(gateway["kafka"]["bootstrap_servers"], order.timeout_s)))
+    return steps
+
+
+def main() -> int:
+    """Read the order, verify, print the steps."""
+    steps = asyncio.run(verify(Order(**json.load(sys.stdin))))
+    print(json.dumps([asdict(step) for step in steps]))
+    return 0 if passed(steps) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
