@@ -35,7 +35,7 @@ from hardware.flash.sources import (
     read_list,
     sha256_given,
 )
-from hardware.flash.targets import check_device, check_file, device_name
+from hardware.flash.targets import Device, check_device, check_file, device_name
 from hardware.flash.writer import Target, Written
 from hardware.system_files import SystemFiles
 
@@ -83,8 +83,9 @@ def run(parsed: argparse.Namespace) -> int:
         program(name)
     with ImageSource(parsed.image) as source:
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
-        path, is_device = target_of(parsed, image_bytes)
-        with Target(path, create=not is_device) as target, unfinished(path):
+        path, device = target_of(parsed, image_bytes)
+        with Target(path, create=device is None) as target, unfinished(path):
+            sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
             complaint = customise(parsed, target, written, settings, own_files) if settings else None
             target.finish(written.head)
@@ -106,16 +107,14 @@ def unfinished(path: Path) -> Iterator[None]:
         raise FlashError(f"{error} {state}") from error
 
 
-def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, bool]:
-    """Find and check the target, and say what will be overwritten: its path, and whether it is a device."""
+def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, Device | None]:
+    """Find and check the target: its path, and the device that it is."""
     files = SystemFiles()
     name = device_name(parsed.to, files)
     if name is None:
         check_file(Path(parsed.to), parsed.image, parsed.yes_really)
-        return Path(parsed.to), False
-    device = check_device(name, image_bytes, parsed.yes_really, files)
-    sys.stderr.write(f"writing over {device.words}\n")
-    return Path("/dev") / name, True
+        return Path(parsed.to), None
+    return Path("/dev") / name, check_device(name, image_bytes, parsed.yes_really, files)
 
 
 def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -> tuple[Written, str]:

@@ -133,15 +133,17 @@ class Target:
         self._drop_cache()
 
     def _wipe(self) -> None:
-        zeros = memoryview(mmap.mmap(-1, WIPE_BYTES))
+        zeros = memoryview(mmap.mmap(-1, WIPE_BYTES + BLOCK_BYTES))
         if not self._is_device:
             os.ftruncate(self._file, 0)
             self._write(zeros[:BLOCK_BYTES], 0)
         else:
             end = os.lseek(self._file, 0, os.SEEK_END)
             self._write(zeros[: min(WIPE_BYTES, end)], 0)
-            self._write(zeros, max(0, end - WIPE_BYTES) // BLOCK_BYTES * BLOCK_BYTES) if end > WIPE_BYTES else None
+            tail = max(0, end - WIPE_BYTES) // BLOCK_BYTES * BLOCK_BYTES
+            self._write(zeros[: end - tail], tail)  # to the last sector, where an old GPT has its copy
         self._sync()
+        self._go_direct(True)
 
     def _write(self, view: memoryview, position: int) -> None:
         """Write it all; zeros into a new file are left as a hole."""

@@ -50,6 +50,10 @@ class Board:
         """Wait until the user can log in by key; raises with the end of the console when the board is dead."""
         wait_until(self._answers, deadline_s, "a login by ssh", poll_s=1)
 
+    def wait_for_first_boot(self, deadline_s: float) -> None:
+        """Wait until cloud-init has ended; it starts the ssh server anew, so a login may fail meanwhile."""
+        wait_until(lambda: self._answers("cloud-init status --wait"), deadline_s, "the end of cloud-init", poll_s=1)
+
     def ssh(self, command: str, deadline_s: float = 120) -> str:
         """Run a command as the user, and return its output; raises with what it said when it fails."""
         done = self._ssh([command], deadline_s)
@@ -70,11 +74,11 @@ class Board:
         """Give the options that every ssh here needs."""
         return [word for option in (*options, *SSH_OPTIONS) for word in ("-o", option)]
 
-    def _answers(self) -> bool:
+    def _answers(self, command: str = "true") -> bool:
         assert self._process is not None
-        assert self._process.running, self.console()[-3000:]
+        assert self._process.running, self._process.log_tail() + self.console()[-3000:]
         try:
-            return self._ssh(["true"], 60).returncode == 0
+            return self._ssh([command], 120).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 

@@ -112,7 +112,7 @@ def board(folder: Path, card: Path, key: Path) -> Iterator[Board]:
 
 def test_the_board_is_what_the_card_was_told(board: Board) -> None:
     with stage("first boot to its end"):
-        board.ssh("cloud-init status --wait >/dev/null", LOGIN_S)
+        board.wait_for_first_boot(LOGIN_S)
     assert board.ssh("hostname").strip() == HOST
     assert board.ssh("id -un").strip() == USER
     assert board.ssh("readlink /etc/localtime").strip().endswith(TIMEZONE)
