@@ -10,15 +10,22 @@ Invariants:
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+import zstandard
 
 from hardware.cli import main
 from hardware.flash.fat import FatPartition
@@ -59,11 +66,26 @@ def outside_file_systems(path: Path) -> tuple[bytes, bytes]:
     return content[:BOOT_START], content[ROOT_START:]
 
 
-@pytest.mark.parametrize("packing", ["raw", "xz", "gz"])
+def zipped(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("card.img", content)
+    return file.getvalue()
+
+
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "raw": bytes,
+    "xz": lambda content: lzma.compress(content, preset=0),
+    "gz": gzip.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+    "zip": zipped,
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
 def test_a_trixie_card(packing: str, images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
-    pack = {"raw": bytes, "xz": lambda content: lzma.compress(content, preset=0), "gz": gzip.compress}[packing]
     packed, password, own, card = (tmp_path / name for name in ("packed", "password", "own.conf", "card"))
-    packed.write_bytes(pack(images["trixie"].read_bytes()))
+    packed.write_bytes(PACKINGS[packing](images["trixie"].read_bytes()))
     password.write_text("a passphrase\n")
     own.write_text("own = 1\n")
     wifi = ["--wifi", "Wörk #1", "--wifi-country", "GB", "--wifi-password-file", str(password)]
@@ -96,6 +118,61 @@ def test_a_bookworm_card_has_its_address_in_the_root_file_system(
     assert "Mode:  0600" in debugfs(card, f"stat {name}")
     assert "Mode:  0750" in debugfs(card, "stat /usr/local/sbin/own")
     check_file_systems(card, tmp_path)
+
+
+def test_a_preseed_card(images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
+    static = ["--static", "192.0.2.7/24", "--timezone", "Europe/London"]
+    assert main(["flash", str(images["preseed"]), *arguments, *static]) == 0
+    told = tomllib.loads((boot(tmp_path / "card").read("rpi-preseed.toml") or b"").decode())
+    assert (told["config_version"], told["system"], told["ssh"]["authorized_keys"]) == (
+        "1.0",
+        {"hostname": "pi-7"},
+        [KEY],
+    )
+    name = "/etc/NetworkManager/system-connections/edge-static.nmconnection"
+    assert "address1=192.0.2.7/24\n" in debugfs(tmp_path / "card", f"cat {name}")
+
+
+OLD = {
+    "resize": "from before cloud-init (2025-11-24): take a newer one",
+    "init=/usr/lib/raspi-config/init_resize.sh": "from before custom.toml (2022-09): take a newer one",
+}
+
+
+@pytest.mark.parametrize("option", OLD)
+def test_an_old_image_is_written_and_says_what_it_is(
+    option: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = make_image(tmp_path / "image", Layout(boot={"cmdline.txt": f"root=/dev/mmcblk0p2 {option}\n"}))
+    assert main(["flash", str(image), *arguments]) == 1
+    assert OLD[option] in capsys.readouterr().err
+    assert (tmp_path / "card").read_bytes() == image.read_bytes()
+
+
+AS_NOBODY = """
+import os, sys
+import hardware.flash.command
+from hardware.cli import main
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_root_is_not_needed_for_a_file(images: dict[str, Path]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, keys = Path(name), Path(name) / "keys.pub"
+        folder.chmod(0o777)
+        keys.write_text(KEY + "\n")
+        shutil.copy(images["bookworm"], folder / "image")
+        settings = ["--host", "pi-7", "--user", "site", "--ssh-key", keys, "--file", f"{keys}:/etc/site.keys"]
+        words = ["flash", folder / "image", "--to", folder / "card", *settings]
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, *words], capture_output=True, text=True, check=False, cwd=folder
+        )
+        assert done.returncode == 0, done.stderr
+        assert debugfs(folder / "card", "cat /etc/site.keys") == KEY + "\n"
 
 
 def check_file_systems(card: Path, folder: Path) -> None:
