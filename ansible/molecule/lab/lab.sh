@@ -3,6 +3,7 @@
 # namespace of its own, all on one bridge in the lab's namespace. Needs root, mmdebstrap, systemd-nspawn and ip.
 #   lab.sh root SUITE                    make Debian's SUITE (bookworm or trixie) a root once, print where it is
 #   lab.sh up LAB NAME ADDRESS SUITE     start a host at ADDRESS/24; it ends by itself after an hour
+#   lab.sh restart LAB NAME              pull the host's plug and start it again
 #   lab.sh memory LAB NAME BYTES         bound what the host's processes may use in all
 #   lab.sh down LAB                      end every host of the lab; nothing of it is left
 #   lab.sh link LAB NAME bad DELAY_MS LOSS_PERCENT RATE_KBIT     make a host's link bad, each way; see link.py
@@ -106,6 +107,12 @@ up() {
     (boot "drupelet-$lab-$name" "$dir/root") </dev/null >"$dir/console.log" 2>&1 &
 }
 
+restart() {
+    local space=drupelet-$1-$2 dir=$LABS/$1/$2
+    empty_cgroups "$space"
+    (boot "$space" "$dir/root") </dev/null >>"$dir/console.log" 2>&1 &
+}
+
 memory() {
     local space=drupelet-$1-$2 bytes=$3
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -188,6 +195,7 @@ down() {
 case ${1:-} in
 root) make_root "$2" ;;
 up) up "$2" "$3" "$4" "$5" ;;
+restart) restart "$2" "$3" ;;
 memory) memory "$2" "$3" "$4" ;;
 down) down "$2" ;;
 link)
