@@ -68,9 +68,9 @@ async def read(bootstrap: str, topic: str, wanted: set[int]) -> set[int]:
 async def check(places: dict[str, Any], answered: set[int]) -> int:
     """Compare what was answered with each place."""
     print(f"{len(answered)} answered")
-    missing = {place: await read(*place, answered) for place in map(tuple, places["topics"])}
+    missing = {f"{at}/{topic}": await read(at, topic, answered) for at, topic in places["topics"]}
     for place, numbers in missing.items():
-        print(f"{'/'.join(place)}: {len(numbers)} missing {sorted(numbers)[:5]}")
+        print(f"{place}: {len(numbers)} missing {sorted(numbers)[:5]}")
     return 1 if any(missing.values()) or len(answered) < places["at_least"] else 0
 
 

@@ -4,14 +4,13 @@
 set -euo pipefail
 shopt -s nullglob
 cd "$2"
-SERVICES=(kafka edge-broker mosquitto edge-gateway edge-mirror edge-spark-master edge-spark-worker)
-
 # Our files, sorted, relative to /; passwords are among them.
 our_files() {
     local places
     cd /
-    places=(etc/drupele[t] etc/mosquitt[o] etc/systemd/system/{edge-*.service,kafk[a].service,mosquitto.service.[d]})
-    find "${places[@]}" -type f | sort
+    places=(etc/drupele[t] etc/mosquitt[o] etc/kafk[a] opt/kafka/curren[t]
+        etc/systemd/system/{edge-*.service,kafk[a].service,mosquitto.service.[d]})
+    find "${places[@]}" '(' -type f -o -type l ')' | sort
 }
 
 keep() {
@@ -31,7 +30,10 @@ restore() {
     local file
     tar -C / -xpf kept/files.tar
     while read -r file; do
-        [[ $file != *.service ]] || systemctl disable --now "$(basename "$file")"
+        case $file in
+        *@.service) stop_unit "${file%.service}*.service" "$file" ;;
+        *.service) stop_unit "$file" "$file" ;;
+        esac
         rm "/$file"
     done < <(comm -13 <(tar -tf kept/files.tar | sort) <(our_files))
     point current "$(cat kept/release)"
@@ -48,11 +50,19 @@ point() {
     mv -T "$1.part" "$1"
 }
 
+# stop_unit PATTERN FILE
+stop_unit() {
+    systemctl stop "$(basename "$1")"
+    systemctl disable "$(basename "$2")"
+}
+
+# In one go, so that systemd keeps the order of the units. What does not start is for verify to find.
 restart() {
-    local service
-    for service in "${SERVICES[@]}"; do
-        if [ "$(systemctl is-enabled "$service" 2>/dev/null)" = enabled ]; then systemctl restart "$service"; fi
-    done
+    local unit units=()
+    while read -r unit; do
+        if [ "$(systemctl is-enabled "$unit")" = enabled ]; then units+=("$unit"); fi
+    done < <(systemctl list-units --all --plain --no-legend 'edge-*.service' mosquitto.service kafka.service | cut -d ' ' -f 1)
+    systemctl restart "${units[@]}" || echo "not all of these started: ${units[*]}" >&2
 }
 
 case $1 in

@@ -21,6 +21,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,10 @@ class Road:
                 topic = gateway["board"].get("topic", "board_health")
                 self._watched["health in central"] = Tail(mirror["target"], central_name(mirror, topic))
         if order.results:
-            self._watched["result of Spark"] = Tail(order.results["bootstrap"], order.results["topic"])
+            topic = order.results["topic"]
+            self._watched["result of Spark"] = Tail(order.results["bootstrap"], topic)
+            if mirror is not None and re.fullmatch(mirror["topics"], topic):
+                self._watched["result in central"] = Tail(mirror["target"], central_name(mirror, topic))
 
     async def steps(self) -> list[Step]:
         """Publish a reading and wait for it everywhere; what comes after a failure is not tried."""
@@ -271,12 +275,14 @@ class Road:
             await asyncio.gather(*(tail.close() for tail in self._watched.values()))
 
     def _arrival(self, name: str, reading: Reading) -> Awaitable[Step]:
-        wanted: dict[str, Callable[[Any], bool]] = {
-            "health in central": lambda record: True,
-            "result of Spark": lambda record: reading.is_in_window(record, (self._order.results or {})["window_ms"]),
-        }
+        wanted: Callable[[Any], bool] = reading.is_in
+        if name.startswith("health"):
+            wanted = bool
+        elif name.startswith("result"):
+            window_ms = (self._order.results or {})["window_ms"]
+            wanted = partial(reading.is_in_window, window_ms=window_ms)
         why = self._lag if name.endswith("in central") else str
-        return timed(name, arrival(self._watched[name], wanted.get(name, reading.is_in), self._order, why))
+        return timed(name, arrival(self._watched[name], wanted, self._order, why))
 
     def _lag(self) -> str:
         _, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics")
