@@ -20,7 +20,8 @@ PYTHON := $(VENV)/bin/python
 SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
-	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh
+	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh \
+	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh
 
 .PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
 	install-check molecule card clean distclean

@@ -155,14 +155,16 @@ class Tail:
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
         )
-        self._opened = False
 
-    async def open(self) -> str:
+    async def open(self, timeout_s: float) -> str:
         """Connect and take up the position: the present end."""
-        await self._consumer.start()
-        self._opened = True
-        places = await partitions(self._consumer, self.topic)
-        self._follow(await self._consumer.end_offsets(places))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._consumer.start()
+                places = await partitions(self._consumer, self.topic)
+                self._follow(await self._consumer.end_offsets(places))
+        except TimeoutError:
+            raise StepFailed(f"{self._bootstrap} does not answer within {timeout_s:g} s") from None
         return self._bootstrap
 
     def _follow(self, offsets: Mapping[Any, int]) -> None:
@@ -263,7 +265,8 @@ class Road:
     async def steps(self) -> list[Step]:
         """Publish a reading and wait for it everywhere; what comes after a failure is not tried."""
         try:
-            opened = await asyncio.gather(*(timed(name, tail.open()) for name, tail in self._watched.items()))
+            limit_s = self._order.timeout_s
+            opened = await asyncio.gather(*(timed(name, tail.open(limit_s)) for name, tail in self._watched.items()))
             if not passed(opened):
                 return [step if step.result == "failed" else untried(step.step) for step in opened]
             reading = Reading.now(self._order.device)
@@ -304,9 +307,9 @@ def untried(name: str) -> Step:
 async def ledger(bootstrap: str, timeout_s: float) -> str:
     """Say what the board has written down as lost; raises LossFound if some of it is new since the last time."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=LEDGER_GROUP, enable_auto_commit=False)
-    await consumer.start()
     try:
         async with asyncio.timeout(timeout_s):
+            await consumer.start()
             entries, new = await read_ledger(consumer)
     finally:
         await consumer.stop()
