@@ -116,7 +116,7 @@ RULES = (
     ),
     Rule(
         "watchdog_active",
-        "nobody feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=10",
+        "nobody feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=60",
         warning=is_false,
     ),
     Rule(
