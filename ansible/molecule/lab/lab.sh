@@ -170,9 +170,18 @@ link_good() {
     done
 }
 
+# Master connections of ssh, which would wait for hosts that are gone.
+masters_down() {
+    local socket
+    for socket in "$LABS/$1"/ssh-*; do
+        [ ! -S "$socket" ] || ssh -o ControlPath="$socket" -O exit host 2>/dev/null || rm -f "$socket" # its master has ended
+    done
+}
+
 # A host goes as if its plug were pulled: an orderly stop would wait for services that wait for other hosts.
 host_down() {
     local lab=$1 name=$2 dir=$LABS/$1/$2 space=drupelet-$1-$2
+    masters_down "$lab"
     empty_cgroups "$space-link"
     empty_cgroups "$space"
     if [ -e "/run/netns/$space" ]; then ip netns del "$space"; fi
