@@ -109,6 +109,7 @@ up() {
 
 restart() {
     local space=drupelet-$1-$2 dir=$LABS/$1/$2
+    masters_down "$1"
     empty_cgroups "$space"
     (boot "$space" "$dir/root") </dev/null >>"$dir/console.log" 2>&1 &
 }
