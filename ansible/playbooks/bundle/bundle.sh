@@ -190,6 +190,8 @@ packages() {
 case ${1:-} in
 wheels | spark | packages | add)
     mkdir -p "$BUNDLE_DIR" "$BUNDLE_CACHE"
+    exec 9>"$BUNDLE_CACHE/lock" # two runs may make the same bundle
+    flock 9
     work=$(mktemp -d -p "$BUNDLE_CACHE")
     trap 'rm -rf "$work"' EXIT
     "$@"
