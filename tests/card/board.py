@@ -19,6 +19,8 @@ MEMORY_MB = 1024
 # The firmware turns serial0 into the board's console and puts options of its own first, among them this trap.
 FIRMWARE_OPTIONS = "coherent_pool=1M cgroup_disable=memory"
 CONSOLE = "ttyAMA0"
+# An emulated processor on a busy machine needs minutes for what a Pi does in seconds; systemd gives up after 90 s.
+PATIENCE = "systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 SSH_OPTIONS = (
     "UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "ConnectTimeout=60",
     "ServerAliveInterval=15",
@@ -26,7 +28,7 @@ SSH_OPTIONS = (
 
 
 class Board:
-    """One emulated board; `ssh_port` and `kafka_port` on loopback lead to its ports 22 and 9092."""
+    """One emulated board without internet; `ssh_port` and `kafka_port` on loopback lead to its ports 22 and 9092."""
 
     def __init__(self, card: Path, folder: Path, user: str, key: Path) -> None:
         self.user, self.key = user, key
@@ -89,14 +91,14 @@ class Board:
 
     def _command(self) -> list[str | Path]:
         kernel, initramfs, options = (self._boot_file(name) for name in ("kernel8.img", "initramfs8", "cmdline.txt"))
-        line = f"{FIRMWARE_OPTIONS} {options.read_text().strip().replace('serial0', CONSOLE)}"
+        line = f"{FIRMWARE_OPTIONS} {PATIENCE} {options.read_text().strip().replace('serial0', CONSOLE)}"
         forwards = [f"hostfwd=tcp:127.0.0.1:{port}-{ADDRESS}:{to}" for port, to in self._forwards()]
         return [
             "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", str(MEMORY_MB),
             "-accel", "tcg,thread=multi",
             "-kernel", kernel, "-initrd", initramfs, "-append", line,
             "-drive", f"if=none,id=card,format=raw,file={self._card}", "-device", "virtio-blk-pci,drive=card",
-            "-netdev", ",".join(["user", "id=net", *forwards]), "-device", "virtio-net-pci,netdev=net,romfile=",
+            "-netdev", ",".join(["user", "id=net", "restrict=on", *forwards]), "-device", "virtio-net-pci,netdev=net,romfile=",
             "-device", "virtio-rng-pci", "-display", "none", "-monitor", "none", "-serial", "stdio",
         ]  # fmt: skip
 

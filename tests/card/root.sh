@@ -9,7 +9,7 @@ BINFMT=/proc/sys/fs/binfmt_misc
 # What the image has: kernel, cloud-init, network, ssh, sudo, Python. What apt would bring: the last line.
 PACKAGES=(systemd-sysv dbus udev kmod procps linux-image-cloud-arm64 initramfs-tools zstd cloud-init netplan.io iproute2
     openssh-server sudo tzdata python3 python3-apt
-    python3-venv nftables chrony unattended-upgrades)
+    python3-venv nftables chrony unattended-upgrades systemd-zram-generator)
 export QEMU_CPU=cortex-a72 # the emulator's default CPU is seventeen times slower
 
 # Lets the kernel run arm64 programs; on a machine with systemd the package qemu-user-static has done so.

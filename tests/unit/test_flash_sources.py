@@ -52,6 +52,7 @@ PACKINGS: dict[str, tuple[Callable[[bytes], bytes], bool]] = {  # how, and wheth
     "raw": (bytes, True),
     "xz": (lzma.compress, True),
     "two-stream-xz": (blocks_xz, True),
+    "padded-xz": (lambda content: lzma.compress(content[:9]) + bytes(8) + lzma.compress(content[9:]) + bytes(4), True),
     "gz": (gzip.compress, True),
     "zst": (zstandard.ZstdCompressor().compress, True),
     "two-frame-zst": (frames_zst, True),
