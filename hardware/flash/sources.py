@@ -139,7 +139,7 @@ class ImageSource:
 
 
 class XzStream:
-    """Unpacks one xz stream after another, in pieces that stay in the processor's cache: lzma.open takes a quarter more.
+    """Unpacks one xz stream after another, in small pieces: lzma.open needs a quarter more time.
 
     Padding between streams is skipped; `xz_unpacked_bytes` has checked it.
     """

@@ -98,7 +98,8 @@ class Board:
             "-accel", "tcg,thread=multi",
             "-kernel", kernel, "-initrd", initramfs, "-append", line,
             "-drive", f"if=none,id=card,format=raw,file={self._card}", "-device", "virtio-blk-pci,drive=card",
-            "-netdev", ",".join(["user", "id=net", "restrict=on", *forwards]), "-device", "virtio-net-pci,netdev=net,romfile=",
+            "-netdev", ",".join(["user", "id=net", "restrict=on", *forwards]),
+            "-device", "virtio-net-pci,netdev=net,romfile=",
             "-device", "virtio-rng-pci", "-display", "none", "-monitor", "none", "-serial", "stdio",
         ]  # fmt: skip
 
