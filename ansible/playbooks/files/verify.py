@@ -288,9 +288,9 @@ class Road:
         return timed(name, arrival(self._watched[name], wanted, self._order, why))
 
     def _lag(self) -> str:
-        _, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics")
+        status, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics")
         behind = sum(float(number) for number in re.findall(r"^edge_mirror_lag_records\{.*\} (\S+)$", text, re.M))
-        return f"; the mirror has {behind:g} records still to send"
+        return f"; the mirror has {behind:g} records still to send" if status == 200 else ""
 
 
 def central_name(mirror: Mapping[str, Any], topic: str) -> str:
