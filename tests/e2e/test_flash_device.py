@@ -103,7 +103,9 @@ if os.geteuid() == 0:
     ) -> None:
         with loop_device(blank(tmp_path / "disk", IMAGE_BYTES)) as device:
             assert flash(image, device) == 2
-            assert f"is not removable, cards are: if you mean it, add `--yes-really {device}`" in capsys.readouterr().err
+            assert (
+                f"is not removable, cards are: if you mean it, add `--yes-really {device}`" in capsys.readouterr().err
+            )
 
     def test_a_small_device(image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with loop_device(blank(tmp_path / "disk", IMAGE_BYTES - 4096)) as device:
