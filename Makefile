@@ -21,7 +21,8 @@ SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh \
-	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh
+	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh \
+	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
 
 .PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
 	install-check molecule card clean distclean
