@@ -20,6 +20,7 @@ PYTHON := $(VENV)/bin/python
 SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
+	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh \
 	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
@@ -69,7 +70,7 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
 
-molecule:  ## the Ansible roles on systemd hosts made for it (root; SCENARIO=broker or site for one of them)
+molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root; SCENARIO=mirror: that one alone)
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-ansible
 	ansible/molecule/run $(SCENARIO)
