@@ -55,12 +55,13 @@ fault: install-test  ## kill -9 under load
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
 
-check: install-check  ## lint, format, types, import direction, shell scripts
+check: install-check  ## lint, format, types, import direction, shell scripts, YAML
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/shellcheck $(SCRIPTS)
+	$(VENV)/bin/yamllint --strict ansible
 	$(PYTEST) -q tests/unit/support/test_packages.py
 
 format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
