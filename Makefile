@@ -55,13 +55,14 @@ fault: install-test  ## kill -9 under load
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
 
-check: install-check  ## lint, format, types, import direction, shell scripts, YAML
+check: install-check  ## lint, format, types, import direction, shell scripts, YAML, playbooks
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/shellcheck $(SCRIPTS)
 	$(VENV)/bin/yamllint --strict ansible
+	cd ansible && ../$(VENV)/bin/ansible-lint -q -c ../.ansible-lint roles playbooks
 	$(PYTEST) -q tests/unit/support/test_packages.py
 
 format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
