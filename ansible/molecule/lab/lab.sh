@@ -74,6 +74,11 @@ host_root_up() {
     echo "$name" >"$root/etc/hostname"
     printf '127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost\n' "$name" >"$root/etc/hosts"
     : >"$root/etc/machine-id"
+    # chronyd runs without the right to set the clock, which is that of the machine under the lab.
+    mkdir -p "$root/etc/systemd/system/chrony.service.d"
+    # shellcheck disable=SC2016 # systemd expands it
+    printf '[Unit]\nConditionCapability=\n[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd $DAEMON_OPTS -x\n' \
+        >"$root/etc/systemd/system/chrony.service.d/lab.conf"
     install -d -m 700 "$root/root/.ssh"
     install -m 600 "$key" "$root/root/.ssh/authorized_keys"
 }
