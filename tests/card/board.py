@@ -1,7 +1,8 @@
 """A board in qemu that starts from a card: what the firmware of a Pi does, done by hand, and ssh to what came up.
 
 Here: kernel, initramfs and options are taken from the card's boot partition, as the firmware does. Never here: a test.
-What it cannot show: the firmware itself, a Pi's device tree, Wi-Fi, and the hardware watchdog.
+What it cannot show: the firmware itself, Wi-Fi, the hardware watchdog, and that `cgroup_enable=memory` outdoes the
+`cgroup_disable=memory` of a Pi's device tree: only Raspberry Pi's kernel knows the first.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from tests.support.processes import Process, wait_until
 
 ADDRESS, PREFIX, GATEWAY, DNS = "10.0.2.77", 24, "10.0.2.2", "10.0.2.3"  # qemu's network; its DHCP would give .15
 MEMORY_MB = 1024
-# The firmware turns serial0 into the board's console and puts options of its own first, among them this trap.
-FIRMWARE_OPTIONS = "coherent_pool=1M cgroup_disable=memory"
-CONSOLE = "ttyAMA0"
+CONSOLE = "ttyAMA0"  # the firmware turns serial0 into the board's
 # An emulated processor on a busy machine needs minutes for what a Pi does in seconds; systemd gives up after 90 s.
 PATIENCE = "systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 SSH_OPTIONS = (
@@ -91,7 +90,7 @@ class Board:
 
     def _command(self) -> list[str | Path]:
         kernel, initramfs, options = (self._boot_file(name) for name in ("kernel8.img", "initramfs8", "cmdline.txt"))
-        line = f"{FIRMWARE_OPTIONS} {PATIENCE} {options.read_text().strip().replace('serial0', CONSOLE)}"
+        line = f"{PATIENCE} {options.read_text().strip().replace('serial0', CONSOLE)}"
         forwards = [f"hostfwd=tcp:127.0.0.1:{port}-{ADDRESS}:{to}" for port, to in self._forwards()]
         return [
             "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", str(MEMORY_MB),

@@ -123,9 +123,8 @@ def test_the_board_is_what_the_card_was_told(board: Board) -> None:
     assert board.ssh("sudo -n id -u").strip() == "0"
 
 
-def test_the_kernel_counts_memory_although_the_firmware_forbids_it(board: Board) -> None:
-    words = board.ssh("cat /proc/cmdline").split()
-    assert words.index("cgroup_disable=memory") < words.index("cgroup_enable=memory")
+def test_the_kernel_is_told_to_count_memory(board: Board) -> None:
+    assert {"cgroup_enable=memory", "systemd.watchdog_sec=60"} <= set(board.ssh("cat /proc/cmdline").split())
     assert "memory" in board.ssh("cat /sys/fs/cgroup/cgroup.controllers").split()
 
 
