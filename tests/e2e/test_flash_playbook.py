@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
+import socketserver
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +28,32 @@ ANSIBLE = Path(__file__).parents[2] / "ansible"
 SECRET = "a very secret passphrase"
 
 
+class Greeting(socketserver.BaseRequestHandler):
+    """Answers as an ssh server does."""
+
+    def handle(self) -> None:
+        self.request.sendall(b"SSH-2.0-board\r\n")
+
+
+@contextmanager
+def answering_board() -> Iterator[dict[str, Any]]:
+    """Give the address of a board that is up."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greeting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield {"ansible_host": "127.0.0.1", "ansible_port": server.server_address[1]}
+        server.shutdown()
+
+
 @pytest.fixture
-def inventory(tmp_path: Path) -> dict[str, Any]:
-    """Give two boards at addresses where nothing answers."""
+def silent_port() -> Iterator[int]:
+    """Give a port of every loopback address where something listens that is no ssh server, as some networks make it."""
+    with socket.create_server(("0.0.0.0", 0)) as nobody:
+        yield nobody.getsockname()[1]
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, silent_port: int) -> dict[str, Any]:
+    """Give two boards that do not answer yet."""
     (tmp_path / "keys.pub").write_text(KEY + "\n")
     (tmp_path / "own.conf").write_text("own = 1\n")
     settings = {
@@ -34,8 +61,9 @@ def inventory(tmp_path: Path) -> dict[str, Any]:
         "flash_to": f"{tmp_path}/{{{{ inventory_hostname }}}}.img",
         "flash_ssh_keys": [str(tmp_path / "keys.pub")],
         "flash_prefix": 24,
-        "flash_gateway": "192.0.2.1",
+        "flash_gateway": "127.0.0.1",
         "flash_dns": ["192.0.2.1", "192.0.2.2"],
+        "ansible_port": silent_port,
         "flash_timezone": "Europe/London",
         "flash_wifi": "Workshop #1",
         "flash_wifi_country": "GB",
@@ -43,7 +71,7 @@ def inventory(tmp_path: Path) -> dict[str, Any]:
         "flash_files": [f"{tmp_path}/own.conf:/etc/own.conf"],
         "ansible_user": "site",
     }
-    hosts = {"pi-1": {"ansible_host": "192.0.2.11"}, "pi-2": {"ansible_host": "192.0.2.12"}}
+    hosts = {"pi-1": {"ansible_host": "127.0.0.11"}, "pi-2": {"ansible_host": "127.0.0.12"}}
     return {"all": {"hosts": hosts, "vars": settings}}
 
 
@@ -66,13 +94,12 @@ def play(folder: Path, inventory: dict[str, Any], *more: str) -> subprocess.Comp
 
 
 def test_every_board_gets_its_own_card(inventory: dict[str, Any], tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as board:
-        port = board.getsockname()[1]
-        inventory["all"]["hosts"]["pi-3"] = {"ansible_host": "127.0.0.1", "ansible_port": port}
+    with answering_board() as board:
+        inventory["all"]["hosts"]["pi-3"] = board
         done = play(tmp_path, inventory, "-vvv")
     assert done.returncode == 0, done.stdout + done.stderr
     for number in (1, 2):
-        check_card(tmp_path / f"pi-{number}.img", f"pi-{number}", f"192.0.2.1{number}/24")
+        check_card(tmp_path / f"pi-{number}.img", f"pi-{number}", f"127.0.0.1{number}/24")
         assert f"pi-{number}.img is the card of pi-{number} now" in done.stdout
     assert not (tmp_path / "pi-3.img").exists()
     assert "pi-3: left alone: 127.0.0.1 answers" in done.stdout
@@ -99,9 +126,8 @@ def test_a_board_that_answers_is_written_when_forced_and_devices_are_asked_for(
 ) -> None:
     hosts = inventory["all"]["hosts"]
     hosts.clear()
-    with socket.create_server(("127.0.0.1", 0)) as board:
-        port = board.getsockname()[1]
-        hosts["pi-3"] = {"ansible_host": "127.0.0.1", "ansible_port": port, "flash_gateway": "127.0.0.254"}
+    with answering_board() as board:
+        hosts["pi-3"] = board | {"flash_gateway": "127.0.0.254"}
         done = play(tmp_path, inventory, "-e", "flash_again=true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "pi-3.img").exists()
