@@ -29,6 +29,8 @@ from tests.card.board import ADDRESS, DNS, GATEWAY, PREFIX, Board
 from tests.support.processes import wait_until
 from tests.support.runtimes import console_script
 
+pytestmark = pytest.mark.timeout(3600)  # an emulated board takes its time, and each stage has a deadline of its own
+
 HERE = Path(__file__).parent
 ANSIBLE = HERE.parents[1] / "ansible"
 ROOT_MIB = 1600
