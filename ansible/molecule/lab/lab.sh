@@ -160,11 +160,33 @@ link_bad() {
     ip -n "$space" link set "f.$name" master "far.$name"
     ip -n "$space" link set "$name" master "far.$name"
     ip -n "$space" link set "far.$name" up
+    for _ in 1 2 3; do
+        carry "$lab" "$name" "${@:3}" "$control"
+        if is_carried "$space" "$name"; then return; fi
+        cat "$LABS/$lab/$name/link.log" >&2
+        empty_cgroups "$space-$name-link"
+    done
+    echo "The link of $name does not come up." >&2
+    exit 1
+}
+
+carry() {
+    local lab=$1 name=$2 space=drupelet-$1
     (
         enter_cgroups "$space-$name-link"
         exec setsid timeout "$HOST_LIFE_S" ip netns exec "$space" python3 "$(dirname "$0")/link.py" "n.$name" "f.$name" \
-            "${@:3}" "$control"
+            "${@:3}"
     ) </dev/null >"$LABS/$lab/$name/link.log" 2>&1 &
+}
+
+# Both taps have a carrier while link.py holds them; 10 s for it to come.
+is_carried() {
+    local space=$1 name=$2
+    for _ in $(seq 100); do
+        if [ "$(ip -n "$space" -o link show | grep -E "[nf][.]$name:.*[<,]LOWER_UP[,>]" -c)" -eq 2 ]; then return; fi
+        sleep 0.1
+    done
+    return 1
 }
 
 link_good() {

@@ -67,10 +67,11 @@ def carry(near: int, far: int, arguments: list[str]) -> None:
         due = [way.under_way[0][0] for way in ways.values() if way.under_way]
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         for descriptor in select.select(list(ways), [], [], wait_s)[0]:
-            frame, way = os.read(descriptor, 65536), ways[descriptor]
-            at = arrival(frame, way, time.monotonic(), arguments)
-            if at is not None:
-                heapq.heappush(way.under_way, (at, next(order), frame))
+            with suppress(BlockingIOError):  # select may promise a frame that is not there
+                frame, way = os.read(descriptor, 65536), ways[descriptor]
+                at = arrival(frame, way, time.monotonic(), arguments)
+                if at is not None:
+                    heapq.heappush(way.under_way, (at, next(order), frame))
         for way in ways.values():
             deliver(way, time.monotonic())
 

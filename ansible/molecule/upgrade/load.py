@@ -51,11 +51,10 @@ def publish(password: str) -> None:
 
 async def read(bootstrap: str, topic: str, wanted: set[int]) -> set[int]:
     """Read a topic from its start until nothing is missing, for at most 40 s; return what is."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     try:
         consumer.assign([TopicPartition(topic, 0)])
-        await consumer.seek_to_beginning()
         missing, deadline = set(wanted), time.monotonic() + READ_S
         while missing and time.monotonic() < deadline:
             for records in (await consumer.getmany(timeout_ms=500)).values():

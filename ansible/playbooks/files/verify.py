@@ -306,7 +306,9 @@ def untried(name: str) -> Step:
 
 async def ledger(bootstrap: str, timeout_s: float) -> str:
     """Say what the board has written down as lost; raises LossFound if some of it is new since the last time."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=LEDGER_GROUP, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=LEDGER_GROUP, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     try:
         async with asyncio.timeout(timeout_s):
             await consumer.start()
@@ -326,7 +328,8 @@ async def read_ledger(consumer: Any) -> tuple[list[Any], list[Any]]:
     consumer.assign(places)
     known = {place: await consumer.committed(place) or 0 for place in places}
     ends = await consumer.end_offsets(places)
-    await consumer.seek_to_beginning(*places)
+    for place, start in (await consumer.beginning_offsets(places)).items():
+        consumer.seek(place, start)  # not seek_to_beginning: aiokafka's own first look for a position may overtake it
     entries: dict[str, Any] = {}
     new: dict[str, Any] = {}
     while any([await consumer.position(place) < ends[place] for place in places]):
