@@ -174,7 +174,7 @@ carry() {
     local lab=$1 name=$2 space=drupelet-$1
     (
         enter_cgroups "$space-$name-link"
-        exec setsid timeout "$HOST_LIFE_S" ip netns exec "$space" python3 "$(dirname "$0")/link.py" "n.$name" "f.$name" \
+        exec setsid timeout "$HOST_LIFE_S" nsenter --net="/run/netns/$space" python3 "$(dirname "$0")/link.py" "n.$name" "f.$name" \
             "${@:3}"
     ) </dev/null >"$LABS/$lab/$name/link.log" 2>&1 &
 }
@@ -243,6 +243,6 @@ link)
     *) usage ;;
     esac
     ;;
-ssh) exec ip netns exec "drupelet-$2" ssh "${@:3}" ;;
+ssh) exec nsenter --net="/run/netns/drupelet-$2" ssh "${@:3}" ;;
 *) usage ;;
 esac
