@@ -162,22 +162,17 @@ class Tail:
             async with asyncio.timeout(timeout_s):
                 await self._consumer.start()
                 places = await partitions(self._consumer, self.topic)
-                self._follow(await self._consumer.end_offsets(places))
+                follow(self._consumer, await self._consumer.end_offsets(places))
         except TimeoutError:
             raise StepFailed(f"{self._bootstrap} does not answer within {timeout_s:g} s") from None
         return self._bootstrap
-
-    def _follow(self, offsets: Mapping[Any, int]) -> None:
-        self._consumer.assign(list(offsets))
-        for place, offset in offsets.items():
-            self._consumer.seek(place, offset)
 
     async def find(self, wanted: Callable[[Any], bool], timeout_s: float) -> list[Any]:
         """Return the wanted records of the first fetch that has some, or none when the time is over."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self._consumer.assignment():
-                self._follow(dict.fromkeys(await partitions(self._consumer, self.topic), 0))
+                follow(self._consumer, dict.fromkeys(await partitions(self._consumer, self.topic), 0))
                 await asyncio.sleep(POLL_S)
                 continue
             fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000))
@@ -195,6 +190,13 @@ async def partitions(consumer: Any, topic: str) -> list[Any]:
     """List a topic's partitions; asked for all topics, as asking for one by name can create it."""
     cluster = await consumer._client.fetch_all_metadata()  # aiokafka's documented calls tell no partitions
     return [TopicPartition(topic, number) for number in sorted(cluster.partitions_for_topic(topic) or ())]
+
+
+def follow(consumer: Any, offsets: Mapping[Any, int]) -> None:
+    """Read partitions from these offsets on; said at once, so that aiokafka looks for no position of its own."""
+    consumer.assign(list(offsets))
+    for place, offset in offsets.items():
+        consumer.seek(place, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +327,9 @@ async def read_ledger(consumer: Any) -> tuple[list[Any], list[Any]]:
     places = await partitions(consumer, LEDGER_TOPIC)
     if not places:
         return [], []
-    consumer.assign(places)
+    follow(consumer, await consumer.beginning_offsets(places))
     known = {place: await consumer.committed(place) or 0 for place in places}
     ends = await consumer.end_offsets(places)
-    for place, start in (await consumer.beginning_offsets(places)).items():
-        consumer.seek(place, start)  # not seek_to_beginning: aiokafka's own first look for a position may overtake it
     entries: dict[str, Any] = {}
     new: dict[str, Any] = {}
     while any([await consumer.position(place) < ends[place] for place in places]):
