@@ -2,7 +2,8 @@
 #
 # Variables for the command line: SECONDS (length of the demo), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
 # Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
-# (conformance against Apache Kafka), SCENARIO (of molecule), ARGS (handed on to pytest, the demo or the benchmark).
+# (conformance against Apache Kafka), ROUNDS (of kill -9 in the fault tests), SCENARIO (of molecule), SEED and HOURS (of
+# simulate), ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,7 +13,11 @@ SECONDS = 120
 CENTRAL =
 KEEP =
 BROKER = edge
+ROUNDS = 200
+SUITES = unit property golden simulation conformance fault e2e
 SCENARIO =
+SEED =
+HOURS =
 ARGS =
 
 VENV := .venv
@@ -25,8 +30,8 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
 
-.PHONY: help demo test unit conformance fault e2e check format bench install-deps install-demo install-test \
-	install-check molecule card clean distclean
+.PHONY: help demo test unit crash simulate conformance fault disk-full e2e check format bench bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+	install-test install-check molecule card clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,16 +46,25 @@ demo: install-demo  ## the whole road on this machine, with a cut link and a kil
 	$(PYTHON) -m tests.e2e.demo --seconds $(SECONDS) $(if $(CENTRAL),--central $(CENTRAL)) $(if $(KEEP),--keep) $(ARGS)
 
 test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first
-	$(PYTEST) tests/unit tests/property tests/golden tests/simulation tests/conformance tests/fault tests/e2e $(ARGS)
+	$(PYTEST) $(SUITES:%=tests/%) $(ARGS)
 
 unit: $(VENV)/.installed-test  ## unit and property tests; of the other runtimes they need Java alone
 	$(PYTEST) tests/unit tests/property tests/golden tests/simulation $(ARGS)
 
+crash: $(VENV)/.installed-test  ## power cuts of the log on a simulated disk: 100,000 crash points, at least 20,000 in 5.5 minutes
+	$(PYTHON) -m tests.simulation.crash --points 100000 --seconds 330 $(ARGS)
+
+simulate: $(VENV)/.installed-test  ## the same from a new seed on until it fails; SEED=: that one alone; HOURS=: so long
+	$(PYTHON) -m tests.simulation.crash $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+
 conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
 	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
 
-fault: install-test  ## kill -9 under load
-	$(PYTEST) tests/fault $(ARGS)
+fault: install-test  ## kill -9 (ROUNDS=) and power cuts (half as many) under load, and other ways for a disk to fail
+	$(PYTEST) tests/fault --rounds $(ROUNDS) $(ARGS)
+
+disk-full: install-test  ## a disk of 64 MB that several producers fill (root; SECONDS=300: the long form)
+	$(PYTEST) -s tests/fault/test_disk_full.py --seconds $(SECONDS) $(ARGS)
 
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
@@ -69,8 +83,20 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
+bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios (ARGS='--before DIR': another checkout)
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
+
+bench-storage: install-test  ## durable produce against the disk's own limit and Apache Kafka (ARGS='--before DIR': another checkout)
+	$(PYTHON) -m tests.benchmarks.storage $(ARGS)
+
+bench-compaction: install-test  ## what compaction costs producers, and how fast a compacted topic loads (ARGS='stall load writes memory')
+	$(PYTHON) -m tests.benchmarks.compaction $(ARGS)
+
+bench-writes: install-test  ## bytes written to the device for each byte of payload, beside Apache Kafka and mosquitto (root)
+	$(PYTHON) -m tests.benchmarks.writes $(ARGS)
+
+bench-starts: install-test  ## starts with 20 GB in 200 partitions, after a clean stop and after a kill
+	$(PYTHON) -m tests.benchmarks.starts $(ARGS)
 
 molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root; SCENARIO=mirror: that one alone)
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2
@@ -91,7 +117,7 @@ install-demo:
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
-	@$(SETUP) packages venv java mosquitto kcat mtools e2fsprogs dosfstools fdisk
+	@$(SETUP) packages venv java mosquitto kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

@@ -7,33 +7,48 @@ Lives here: order of start and stop, and the periodic chores. Must never come in
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, get_args
 
+from edge_broker import libc
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
 from edge_broker.handlers.broker import Broker
 from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, stop_groups
-from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers.space_work import look, passed_offsets
+from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.http import serve_http
+from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
+from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import health_problem, metrics_text
 from edge_broker.network.notify import Notifier, keep_alive
+from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
+from edge_broker.storage import removal
 from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
+from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 
 GROUP_TICK_S = 0.1
+CLOCK_TICK_S = 10.0
+SPACE_TICK_S = 1.0
+MEMORY_TICK_S = 10.0
 DRAIN_S = 5.0
+YOUNG_OBJECTS_MAX = 10_000  # a thousand requests in flight hold as many, and leave no cycles behind
 
 
 class Options(NamedTuple):
@@ -48,6 +63,7 @@ class Options(NamedTuple):
 
 def run(options: Options) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
+    libc.share_one_heap()
     try:
         import uvloop  # noqa: PLC0415 - absent on 32-bit boards
     except ImportError:
@@ -58,14 +74,16 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
-    clock = SystemClock()
+    clock = SystemClock(options.config.text("edge.clock.trusted"))
     notifier = Notifier(os.environ)
     notifier.tell(f"STATUS=recovering {options.data_dir}")
-    store = open_store(options, clock)
+    store = await _open_with_space(options, clock, notifier)
     config = options.config
-    disk, reader = Worker("disk", loop), Worker("reader", loop)
+    workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
     broker = Broker(config, store, new_coordinator(config), clock, options.advertise or options.listen)
-    dispatcher = Dispatcher(broker, HANDLERS, loop, disk, reader)
+    dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
+    ledger = LoopLedger(loop, dispatcher, store.topics[LEDGER_TOPIC].partitions[0])
+    store.use_ledger(ledger)
     server = Server(config, dispatcher, loop)
     try:
         bound = await server.listen(options.listen)
@@ -79,6 +97,11 @@ async def _serve(options: Options) -> int:
     _warn(options)
     dispatcher.start(lambda: load_groups(broker))
     chores = _start_chores(loop, broker, dispatcher)
+    if config.boolean("log.cleaner.enable"):
+        chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
+    chores.append(loop.create_task(keep_scrubbing(broker, workers["files"])))
+    gc.freeze()  # what is there now stays: nobody needs to look through it again
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -92,21 +115,39 @@ async def _serve(options: Options) -> int:
     sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
     sys.stdout.flush()
     notifier.tell("READY=1", f"STATUS={_status(broker, bound)}")
-    chores.append(loop.create_task(keep_alive(notifier, disk, lambda: _status(broker, bound))))
+    chores.append(
+        loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, bound)))
+    )
     await stop.wait()
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
     for chore in chores:
         chore.cancel()
-    await _stop(server, dispatcher, (disk, reader), store)
+    await _stop(server, dispatcher, list(workers.values()), ledger)
     if http:
         http.close()
     return 0
 
 
+async def _open_with_space(options: Options, clock: SystemClock, notifier: Notifier) -> LogStore:
+    """Open the store; on a disk that is so full that a start cannot write what it must, as soon as there is space."""
+    told = False
+    while True:
+        try:
+            return open_store(options, clock)
+        except StorageFault as fault:
+            if not out_of_space(fault):
+                raise
+            notifier.tell(f"STATUS=no space to start: {fault}")
+            if not told:
+                log_line("error", "no-space-to-start", fault=fault, text="free some; the start goes on by itself")
+            told = True
+        await asyncio.sleep(SPACE_TICK_S)
+
+
 def open_store(options: Options, clock: SystemClock) -> LogStore:
     """Recover the data directory and log what recovery found; StorageFault when the store itself cannot be used."""
-    begin_ms = clock.steady_ms()
-    store = LogStore.open(Disk(), options.data_dir, log_settings(options.config), clock.wall_ms(), clock.new_uuid)
+    begin_ms, node = clock.steady_ms(), options.config.text("broker.id")
+    store = LogStore.open(Disk(), options.data_dir, log_settings(options.config), clock.look(), clock.new_uuid, node)
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
     log_line(
@@ -114,6 +155,7 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
         "store-open",
         data_dir=options.data_dir,
         unclean=store.started_unclean,
+        read_bytes=store.recovery_bytes,
         took_ms=clock.steady_ms() - begin_ms,
     )
     return store
@@ -123,12 +165,17 @@ def log_settings(config: BrokerConfig) -> LogSettings:
     """What holds for topics that set nothing themselves."""
     return LogSettings(
         cleanup_policy=config.text("log.cleanup.policy"),
+        delete_retention_ms=config.integer("log.cleaner.delete.retention.ms"),
         flush_ms=config.integer("log.flush.interval.ms"),
         index_interval_bytes=config.integer("log.index.interval.bytes"),
+        max_compaction_lag_ms=config.integer("log.cleaner.max.compaction.lag.ms"),
         message_bytes_max=config.integer("message.max.bytes"),
         message_timestamp_type=config.text("log.message.timestamp.type"),
+        min_cleanable_dirty_ratio=config.number("log.cleaner.min.cleanable.ratio"),
+        min_compaction_lag_ms=config.integer("log.cleaner.min.compaction.lag.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         retention_bytes=config.integer("log.retention.bytes"),
+        required_groups=config.text("edge.required.groups"),
         retention_ms=config.integer("log.retention.ms"),
         segment_bytes=config.integer("log.segment.bytes"),
         segment_ms=config.integer("log.roll.ms"),
@@ -189,24 +236,44 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
             dispatcher.start(start)
 
     return [
+        loop.create_task(measure_card(broker, dispatcher)),
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
-        loop.create_task(every(checkpoint_s, lambda: _disk(broker.store.checkpoint))),
-        loop.create_task(every(retention_s, lambda: _disk(lambda: delete_expired(broker)))),
+        loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
+        loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
+        loop.create_task(every(retention_s, lambda: _retention(broker))),
+        loop.create_task(every(SPACE_TICK_S, lambda: look(broker))),
+        loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
 
 
-def _disk(work: Callable[[], Any]) -> Do:
+def _look_at_clock(broker: Broker) -> Outcome:
+    """See whether a time service has set the clock in the meantime, and say so when that has changed."""
+    before = broker.store.age.known_boot_id, broker.now().trusted
+    broker.store.look(broker.clock.look())
+    now = broker.now()
+    if (broker.store.age.known_boot_id, now.trusted) != before:
+        log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
+    return Reply(None)
+
+
+def _files(work: Callable[[], Any]) -> Do:
     return Do(work, lambda _: Reply(None), lambda _: Reply(None))
 
 
-def delete_expired(broker: Broker) -> None:
+def _retention(broker: Broker) -> Outcome:
+    passed = passed_offsets(broker)
+    return _files(lambda: delete_expired(broker, passed))
+
+
+def delete_expired(broker: Broker, passed: Passed = NOTHING_PASSED) -> None:
     """Apply retention to every partition; one that fails costs no other. [worker]"""
-    now_ms = broker.clock.wall_ms()
+    now = broker.now()
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
             if log.fault is None:
                 try:
-                    deleted = log.delete_expired(now_ms)
+                    offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else removal.OFFSET_MAX
+                    deleted = removal.delete_expired(log, now, offset)
                 except StorageFault as fault:
                     log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
                     continue
@@ -214,7 +281,7 @@ def delete_expired(broker: Broker) -> None:
                     log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
 
 
-async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, ...], store: LogStore) -> None:
+async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker], ledger: LoopLedger) -> None:
     """Refuse new requests at once, answer those under way, sync, mark the stop clean."""
     dispatcher.refusing = True
     server.refuse()
@@ -229,8 +296,11 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: tuple[Worker, .
     except TimeoutError:
         log_line("warning", "stop-without-last-answers", waited_s=DRAIN_S)
     server.close_connections()
+    ledger.stop()
     for worker in workers:
         worker.close()
+    store = dispatcher.broker.store
+    store.look(dispatcher.broker.clock.look())
     store.close()
     logs = [log for topic in store.topics.values() for log in topic.partitions]
-    log_line("info", "stopped", clean=all(log.fault is None and log.damage is None for log in logs))
+    log_line("info", "stopped", clean=all(log.fault is None for log in logs))

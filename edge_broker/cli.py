@@ -1,13 +1,14 @@
 """The command `edge-broker`.
 
 Lives here: options, help, exit statuses (0 done, 1 failed, 2 bad usage or configuration). Must never come in: the
-broker itself,
-which is imported only once the options are known to be good, so that --help and errors are quick.
+broker itself, and the tools: they are imported only once the options are known to be good, so that --help and errors
+are quick.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -20,6 +21,29 @@ EXAMPLE = """examples:
   edge-broker serve --data-dir data --listen 0.0.0.0:9092 --advertise pi-3.local:9092 \\
       --metrics 127.0.0.1:9101 --set log.retention.ms=86400000
   edge-broker keys          every configuration key with its default and meaning
+  edge-broker log --help    look into a data directory, stopped or running
+  edge-broker ledger --help what is lost, and the proof that nothing else is
+"""
+LOG_EXAMPLE = """examples:
+  edge-broker log ls --data-dir data                        partitions: offsets, bytes, holes, the last start
+  edge-broker log ls --data-dir data readings               its segments too
+  edge-broker log dump --data-dir data readings-0           every batch; --records: what is in them
+  edge-broker log dump --data-dir data readings --producers the newest snapshot of idempotent producers
+  edge-broker log check --data-dir data                     every file against its CRC and its neighbours
+  edge-broker log repair --data-dir data --dry-run          what a repair would do
+  edge-broker log repair --data-dir data                    do it; nothing is deleted, see data/aside
+
+ls, dump and check only read, and a broker may run meanwhile. repair needs the directory for itself.
+exit status: 0 done (check, repair: sound), 1 damage or failure, 2 bad usage
+"""
+LEDGER_EXAMPLE = """examples:
+  edge-broker ledger --data-dir data                        every loss, each once
+  edge-broker ledger --data-dir data --topic readings --cause evicted --json
+  edge-broker ledger --data-dir data --prove                nothing else is lost, offset by offset
+
+A broker may run meanwhile.
+--prove: log end = available + compacted away + control records + expired by policy + ledgered, for each partition.
+exit status: 0 done (--prove: it holds), 1 it does not hold or the ledger cannot be read, 2 bad usage
 """
 
 
@@ -28,10 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
     except ConfigurationError as error:
         return _fail(str(error), 2)
     except StorageFault as fault:
         return _fail(str(fault), 1)
+    except BrokenPipeError:  # the reader of a list has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
     return status
 
 
@@ -77,7 +105,53 @@ def _parser() -> argparse.ArgumentParser:
         "keys", help="list the configuration keys", epilog="example:\n  edge-broker keys", formatter_class=shape
     )
     keys.set_defaults(run=_keys)
+    _add_log(commands)
+    _add_ledger(commands)
     return parser
+
+
+def _add_log(commands: argparse._SubParsersAction[_Parser]) -> None:
+    shape = argparse.RawDescriptionHelpFormatter
+    log = commands.add_parser(
+        "log", help="look into a data directory, stopped or running", epilog=LOG_EXAMPLE, formatter_class=shape
+    )
+    actions = log.add_subparsers(metavar="ACTION", required=True, dest="action")
+    for name, text in (
+        ("ls", "list partitions; with a NAME their segments"),
+        ("dump", "show every batch"),
+        ("check", "check every file"),
+        ("repair", "make a stopped directory sound again, moving aside what is broken"),
+    ):
+        action = actions.add_parser(name, help=text, description=text, epilog=LOG_EXAMPLE, formatter_class=shape)
+        action.add_argument("--data-dir", required=True, metavar="DIR", help="the broker's data directory")
+        action.add_argument("--json", action="store_true", help="one JSON object per line")
+        action.add_argument("name", nargs="?", metavar="TOPIC[-PARTITION]", help="default: everything")
+        if name == "dump":
+            what = action.add_mutually_exclusive_group()
+            what.add_argument("--records", action="store_true", help="show the records of each batch, too")
+            what.add_argument("--producers", action="store_true", help="show the newest producer snapshot instead")
+        if name == "repair":
+            action.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+        action.set_defaults(run=_tool)
+
+
+def _add_ledger(commands: argparse._SubParsersAction[_Parser]) -> None:
+    shape = argparse.RawDescriptionHelpFormatter
+    text = "print what is lost, or prove that nothing else is"
+    ledger = commands.add_parser("ledger", help=text, description=text, epilog=LEDGER_EXAMPLE, formatter_class=shape)
+    ledger.add_argument("--data-dir", required=True, metavar="DIR", help="the broker's data directory")
+    ledger.add_argument("--json", action="store_true", help="one JSON object per line")
+    ledger.add_argument("--topic", metavar="TOPIC", help="this topic alone")
+    what = ledger.add_mutually_exclusive_group()
+    what.add_argument("--cause", metavar="CAUSE", help="this cause alone, such as evicted or damaged")
+    what.add_argument("--prove", action="store_true", help="account for every offset of every partition")
+    ledger.set_defaults(run=_tool, action="ledger")
+
+
+def _tool(options: argparse.Namespace) -> int:
+    from edge_broker.doctor.commands import run  # noqa: PLC0415 - --help needs none of it
+
+    return run(options)
 
 
 def _serve(options: argparse.Namespace) -> int:

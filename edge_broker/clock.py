@@ -1,13 +1,29 @@
 """The clock and chance of the broker, as one value that is passed in.
 
-Lives here: the only reads of wall time, monotonic time and randomness. Must never come in: waiting, timers, policy.
-Tests and simulations pass their own object of the same shape.
+Lives here: the only reads of wall time, monotonic time, boot id, trust in the clock, and randomness. Must never come
+in: waiting, timers, policy. Tests and simulations pass their own object of the same shape. Source: clock_gettime(2),
+adjtimex(2), random(4).
+
+Time since boot is CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it goes on while the machine sleeps, and data ages then too.
 """
 
 import secrets
 import time
 import uuid
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from edge_broker import libc
+
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+class Reading(NamedTuple):
+    """All clocks at one moment; `trusted`: the wall clock is right, as far as was known at the last look."""
+
+    boot_id: str
+    boot_ms: int
+    wall_ms: int
+    trusted: bool
 
 
 class Clock(Protocol):
@@ -19,6 +35,15 @@ class Clock(Protocol):
     def steady_ms(self) -> int:
         """Milliseconds that only ever grow; they begin at the wall clock's reading when the process started."""
 
+    def seconds(self) -> float:
+        """Seconds that only ever grow, fine enough to time one write."""
+
+    def reading(self) -> Reading:
+        """All clocks now; `trusted` as of the last `look`."""
+
+    def look(self) -> Reading:
+        """All clocks now, after asking anew whether the wall clock is right."""
+
     def new_uuid(self) -> uuid.UUID:
         """A fresh random UUID whose base64 form does not start with a dash."""
 
@@ -29,8 +54,11 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock and random source."""
 
-    def __init__(self) -> None:
+    def __init__(self, trusted: str = "auto", boot_id_path: str = BOOT_ID_PATH) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._choice = trusted
+        self._trusted = trusted == "true"
+        self._boot_id = _boot_id(boot_id_path)
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the system clock, which may jump."""
@@ -40,6 +68,22 @@ class SystemClock:
         """Milliseconds that only ever grow; they begin at the wall clock's reading when the process started."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
+    seconds = staticmethod(time.perf_counter)  # called around every write, so without a frame of its own
+
+    def reading(self) -> Reading:
+        """All clocks now; `trusted` as of the last `look`, False before the first one unless it was told."""
+        boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        return Reading(self._boot_id, boot_ms, time.time_ns() // 1_000_000, self._trusted)
+
+    def look(self) -> Reading:
+        """All clocks now, after asking anew whether the wall clock is right; a system that does not tell is not."""
+        if self._choice == "auto":
+            try:
+                self._trusted = libc.clock_is_synchronised()
+            except OSError:
+                self._trusted = False
+        return self.reading()  # after trust, so that a clock that is set in between is not believed by mistake
+
     def new_uuid(self) -> uuid.UUID:
         """A fresh random UUID (version 4); Kafka's reserved ids 0 and 1 cannot come out of it."""
         return uuid.uuid4()
@@ -47,3 +91,12 @@ class SystemClock:
     def new_token(self) -> str:
         """A fresh unguessable text of 32 hexadecimal digits."""
         return secrets.token_hex(16)
+
+
+def _boot_id(path: str) -> str:
+    """The kernel's id of this boot; one of our own where it may not be read: each start then counts as a boot."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return str(uuid.uuid4())

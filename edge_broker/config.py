@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from edge_broker.errors import ConfigurationError
 
-Value = int | bool | str
+Value = int | float | bool | str
 LEFT_TO_KERNEL_MS = 9223372036854775807
 _INT_MAX = 2147483647
 
@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One configuration key; `low` and `high` are inclusive bounds of integers, `choices` the allowed texts."""
+    """One configuration key; `low` and `high` are inclusive bounds of integers, `choices` the allowed texts, if any."""
 
     name: str
     default: Value
@@ -75,11 +75,65 @@ _TABLE = (
     ),
     Key("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 100),
     Key(
+        "edge.disk.free.low.bytes",
+        -1,
+        "Free space below which old data goes, see DESIGN.md; -1 is a tenth of the disk and at most 1 GiB.",
+        -1,
+    ),
+    Key(
+        "edge.disk.free.min.bytes",
+        -1,
+        "Free space below which writes are refused; -1 is a twentieth of the disk and at most 256 MiB.",
+        -1,
+    ),
+    Key(
+        "edge.required.groups",
+        "",
+        "Consumer groups, with commas between them, that must have passed a record before it may go without being "
+        "written down as lost; for topics that name none themselves.",
+    ),
+    Key(
         "log.cleanup.policy",
         "delete",
         "What becomes of old records.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
     ),
+    Key("log.cleaner.enable", True, "Compact topics whose cleanup.policy says so."),
+    Key("log.cleaner.backoff.ms", 15_000, "How long compaction rests when there is nothing to compact.", 100),
+    Key(
+        "log.cleaner.dedupe.buffer.size",
+        4_194_304,
+        "Memory for the keys of one compaction, 27 bytes a key; more keys take more rounds over the log.",
+        65_536,
+        1 << 34,
+    ),
+    Key(
+        "edge.scrub.bytes.per.second",
+        1_048_576,
+        "How fast closed segments are read to find damage before it is asked for; 64 GB take 17 hours at 1 MiB/s. "
+        "0: damage is found when somebody reads there.",
+    ),
+    Key(
+        "log.cleaner.io.max.bytes.per.second",
+        33_554_432,
+        "How much compaction reads and writes in a second at most.",
+        65_536,
+    ),
+    Key("log.cleaner.delete.retention.ms", 86_400_000, "How long compaction keeps a tombstone."),
+    Key(
+        "log.cleaner.max.compaction.lag.ms",
+        LEFT_TO_KERNEL_MS,
+        "Age at which a record is compacted, however little there is to compact.",
+        1,
+    ),
+    Key(
+        "log.cleaner.min.cleanable.ratio",
+        0.5,
+        "Compaction begins when this part of a log's bytes was not compacted before.",
+        0,
+        1,
+    ),
+    Key("log.cleaner.min.compaction.lag.ms", 0, "Age before which a record is not compacted."),
     Key("log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", 64, _INT_MAX),
     Key(
         "log.message.timestamp.type",
@@ -100,8 +154,22 @@ _TABLE = (
         0,
         60_000,
     ),
+    Key(
+        "edge.clock.trusted",
+        "auto",
+        "Whether the wall clock is right: auto asks the kernel if a time service keeps it so; true is for a board "
+        "whose clock chip is set; false lets no wall clock tell how long the power was off.",
+        choices=("auto", "true", "false"),
+    ),
     Key("log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100),
     Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
+    Key(
+        "offsets.topic.segment.bytes",
+        1_048_576,
+        "Size at which a segment of __consumer_offsets is closed, for when it is created; closed ones are compacted.",
+        4096,
+        _INT_MAX,
+    ),
     Key("offset.metadata.max.bytes", 4096, "Largest metadata text of a committed offset.", 0, _INT_MAX),
     Key("group.min.session.timeout.ms", 6000, "Shortest session timeout a group member may ask for.", 1, _INT_MAX),
     Key("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a group member may ask for.", 1, _INT_MAX),
@@ -135,6 +203,12 @@ class BrokerConfig:
         """The value of an integer key."""
         value = self._values[name]
         assert isinstance(value, int)
+        return value
+
+    def number(self, name: str) -> float:
+        """The value of a key that need not be whole."""
+        value = self._values[name]
+        assert isinstance(value, float)
         return value
 
     def boolean(self, name: str) -> bool:
@@ -198,11 +272,12 @@ def checked(name: str, raw: object, where: str) -> Value:
         raise ConfigurationError(unknown_key(name, KEYS))
     if isinstance(key.default, bool):
         return _boolean(key, raw, where)
-    if isinstance(key.default, int):
-        return _integer(key, raw, where)
-    if str(raw) not in key.choices:
+    if isinstance(key.default, (int, float)):
+        return _number(key, type(key.default), raw, where)
+    text = str(raw).lower() if isinstance(raw, bool) else str(raw)
+    if key.choices and text not in key.choices:
         raise ConfigurationError(f"{name} {where} is {raw!r}; allowed: {', '.join(key.choices)}")
-    return str(raw)
+    return text
 
 
 def _boolean(key: Key, raw: object, where: str) -> bool:
@@ -212,11 +287,12 @@ def _boolean(key: Key, raw: object, where: str) -> bool:
     return text == "true"
 
 
-def _integer(key: Key, raw: object, where: str) -> int:
+def _number(key: Key, kind: type[int] | type[float], raw: object, where: str) -> int | float:
     try:
-        value = int(str(raw))
+        value = kind(str(raw))
     except ValueError:
-        raise ConfigurationError(f"{key.name} {where} is {raw!r}; write a whole number") from None
+        what = "whole number" if kind is int else "number"
+        raise ConfigurationError(f"{key.name} {where} is {raw!r}; write a {what}") from None
     if not key.low <= value <= key.high:
         raise ConfigurationError(f"{key.name} {where} is {value}; it must lie between {key.low} and {key.high}")
     return value

@@ -16,6 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="edge",
         help="run the conformance tests against the edge broker, or against Apache Kafka 4.3.1",
     )
+    parser.addoption("--rounds", type=int, help="the long form of the fault tests: so many kills, half as many cuts")
+    parser.addoption("--seconds", type=float, help="how long the test of a full disk lasts")
+    parser.addoption("--device", choices=("loop", "tmpfs"), default="loop", help="what the full disk is made of")
+    parser.addoption("--seed", type=int, help="repeat the choices of a fault test that printed this seed")
 
 
 @pytest.hookimpl(wrapper=True)

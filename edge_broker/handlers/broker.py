@@ -15,14 +15,21 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import check_batches
-from edge_broker.storage.log import Appended, PartitionLog, RollDue
+from edge_broker.protocol.record_batch import BatchHeader, check_batches, check_keys
+from edge_broker.storage import topics
+from edge_broker.storage.age import Now
+from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
+from edge_broker.storage.cleaner import LogCleaner
+from edge_broker.storage.full_disk import DiskWatch, Look
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.pace import Pace
+from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore, Topic
 
 if TYPE_CHECKING:
     from edge_broker.handlers.outcome import Outcome
 
-OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC = topics.OFFSETS_TOPIC
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
 
@@ -39,13 +46,15 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to),
-    `wanted` (logs with unsynced data that somebody asked for), `rolls` (logs whose segment is full), `gone` (logs
+    `wanted` (logs with unsynced data that somebody asked for), `rolls` (logs whose segment is full), `writes` (logs
+    with a write for the worker), `gone` (logs
     deleted or failed, whose waiters must hear of it), `own_work` (outcomes that go on whoever asked), `notes`
     (sentences to log), `answered` (token and response of parked requests).
 
-    `groups_loaded` is False until the committed offsets have been read back; `creating` holds names of topics that are
-    being made, `rolling` logs whose segment is being closed; `translations` turns a group's result into the response
-    that the parked request's version wants.
+    `groups_loaded` is False until the committed offsets have been read back; `changing` holds names of topics that are
+    being made or erased; `translations` turns a group's result into the response that the parked request's version
+    wants. `room_bytes` may be written before the disk is looked at again, `full_topics` may not be written to; the rest
+    about space is space_work.py's.
     """
 
     def __init__(
@@ -57,37 +66,61 @@ class Broker:
         self.clock = clock
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
+        self.scrubber = Scrubber(store)
+        self.cleaner = LogCleaner(
+            store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
+        )
         self.groups_loaded = False
         self.groups_fault: str | None = None
         self.appended: list[PartitionLog] = []
+        self.appended_bytes = 0
         self.wanted: list[PartitionLog] = []
         self.notes: list[str] = []
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.rolling: set[PartitionLog] = set()
+        self.watch = DiskWatch(
+            store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
+        )
+        self.last_look: Look | None = None
+        self.looking = self.look_again = self.space_refused = False
+        self.room_bytes = 1 << 62
+        self.full_topics: frozenset[str] = frozenset()
         self.rolls: list[PartitionLog] = []
+        self.writes: list[PartitionLog] = []
+        self.pace = Pace()
+        self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
         self.gone: list[PartitionLog] = []
         self.own_work: list[Outcome] = []
         self.answered: list[tuple[int, Message]] = []
         self.translations: dict[int, Callable[[Any], Message]] = {}
-        self.creating: set[str] = set()
+        self.changing: set[str] = set()
         self.producer_ids: range = range(0)
 
-    def append(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> Appended:
-        """Check and append batches; Refusal, StorageFault (the partition is offline then) or RollDue (ask again when
-        it moves).
+    def now(self) -> Now:
+        """The time, as the log wants to know it. Any thread may ask."""
+        return self.store.age.now(self.clock.reading())
 
-        While a log rolls nothing overtakes what already waits for it, also after the worker is done and before the
-        loop knows.
+    def append(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> Appended:
+        """Check and append batches; Refusal, StorageFault (the partition is offline then) or Busy (ask again when it
+        moves).
+
+        While a log rolls or is written to nothing overtakes what already waits for it. `records` may be used again at
+        once.
         """
+        if log.rolling or log.writing is not None:
+            raise Busy
         batches = check_batches(records, batch_bytes_max)
-        if any(batch.is_transactional for batch in batches):
-            raise Refusal(
-                ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
-            )
+        for batch in batches:
+            if batch.is_transactional:
+                raise Refusal(
+                    ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
+                )
+        if log.settings.compacts:
+            check_keys(records, batches)
         try:
-            if log in self.rolling or log.rolling:  # the latter also before the shell has heard of the roll
-                raise RollDue
-            appended = log.append(records, batches, self.clock.wall_ms())
+            if self.pace.slow:
+                return self._append_behind(log, records, batches)
+            begin = self.clock.seconds()
+            appended = log.append(records, batches, self._now_at(begin))
         except RollDue:
             self.rolls.append(log)
             raise
@@ -96,8 +129,30 @@ class Broker:
             self.gone.append(log)
             raise
         if not appended.duplicate:
+            took = self.clock.seconds() - begin
+            if self.pace.held_up(took, len(records)):
+                self.pace.wrote_slowly(took, self._unsynced_bytes())
             self.appended.append(log)
+            self.appended_bytes += len(records)
         return appended
+
+    def _now_at(self, seconds: float) -> Now:
+        """The time, read once for all that is appended within a millisecond."""
+        if seconds - self._now_s > 0.001 or self._now_age is not self.store.age:
+            self._now_s, self._now_age, self._now = seconds, self.store.age, self.now()
+        return self._now
+
+    def _unsynced_bytes(self) -> int:
+        logs = (log for topic in self.store.topics.values() for log in topic.partitions)
+        return sum(log.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
+
+    def _append_behind(self, log: PartitionLog, records: memoryview, batches: list[BatchHeader]) -> Appended:
+        """Leave the write to the worker, and whoever asked to wait for it; what was written before is answered."""
+        started = log.begin_write(memoryview(bytearray(records)), batches, self.now())
+        if isinstance(started, Appended):
+            return started
+        self.writes.append(log)
+        raise WriteUnderWay(started)
 
     def note_fault(self, log: PartitionLog, fault: StorageFault) -> None:
         """Log what could not be read, once: clients ask for it again and again."""
@@ -109,7 +164,14 @@ class Broker:
     def left_work(self) -> bool:
         """True while a handler's work for the shell is not seen to."""
         return bool(
-            self.appended or self.answered or self.wanted or self.rolls or self.gone or self.own_work or self.notes
+            self.appended
+            or self.answered
+            or self.wanted
+            or self.rolls
+            or self.writes
+            or self.gone
+            or self.own_work
+            or self.notes
         )
 
     def abandon(self, token: int) -> None:
@@ -131,13 +193,14 @@ class Broker:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return found
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Refuse a client that knows another leader epoch than ours; -1 means that it does not say (KIP-320)."""
-        if current_leader_epoch in (-1, self.store.leader_epoch):
-            return
-        if current_leader_epoch < self.store.leader_epoch:
-            raise Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
-        raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")
+
+def check_leader_epoch(log: PartitionLog, current_leader_epoch: int) -> None:
+    """Refuse a client that knows another leader epoch than the log's; -1 means that it does not say (KIP-320)."""
+    if current_leader_epoch in (-1, log.leader_epoch):
+        return
+    if current_leader_epoch < log.leader_epoch:
+        raise Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
+    raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")
 
 
 def partition_of(topic: Topic, partition: int) -> PartitionLog:

@@ -101,8 +101,6 @@ def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Erro
 def _configs(broker: Broker, topic: NewTopic) -> list[CreatableTopicConfigs]:
     described = describe_topic_config(broker.store.settings, topic.config)
     return [
-        CreatableTopicConfigs(
-            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=topic_config_source(entry)
-        )
+        CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=topic_config_source(entry))
         for entry in described
     ]

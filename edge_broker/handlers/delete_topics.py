@@ -16,6 +16,7 @@ from edge_broker.handlers.group_work import SYNC_MS_MAX, settle
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.store import Topic
 
 BY_STATE_FROM = 6
@@ -51,18 +52,27 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     if not gone:
         return reply
 
+    names = [topic.name for topic in gone]
+    broker.changing.update(names)
+
     def work() -> None:
         for topic in gone:
             broker.store.erase_topic(topic)
+
+    def erased(_: object) -> Outcome:
+        broker.changing.difference_update(names)
+        return reply
 
     def failed(error: Exception) -> Outcome:
         for result in results:
             if result.error_code == 0:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 result.error_message = str(error)
-        return reply
+        return erased(None)
 
-    return after_forgetting(broker, [topic.name for topic in gone], Do(work, lambda _: reply, failed))
+    erase = Do(work, erased, failed)
+    behind_rolls = Do(lambda: None, lambda _: erase, failed, worker="disk")  # a roll under way works on these names
+    return after_forgetting(broker, names, behind_rolls)
 
 
 def after_forgetting(broker: Broker, names: list[str], erase: Do) -> Outcome:
@@ -85,6 +95,6 @@ def _deletable(broker: Broker, asked: _Asked) -> Topic:
     topic = broker.topic_by_id(asked.topic_id) if asked.name is None else broker.store.topics.get(asked.name)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist")
-    if topic.name in INTERNAL_TOPICS:
+    if topic.name in INTERNAL_TOPICS or topic.name == LEDGER_TOPIC:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the broker")
     return topic

@@ -20,7 +20,7 @@ from edge_broker.storage.topic_config import TOPIC_KEYS, TopicConfigEntry, descr
 
 TOPIC, BROKER = 2, 4
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
-TYPES = {bool: 1, str: 2, int: 5}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG
+TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
 
 def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Outcome:
@@ -66,7 +66,7 @@ def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceRes
             topic_config_source(entry),
             entry.kind,
             entry.doc,
-            entry.read_only,
+            read_only=False,
         )
         for entry in describe_topic_config(broker.store.settings, topic.config)
     ]
@@ -76,7 +76,8 @@ def topic_config_source(entry: TopicConfigEntry) -> int:
     """Where a topic's value comes from: the topic, the broker's configuration, or neither."""
     if entry.explicit:
         return TOPIC_CONFIG
-    own = entry.read_only or entry.value == str(TOPIC_KEYS[entry.name].default)
+    follows = entry.name == "edge.durability"  # from flush.ms, unless it is set
+    own = follows or entry.value == str(TOPIC_KEYS[entry.name].default)
     return DEFAULT_CONFIG if own else STATIC_BROKER_CONFIG
 
 

@@ -59,7 +59,7 @@ def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopi
         DescribeTopicPartitionsResponsePartition(
             partition_index=log.partition,
             leader_id=broker.node_id,
-            leader_epoch=broker.store.leader_epoch,
+            leader_epoch=log.leader_epoch,
             replica_nodes=[broker.node_id],
             isr_nodes=[broker.node_id],
             eligible_leader_replicas=[],  # the Java client takes the stream of these unasked; null ends its call

@@ -1,18 +1,21 @@
 """Fetch (key 1): whole batches as they lie on disk, up to the high watermark, with long polling.
 
 A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes`
-are there, a
-partition has an error, or `max_wait_ms` is over. Sessions (KIP-227) are declined with session id 0, which is always
-legal.
-Data that is not in the page cache is read in the reader thread.
+are there, a partition has an error, or `max_wait_ms` is over, also where every read has to be left to a worker.
+Sessions (KIP-227) are declined with session id 0, which is always legal.
+Data that is not in the page cache, or was not checked since the start, is read in the reader thread; damage that shows
+there is contained first, and the answer goes on behind it, as after compaction.
 
 Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext, partition_of
+from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch, partition_of
+from edge_broker.handlers.containment import Met, read_through
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -24,6 +27,7 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
 )
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import Topic
 
 BY_ID_FROM = 13
@@ -33,15 +37,25 @@ Cold = tuple[PartitionData, PartitionLog, int, int]
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_max", "bytes_read", "cold", "failed", "logs", "topics")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "logs", "topics")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.topics: list[FetchableTopicResponse] = []
         self.logs: list[PartitionLog] = []
+        self.ends: list[int] = []  # their high watermarks as they were looked at
         self.cold: list[Cold] = []
         self.bytes_read = 0
         self.failed = False
+
+    @property
+    def moved(self) -> bool:
+        """True when there is more than was looked at."""
+        return any(log.high_watermark > end for log, end in zip(self.logs, self.ends, strict=True))
+
+    def enough(self, bytes_min: int) -> bool:
+        """True when there is nothing to wait for."""
+        return self.failed or self.bytes_read >= bytes_min or not self.logs
 
     def reply(self) -> Reply:
         return Reply(FetchResponse(responses=self.topics))
@@ -51,27 +65,28 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
     if request.session_id != 0:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-    gathered = _gather(broker, context, request)
-    outcome = _enough(broker, gathered, request)
-    if outcome is not None or request.max_wait_ms <= 0:
-        return outcome or gathered.reply()
+    deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
 
-    def ready() -> Outcome | None:
-        return _enough(broker, _gather(broker, context, request), request)
+    def look() -> Outcome | None:
+        gathered = _gather(broker, context, request)
+        if gathered.cold:
+            return _read_cold(broker, gathered, settle)
+        return gathered.reply() if gathered.enough(request.min_bytes) else None
+
+    def settle(gathered: _Gathered) -> Outcome:
+        """What was cold is read; it may be less than was asked for."""
+        left_ms = deadline_ms - broker.clock.steady_ms()
+        if gathered.enough(request.min_bytes) or left_ms <= 0:
+            return gathered.reply()
+        again = look() if gathered.moved else None
+        return again or Wait(gathered.logs, look, left_ms, at_deadline)
 
     def at_deadline() -> Outcome:
         last = _gather(broker, context, request)
-        return _read_cold(broker, last) if last.cold else last.reply()
+        return _read_cold(broker, last, _Gathered.reply) if last.cold else last.reply()
 
-    return Wait(gathered.logs, ready, request.max_wait_ms, at_deadline)
-
-
-def _enough(broker: Broker, gathered: _Gathered, request: FetchRequest) -> Outcome | None:
-    if gathered.cold:
-        return _read_cold(broker, gathered)
-    if gathered.failed or gathered.bytes_read >= request.min_bytes or not gathered.logs:
-        return gathered.reply()
-    return None
+    gathered = _gather(broker, context, request)
+    return _read_cold(broker, gathered, settle) if gathered.cold else settle(gathered)
 
 
 def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
@@ -96,7 +111,7 @@ def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _
 
 def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition: FetchPartition) -> PartitionLog:
     log = partition_of(_topic(broker, context, wanted), partition.partition)
-    broker.check_leader_epoch(partition.current_leader_epoch)
+    check_leader_epoch(log, partition.current_leader_epoch)
     if log.fault is not None:
         raise log.fault
     return log
@@ -116,6 +131,7 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = log.high_watermark
     gathered.logs.append(log)
+    gathered.ends.append(log.high_watermark)
     if log.high_watermark < log.log_end_offset and wanted.fetch_offset >= log.high_watermark:
         broker.wanted.append(log)  # also for a poll that does not wait
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
@@ -148,26 +164,39 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
     return True
 
 
-def _read_cold(broker: Broker, gathered: _Gathered) -> Do:
+def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered], Outcome]) -> Do:
+    """Read in the reader thread, then `settle`."""
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
-    def work() -> None:
-        for data, log, offset, bytes_max in gathered.cold:
+    def work() -> Met | None:
+        while gathered.cold:
+            data, log, offset, bytes_max = gathered.cold[0]
             bytes_left = gathered.bytes_max - gathered.bytes_read
             if bytes_left <= 0 and gathered.bytes_read > 0:
-                return
+                return None
             try:
                 data.records = log.read(offset, max(min(bytes_max, bytes_left), 0), blocking=True) or b""
                 gathered.bytes_read += len(data.records)
+            except DamageFound as found:
+                return log, found
             except Refusal as refusal:
                 data.error_code = refusal.code
+                gathered.failed = True
             except StorageFault as fault:
                 data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                gathered.failed = True
                 faults.append((log, fault))
+            gathered.cold.pop(0)
+        return None
 
-    def then(_: object) -> Reply:
+    def refused(met: Met, fault: StorageFault) -> None:
+        gathered.cold.pop(0)[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        gathered.failed = True
+        faults.append((met[0], fault))
+
+    def then() -> Outcome:
         for log, fault in faults:
             broker.note_fault(log, fault)
-        return gathered.reply()
+        return settle(gathered)
 
-    return Do(work, then, then, worker="reader")
+    return read_through(broker, work, then, refused)

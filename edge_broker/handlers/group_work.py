@@ -18,10 +18,14 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record, read_key
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
+from edge_broker.handlers.containment import Met, read_through
+from edge_broker.handlers.outcome import Outcome, Park, Reply, Wait
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
-from edge_broker.storage.log import PartitionLog, RollDue, whole_batches
+from edge_broker.storage.appending import Busy, Writing
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.segment import DamageFound
 
 SYNC_MS_MAX = 30_000
 LOAD_BYTES = 1 << 20
@@ -74,6 +78,7 @@ class _Keeping:
         self.broker = broker
         self.effects = effects
         self.settled = False
+        self.writing: Writing | None = None
         self.ends: list[tuple[PartitionLog, int]] = []
         self.left = list(_by_partition(broker, effects.append).items())
 
@@ -90,16 +95,20 @@ class _Keeping:
             log, records = self.left[0]
             try:
                 self.ends.append((log, self._append(log, records)))
-            except RollDue:
+            except Busy as busy:
+                self.writing = busy.writing
                 return None
             except (StorageFault, Refusal):
                 return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
             self.left.pop(0)
+            self.writing = None
         if any(log.fault is not None for log, _ in self.ends):
             return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
         return self._end(ErrorCode.NONE) if all(log.high_watermark >= end for log, end in self.ends) else None
 
     def _append(self, log: PartitionLog, records: list[Record]) -> int:
+        if self.writing is not None:
+            return self.writing.result().end_offset
         batch = bytearray(build_batch(records, timestamp_ms=self.broker.clock.wall_ms()))
         return self.broker.append(log, memoryview(batch), OFFSETS_BATCH_BYTES_MAX).end_offset
 
@@ -148,46 +157,86 @@ def stop_groups(broker: Broker) -> Outcome:
 
 
 def load_groups(broker: Broker) -> Outcome:
-    """Read `__consumer_offsets` back in the reader thread; groups are served once it is done."""
+    """Read `__consumer_offsets` back in the reader thread; groups are served once it is done.
+
+    What is damaged is contained, and the groups are what the rest says of them.
+    """
     topic = broker.store.topics.get(OFFSETS_TOPIC)
     if topic is None:
         broker.groups_loaded = True
         return Reply(None)
-    logs = topic.partitions
+    loading = _Loading(topic.partitions)
 
-    def loaded(records: dict[bytes, bytes | None]) -> Outcome:
+    def loaded() -> Outcome:
+        if loading.fault is not None:
+            broker.groups_fault = f"committed offsets cannot be read, groups are not served: {loading.fault}"
+            return Reply(None)
         ahead_ms = broker.clock.wall_ms() - broker.clock.steady_ms()
         broker.groups = GroupCoordinator.load(
-            broker.groups.settings, records.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
+            broker.groups.settings, loading.newest.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
         )
         broker.notes += broker.groups.load_notes
         broker.groups_loaded = True
         return Reply(None)
 
-    def failed(error: Exception) -> Outcome:
-        broker.groups_fault = f"committed offsets cannot be read, groups are not served: {error}"
-        return Reply(None)
+    def refused(_met: Met, fault: StorageFault) -> None:
+        loading.stop(fault)
 
-    return Do(lambda: _latest(logs), loaded, failed, worker="reader")
+    return read_through(broker, loading.work, loaded, refused)
 
 
-def _latest(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
-    """The newest value of every key in whole logs. [worker]"""
-    newest: dict[bytes, bytes | None] = {}
-    for log in logs:
-        offset = log.log_start_offset
-        while offset < log.high_watermark:
-            chunk = memoryview(log.read(offset, LOAD_BYTES, blocking=True) or b"")
+def latest_records(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
+    """The newest value of every key in whole logs; DamageFound, StorageFault, Refusal. [worker]"""
+    loading = _Loading(logs)
+    met = loading.work()
+    if met is not None or loading.fault is not None:
+        raise met[1] if met is not None else loading.fault or AssertionError
+    return loading.newest
+
+
+class _Loading:
+    """Takes the newest value of every key from whole logs, one after another. [worker]"""
+
+    def __init__(self, logs: list[PartitionLog]) -> None:
+        self.newest: dict[bytes, bytes | None] = {}
+        self.fault: Exception | None = None
+        self._left = list(logs)
+        self._offset = 0
+
+    def stop(self, fault: Exception) -> None:
+        self.fault = fault
+        self._left.clear()
+
+    def work(self) -> Met | None:
+        while self._left:
+            log = self._left[0]
             try:
-                behind = _take(chunk, newest)
+                self._load(log)
+            except DamageFound as found:
+                return log, found
+            except (StorageFault, Refusal) as error:
+                self.stop(error)
+            else:
+                self._left.pop(0)
+                self._offset = 0
+        return None
+
+    def _load(self, log: PartitionLog) -> None:
+        self._offset = max(self._offset, log.log_start_offset)
+        while self._offset < log.high_watermark:
+            chunk = memoryview(log.read(self._offset, LOAD_BYTES, blocking=True) or b"")
+            if not chunk:
+                return  # what is left was lost, and is in the ledger
+            try:
+                behind = _take(chunk, self.newest)
             except ProtocolViolation as violation:
-                raise StorageFault(log.directory, 0, f"damaged behind offset {offset}: {violation}") from violation
-            if behind <= offset:
+                reason = f"damaged behind offset {self._offset}: {violation}; restore the file"
+                raise StorageFault(log.directory, 0, reason) from violation
+            if behind <= self._offset:
                 raise StorageFault(
-                    log.directory, 0, f"no whole record batch can be read at offset {offset}; restore the file"
+                    log.directory, 0, f"no whole record batch can be read at offset {self._offset}; restore the file"
                 )
-            offset = behind
-    return newest
+            self._offset = behind
 
 
 def _take(chunk: memoryview, newest: dict[bytes, bytes | None]) -> int:

@@ -2,7 +2,7 @@
 
 | timestamp | answer |
 |---|---|
-| -1 | the high watermark, after a sync of what was written before the request |
+| -1 | the high watermark, after a sync of what was written before the request (not where the clock decides on syncs) |
 | -2, -4 | the log start |
 | -3 | offset and time of the record with the greatest timestamp |
 | -5 | none: there is no tiered storage |
@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
+from edge_broker.handlers.containment import Met, read_through
+from edge_broker.handlers.outcome import Outcome, Reply, Wait
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -27,6 +28,7 @@ from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.segment import DamageFound
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SYNC_MS_MAX = 5_000
@@ -36,21 +38,21 @@ Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Outcome:
     """Answer each partition, once what is asked for is synced."""
     unsynced = [(log, log.log_end_offset) for log in _asked_for_end(broker, request)]
-    if all(log.high_watermark >= end for log, end in unsynced):
-        return _answer_all(broker, request)
 
     def ready() -> Outcome | None:
         waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced)
         return None if waits else _answer_all(broker, request)
 
-    return Wait([log for log, _ in unsynced], ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
+    return ready() or Wait([log for log, _ in unsynced], ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
 
 
 def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog]:
     for topic in request.topics:
         found = broker.store.topics.get(topic.name)
         for wanted in topic.partitions:
-            if wanted.timestamp == LATEST and found and 0 <= wanted.partition_index < len(found.partitions):
+            if wanted.timestamp != LATEST or found is None or not found.settings.sync_awaited:
+                continue
+            if 0 <= wanted.partition_index < len(found.partitions):
                 yield found.partitions[wanted.partition_index]
 
 
@@ -66,12 +68,16 @@ def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Outcome:
         return reply
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
-    def then(_: object) -> Reply:
+    def refused(met: Met, fault: StorageFault) -> None:
+        lookups.pop(0)[2].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        faults.append((met[0], fault))
+
+    def then() -> Reply:
         for log, fault in faults:
             broker.note_fault(log, fault)
         return reply
 
-    return Do(lambda: _look_up(lookups, faults), then, then, worker="reader")
+    return read_through(broker, lambda: _look_up(lookups, faults), then, refused)
 
 
 def _partition(
@@ -80,40 +86,43 @@ def _partition(
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
         log = broker.log_of(topic, wanted.partition_index)
-        broker.check_leader_epoch(wanted.current_leader_epoch)
+        check_leader_epoch(log, wanted.current_leader_epoch)
         if log.fault is not None:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
-        _answer(broker, log, wanted.timestamp, answer, lookups)
+        _answer(log, wanted.timestamp, answer, lookups)
     except Refusal as refusal:
         answer.error_code = refusal.code
     return answer
 
 
-def _answer(
-    broker: Broker, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse, lookups: list[Lookup]
-) -> None:
+def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse, lookups: list[Lookup]) -> None:
     answer.timestamp = -1
     answer.offset = -1
     if timestamp == LATEST:
         answer.offset = log.high_watermark
-        answer.leader_epoch = broker.store.leader_epoch
+        answer.leader_epoch = log.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.log_start_offset
-        answer.leader_epoch = broker.store.leader_epoch
+        answer.leader_epoch = log.epoch_at(answer.offset)
     elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
         lookups.append((log, timestamp, answer))
     elif timestamp != LATEST_TIERED:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
 
 
-def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> None:
-    """Fill in the answers of lookups by time, and what could not be read. [worker]"""
-    for log, timestamp, answer in lookups:
+def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> Met | None:
+    """Fill in the answers of lookups by time, and what could not be read; stops at damage. [worker]"""
+    while lookups:
+        log, timestamp, answer = lookups[0]
         try:
             found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            if found is not None:
+                answer.offset, answer.timestamp = found
+                answer.leader_epoch = log.epoch_at(answer.offset)
+        except DamageFound as damage:
+            return log, damage
         except StorageFault as fault:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             faults.append((log, fault))
-            continue
-        if found is not None:
-            answer.offset, answer.timestamp = found
+        lookups.pop(0)
+    return None

@@ -118,7 +118,7 @@ def _partition(broker: Broker, log: PartitionLog) -> MetadataResponsePartition:
     return MetadataResponsePartition(
         partition_index=log.partition,
         leader_id=broker.node_id,
-        leader_epoch=broker.store.leader_epoch,
+        leader_epoch=log.leader_epoch,
         replica_nodes=[broker.node_id],
         isr_nodes=[broker.node_id],
     )

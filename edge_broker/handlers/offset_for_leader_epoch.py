@@ -6,7 +6,7 @@ Source: KIP-101, KIP-279, KIP-320.
 from __future__ import annotations
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import Broker, RequestContext
+from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
 from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -32,7 +32,7 @@ def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> 
     answer = EpochEndOffset(partition=wanted.partition)
     try:
         log = broker.log_of(topic, wanted.partition)
-        broker.check_leader_epoch(wanted.current_leader_epoch)
+        check_leader_epoch(log, wanted.current_leader_epoch)
         if log.fault is not None:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
         answer.leader_epoch, answer.end_offset = log.epoch_end(wanted.leader_epoch)

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 
+WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer"]
+
 
 class Reply:
     """Send `response` now; None sends nothing (Produce with acks=0)."""
@@ -60,10 +62,16 @@ class Park:
 
 
 class Do:
-    """Run `work` in the `disk` worker (whatever changes files) or the `reader` worker; `then` gets its result on the
-    loop.
+    """Run `work` in a worker thread; `then` gets its result on the loop.
 
-    A StorageFault or Refusal that `work` raises goes to `failed`.
+    | worker | what it does |
+    |---|---|
+    | disk | syncs and rolls, which answers wait for; nothing else |
+    | writer | appends that would block |
+    | reader | cold reads |
+    | files | whatever else changes files, however long it takes |
+
+    Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`.
     """
 
     __slots__ = ("failed", "then", "work", "worker")
@@ -73,7 +81,7 @@ class Do:
         work: Callable[[], Any],
         then: Callable[[Any], Outcome],
         failed: Callable[[Exception], Outcome],
-        worker: Literal["disk", "reader"] = "disk",
+        worker: WorkerName = "files",
     ) -> None:
         self.work = work
         self.then = then

@@ -14,6 +14,7 @@ from __future__ import annotations
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.outcome import Outcome, Reply, Wait
+from edge_broker.handlers.space_work import check_room, look_soon
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -21,7 +22,8 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.appending import Appended, Busy, Writing
+from edge_broker.storage.log import PartitionLog
 
 ACKS = (-1, 0, 1)
 
@@ -29,15 +31,24 @@ ACKS = (-1, 0, 1)
 class _Part:
     """One partition of a request: `response` once it is known, `end_offset` what must be synced first."""
 
-    __slots__ = ("data", "end_offset", "log", "records", "response", "topic")
+    __slots__ = ("data", "end_offset", "log", "records", "response", "size", "topic", "writing")
 
     def __init__(self, topic: str, data: PartitionProduceData) -> None:
         self.topic = topic
         self.data = data
         self.records = data.records
+        self.size = len(data.records) if data.records is not None else 0
         self.log: PartitionLog | None = None
         self.end_offset = -1
         self.response: PartitionProduceResponse | None = None
+        self.writing: Writing | None = None
+
+    @property
+    def waits(self) -> bool:
+        """True while asking again would change nothing."""
+        if self.writing is not None:
+            return not self.writing.done
+        return self.log is not None and self.log.busy
 
     def refuse(self, code: ErrorCode, message: str) -> None:
         self.response = PartitionProduceResponse(
@@ -50,7 +61,8 @@ class _Part:
         """
         records = self.data.records
         self.data.records = None
-        self.records = memoryview(bytearray(records)) if self.response is None and records is not None else None
+        left = self.response is None and self.writing is None
+        self.records = memoryview(bytearray(records)) if left and records is not None else None
 
 
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
@@ -76,7 +88,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
 
     def ready() -> Outcome | None:
         for part in parts:
-            if part.response is None and part.log not in broker.rolling:
+            if part.response is None and not part.waits:
                 _append(broker, part)
         return _finished(request, parts)
 
@@ -90,21 +102,22 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
 
 
 def _append(broker: Broker, part: _Part) -> None:
-    """Append one partition's batches; leaves `response` open when its segment must be closed first."""
+    """Append one partition's batches; leaves `response` open when a roll or a write must end first."""
     try:
         part.log = log = _writable(broker, part)
-        records = part.records
-        if records is None:
-            raise Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition")
-        appended = broker.append(log, records, log.settings.message_bytes_max)
-    except RollDue:
+        appended = part.writing.result() if part.writing is not None else _append_records(broker, part, log)
+    except Busy as busy:
+        part.writing = busy.writing
         return
     except Refusal as refusal:
         part.refuse(refusal.code, refusal.message)
+        if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR and not broker.space_refused:
+            look_soon(broker)
     except StorageFault as fault:
         part.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
     else:
-        part.records = None
+        broker.room_bytes -= part.size
+        part.records = part.writing = None
         part.end_offset = appended.end_offset
         part.response = PartitionProduceResponse(
             index=part.data.index,
@@ -114,6 +127,14 @@ def _append(broker: Broker, part: _Part) -> None:
         )
 
 
+def _append_records(broker: Broker, part: _Part, log: PartitionLog) -> Appended:
+    if broker.room_bytes < 0 or broker.full_topics:
+        check_room(broker, part.topic)
+    if part.records is None:
+        raise Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition")
+    return broker.append(log, part.records, log.settings.message_bytes_max)
+
+
 def _writable(broker: Broker, part: _Part) -> PartitionLog:
     if part.topic in INTERNAL_TOPICS:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{part.topic} is written by the broker alone")
@@ -121,7 +142,9 @@ def _writable(broker: Broker, part: _Part) -> PartitionLog:
 
 
 def _safe(part: _Part) -> bool:
-    return part.log is None or part.end_offset < 0 or part.log.high_watermark >= part.end_offset
+    """True when acks=all may be answered; a topic whose data the clock syncs answers what is written."""
+    log = part.log
+    return log is None or part.end_offset < 0 or log.high_watermark >= part.end_offset or not log.settings.sync_awaited
 
 
 def _finished(request: ProduceRequest, parts: list[_Part]) -> Outcome | None:

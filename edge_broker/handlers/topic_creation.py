@@ -11,6 +11,7 @@ from typing import NamedTuple
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
 from edge_broker.handlers.outcome import Do, Outcome
+from edge_broker.handlers.space_work import check_room
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_topic_config
 from edge_broker.storage.topics import check_topic_name
@@ -28,7 +29,8 @@ class NewTopic(NamedTuple):
 
 def offsets_topic(broker: Broker) -> NewTopic:
     """How `__consumer_offsets` is made: never left to the kernel, whatever holds for other topics."""
-    config = {"cleanup.policy": "compact", "flush.ms": "1000"}
+    segment_bytes = broker.config.text("offsets.topic.segment.bytes")
+    config = {"cleanup.policy": "compact", "flush.ms": "1000", "segment.bytes": segment_bytes}
     return NewTopic(OFFSETS_TOPIC, broker.config.integer("offsets.topic.num.partitions"), config)
 
 
@@ -50,6 +52,7 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
             ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
         )
     check_topic_config(topic.config)
+    check_room(broker, topic.name)
 
 
 def create(
@@ -57,18 +60,19 @@ def create(
 ) -> Do:
     """Make topics on disk, then show them; `then` gets the refusals by name.
 
-    When another request is making one of them already, `again` is called once that is over.
+    When another request is making or erasing one of them, `again` is called once that is over.
     """
     names = [topic.name for topic in topics]
-    if broker.creating.intersection(names):
-        return Do(lambda: None, lambda _: again(), lambda _: again())
-    broker.creating.update(names)
+    if broker.changing.intersection(names):
+        behind = Do(lambda: None, lambda _: again(), lambda _: again())
+        return Do(lambda: None, lambda _: behind, lambda _: behind, worker="disk")  # where erasing begins
+    broker.changing.update(names)
 
     def work() -> list[Topic | Refusal]:
         return [_make(broker, topic) for topic in topics]
 
     def show(made: list[Topic | Refusal]) -> Outcome:
-        broker.creating.difference_update(names)
+        broker.changing.difference_update(names)
         errors: Errors = {}
         for name, topic in zip(names, made, strict=True):
             if isinstance(topic, Refusal):

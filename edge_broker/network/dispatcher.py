@@ -13,10 +13,11 @@ from typing import Any
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait
+from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait, WorkerName
 from edge_broker.handlers.registry import Handler
 from edge_broker.network.connection import Connection, Exchange
 from edge_broker.network.log_lines import log_line
+from edge_broker.network.revivals import Revivals
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.api import API_VERSIONS, APIS, Api, read_request_header, response_frame
@@ -61,20 +62,28 @@ class Dispatcher:
         broker: Broker,
         handlers: Mapping[int, Handler],
         loop: asyncio.AbstractEventLoop,
-        disk: Worker,
-        reader: Worker,
+        workers: Mapping[WorkerName, Worker],
     ) -> None:
         self.broker = broker
         self.requests: dict[str, int] = {}
         self.failures = 0
         self._handlers = handlers
         self._loop = loop
-        self._workers = {"disk": disk, "reader": reader}
-        self.syncer = Syncer(loop, disk, broker.config.integer("edge.flush.interval.min.ms"), self.moved)
+        self._workers = workers
+        self.syncer = Syncer(
+            loop,
+            workers["disk"],
+            broker.store.rounds,
+            broker.config.integer("edge.flush.interval.min.ms"),
+            self._synced,
+            broker.pace,
+        )
         self._waiting: dict[PartitionLog, dict[_Call, None]] = {}
         self._parked: dict[int, _Call] = {}
         self._told_offline: set[PartitionLog] = set()
+        self.revivals = Revivals(broker, loop, self.start, self._offline, self._told_offline.discard)
         self._in_workers = 0
+        self._log_jobs = 0
         self._next_token = 1
         self.refusing = False
 
@@ -126,7 +135,7 @@ class Dispatcher:
     @property
     def working(self) -> bool:
         """True while somebody waits for a sync or a worker; long polls and groups do not count."""
-        return self.syncer.busy or bool(self.broker.rolling) or self._in_workers > 0
+        return self.syncer.busy or self._log_jobs > 0 or self._in_workers > 0
 
     def sync_all(self) -> None:
         """Sync whatever is not synced yet, and wait for no interval any more."""
@@ -205,7 +214,7 @@ class Dispatcher:
         for log in wait.logs:
             self._waiting.setdefault(log, {})[call] = None
             if log.high_watermark < log.log_end_offset and log.fault is None:
-                self.syncer.sync_soon(log)
+                self.syncer.sync_awaited(log)
         call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
         if call.exchange is not None:
             call.exchange.connection.on_close[call.token] = lambda: self._forget(call)
@@ -238,6 +247,11 @@ class Dispatcher:
         if call.exchange is not None:
             call.exchange.connection.on_close.pop(call.token, None)
 
+    def _synced(self, log: PartitionLog) -> None:
+        if self.revivals.tries and log.fault is None:
+            self.revivals.synced(log)
+        self.moved(log)
+
     def moved(self, log: PartitionLog) -> None:
         """Ask everyone who waits for `log` whether that was enough."""
         if log.fault is not None:
@@ -245,14 +259,14 @@ class Dispatcher:
         self._wake(log)
         self._drain()
         if log in self._waiting and log.high_watermark < log.log_end_offset and log.fault is None:
-            self.syncer.sync_soon(log)
+            self.syncer.sync_awaited(log)
 
     def _offline(self, log: PartitionLog) -> None:
-        """Say once that a partition is lost; one that was deleted is none."""
+        """Say once that a partition is lost, and bring it back; one that was deleted is none."""
         self.syncer.forget(log)
-        topic = self.broker.store.topics.get(log.topic)
-        if topic is not None and log in topic.partitions and log not in self._told_offline:
+        if self.broker.store.holds(log) and log not in self._told_offline:
             self._told_offline.add(log)
+            self.revivals.begin(log)
             log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
     def _wake(self, log: PartitionLog) -> None:
@@ -270,13 +284,17 @@ class Dispatcher:
     def _drain(self) -> None:
         """See to what handlers left behind: appended logs, due rolls, answers of groups."""
         broker = self.broker
-        while broker.left_work:
+        while True:
             while broker.appended:
                 self._appended(broker.appended.pop())
+            if not broker.left_work:
+                return
             while broker.wanted:
-                self.syncer.sync_soon(broker.wanted.pop())
+                self.syncer.sync_awaited(broker.wanted.pop())
             while broker.rolls:
                 self._roll(broker.rolls.pop())
+            while broker.writes:
+                self._write(broker.writes.pop())
             while broker.notes:
                 log_line("warning", "note", text=broker.notes.pop(0))
             while broker.gone:
@@ -297,18 +315,44 @@ class Dispatcher:
         if log.high_watermark == log.log_end_offset:
             self._wake(log)
         elif log in self._waiting:
+            self.syncer.sync_awaited(log)
+        elif self.broker.pace.sync_early:
             self.syncer.sync_soon(log)
         else:
             self.syncer.sync_later(log)
 
+    def _write(self, log: PartitionLog) -> None:
+        """Have the worker write what the disk would make the loop wait for; appends to this partition wait."""
+        self._log_jobs += 1
+        writing, seconds, pace = log.writing, self.broker.clock.seconds, self.broker.pace
+        assert writing is not None
+
+        def work() -> float:
+            begin = seconds()
+            writing.run()
+            return seconds() - begin
+
+        def done(took: float | None, error: Exception | None) -> None:
+            self._log_jobs -= 1
+            if error is not None:
+                log.fail(StorageFault(writing.path, writing.position, f"the write failed: {error!r}"))
+            log.end_write()
+            if writing.error is None:
+                self.broker.appended.append(log)
+                pace.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
+                self.broker.appended_bytes += len(writing.records)
+            pace.wrote_behind(took or 0.0, len(writing.records))
+            self.moved(log)
+
+        self._workers["writer"].submit(work, done)
+
     def _roll(self, log: PartitionLog) -> None:
         """Close the segment in the disk worker; appends to this partition wait for it, others do not."""
-        if log in self.broker.rolling:
-            return
-        self.broker.rolling.add(log)
+        self._log_jobs += 1
 
         def done(_result: Any, error: Exception | None) -> None:
-            self.broker.rolling.discard(log)
+            self._log_jobs -= 1
+            log.end_roll()
             if isinstance(error, StorageFault):
                 log.fail(error)
             elif error is not None:

@@ -6,61 +6,212 @@ Lives here: names, types and help of every metric. Must never come in: counters 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from edge_broker.handlers.broker import Broker
+from edge_broker.network.disk_writes import device_bytes, process_bytes
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
+from edge_broker.storage.card import Card
+from edge_broker.storage.cleaner import LogCleaner
+from edge_broker.storage.store import LogStore
 
 Sample = tuple[dict[str, str], float]
+Family = tuple[str, str, str, Sequence[Sample]]  # name, type, help, samples
+PREFIX = "edge_broker_"
 
 
 def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int) -> str:
     """Every metric, sampled now."""
-    store = broker.store
+    families = [
+        *_partitions(broker.store),
+        *_requests(dispatcher, server),
+        *_syncs(dispatcher, broker.store.rounds.card),
+        *_space(broker),
+        *_cleaner(broker.cleaner),
+        *_damage(broker),
+        *_writes(broker),
+        *_time(broker, started_ms),
+    ]
+    return "".join(family(PREFIX + name, kind, text, samples) for name, kind, text, samples in families)
+
+
+def _one(name: str, kind: str, text: str, value: float | None) -> Family:
+    """A metric without labels; without a sample when the value is not known."""
+    return name, kind, text, [] if value is None else [({}, value)]
+
+
+def _partitions(store: LogStore) -> list[Family]:
     logs = [log for topic in store.topics.values() for log in topic.partitions]
-    labelled = [({"topic": log.topic, "partition": str(log.partition)}, log) for log in logs]
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    families: list[tuple[str, str, str, list[Sample]]] = [
+    at = [({"topic": log.topic, "partition": str(log.partition)}, log) for log in logs]
+    offline = [(labels, int(log.fault is not None)) for labels, log in at]
+    return [
         (
             "log_end_offset",
             "gauge",
             "Next offset of a partition, synced or not.",
-            [(at, log.log_end_offset) for at, log in labelled],
+            [(labels, log.log_end_offset) for labels, log in at],
         ),
         (
             "high_watermark",
             "gauge",
             "End of what is synced and shown.",
-            [(at, log.high_watermark) for at, log in labelled],
+            [(labels, log.high_watermark) for labels, log in at],
         ),
-        ("log_start_offset", "gauge", "First offset still held.", [(at, log.log_start_offset) for at, log in labelled]),
         (
-            "partition_offline",
+            "log_start_offset",
             "gauge",
-            "1 for a partition whose storage failed.",
-            [(at, int(log.fault is not None)) for at, log in labelled],
+            "First offset still held.",
+            [(labels, log.log_start_offset) for labels, log in at],
         ),
-        ("bytes_in_total", "counter", "Bytes of requests received.", [({}, server.bytes_in)]),
-        ("bytes_out_total", "counter", "Bytes of responses handed to connections.", [({}, server.bytes_out)]),
-        (
-            "requests_total",
-            "counter",
-            "Requests by API.",
-            [({"api": name}, n) for name, n in dispatcher.requests.items()],
+        ("partition_offline", "gauge", "1 for a partition whose storage failed.", offline),
+        _one("leader_epoch", "gauge", "Leader epoch; rises at every unclean start.", store.leader_epoch),
+        _one("started_unclean", "gauge", "1 when the last stop was not clean.", int(store.started_unclean)),
+        _one(
+            "recovery_read_bytes",
+            "gauge",
+            "Bytes of logs that the start after an unclean stop had to read.",
+            store.recovery_bytes,
         ),
-        ("requests_waiting", "gauge", "Requests that wait for a log or a group.", [({}, dispatcher.unanswered)]),
-        ("protocol_violations_total", "counter", "Connections closed for what they sent.", [({}, server.violations)]),
-        ("handler_failures_total", "counter", "Requests lost to a bug of the broker.", [({}, dispatcher.failures)]),
-        ("connections", "gauge", "Open client connections.", [({}, len(server.connections))]),
-        ("sync_rounds_total", "counter", "Rounds of fdatasync.", [({}, dispatcher.syncer.rounds)]),
-        ("sync_seconds_total", "counter", "Time spent in fdatasync.", [({}, dispatcher.syncer.seconds)]),
-        ("leader_epoch", "gauge", "Leader epoch; rises at every unclean start.", [({}, store.leader_epoch)]),
-        ("started_unclean", "gauge", "1 when the last stop was not clean.", [({}, int(store.started_unclean))]),
-        ("start_time_seconds", "gauge", "When the broker started, by the wall clock.", [({}, started_ms / 1000)]),
-        ("cpu_seconds_total", "counter", "CPU time, user and system.", [({}, usage.ru_utime + usage.ru_stime)]),
     ]
-    return "".join(family("edge_broker_" + name, kind, text, samples) for name, kind, text, samples in families)
+
+
+def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
+    by_api = [({"api": name}, count) for name, count in dispatcher.requests.items()]
+    return [
+        _one("bytes_in_total", "counter", "Bytes of requests received.", server.bytes_in),
+        _one("bytes_out_total", "counter", "Bytes of responses handed to connections.", server.bytes_out),
+        ("requests_total", "counter", "Requests by API.", by_api),
+        _one("requests_waiting", "gauge", "Requests that wait for a log or a group.", dispatcher.unanswered),
+        _one("protocol_violations_total", "counter", "Connections closed for what they sent.", server.violations),
+        _one("handler_failures_total", "counter", "Requests lost to a bug of the broker.", dispatcher.failures),
+        _one("connections", "gauge", "Open client connections.", len(server.connections)),
+    ]
+
+
+def _syncs(dispatcher: Dispatcher, card: Card | None) -> list[Family]:
+    syncer = dispatcher.syncer
+    return [
+        _one(
+            "partition_revivals_total",
+            "counter",
+            "Partitions brought back after a failed sync or write.",
+            dispatcher.revivals.count,
+        ),
+        _one("sync_rounds_total", "counter", "Commit rounds.", syncer.rounds),
+        _one(
+            "sync_rounds_whole_total",
+            "counter",
+            "Commit rounds of one syncfs, not an fdatasync of each file.",
+            syncer.whole_rounds,
+        ),
+        _one("sync_seconds_total", "counter", "Time spent in commit rounds.", syncer.seconds),
+        (
+            "card_sync_seconds",
+            "gauge",
+            "One write and its fdatasync, as measured at the first start.",
+            _card_costs(card),
+        ),
+        (
+            "card_round_seconds",
+            "gauge",
+            "A commit round as measured at the first start; -1 where syncfs proves nothing.",
+            _card_rounds(card),
+        ),
+    ]
+
+
+def _space(broker: Broker) -> list[Family]:
+    look, lost = broker.last_look, list(broker.watch.lost.items())  # the worker may add to it meanwhile
+    marks = [({"mark": name}, getattr(look.marks, name)) for name in ("low", "min", "resume")] if look else []
+    return [
+        _one("disk_free_bytes", "gauge", "Free space at the last look.", look and look.free),
+        (
+            "disk_mark_bytes",
+            "gauge",
+            "Free space below which the ladder begins, writes are refused, and are taken again.",
+            marks,
+        ),
+        _one(
+            "disk_ladder_rung",
+            "gauge",
+            "0 enough space; 1 expired, 2 passed, 3 unpassed data had to go; 4 writes are refused.",
+            look and look.rung,
+        ),
+        (
+            "lost_records_total",
+            "counter",
+            "Records written down as lost for want of space.",
+            [({"topic": topic}, one.records) for topic, one in lost],
+        ),
+        ("lost_bytes_total", "counter", "Their bytes.", [({"topic": topic}, one.bytes) for topic, one in lost]),
+        _one("disk_slow", "gauge", "1 while the disk makes writers wait.", int(broker.pace.slow)),
+        _one("disk_slow_total", "counter", "How often the disk became slow.", broker.pace.slow_total),
+        _one("unsynced_bytes", "gauge", "Written and not yet confirmed by the disk.", broker.pace.unsynced_bytes),
+    ]
+
+
+def _cleaner(cleaner: LogCleaner) -> list[Family]:
+    return [
+        _one("cleaner_passes_total", "counter", "Passes of compaction over a log.", cleaner.passes),
+        _one("cleaner_read_bytes_total", "counter", "Bytes read by compaction.", cleaner.bytes_read),
+        _one("cleaner_written_bytes_total", "counter", "Bytes rewritten by compaction.", cleaner.bytes_written),
+        _one("cleaner_removed_records_total", "counter", "Records compacted away.", cleaner.removed),
+    ]
+
+
+def _damage(broker: Broker) -> list[Family]:
+    scrubber = broker.scrubber
+    found = sum(log.damages for topic in broker.store.topics.values() for log in topic.partitions)
+    return [
+        _one("damages_total", "counter", "Damaged ranges found and contained since the start.", found),
+        _one("scrub_rounds_total", "counter", "Rounds of the scrubber over all closed segments.", scrubber.rounds),
+        _one("scrub_checked_bytes_total", "counter", "Bytes checked by the scrubber.", scrubber.bytes_checked),
+        _one("scrub_read_bytes_total", "counter", "Of them read from the disk.", scrubber.bytes_read),
+    ]
+
+
+def _writes(broker: Broker) -> list[Family]:
+    return [
+        _one("appended_bytes_total", "counter", "Bytes of record batches appended to logs.", broker.appended_bytes),
+        _one(
+            "process_written_bytes_total",
+            "counter",
+            "Bytes this process made the kernel write to disks; without the file system's journal.",
+            process_bytes(),
+        ),
+        _one(
+            "device_written_bytes_total",
+            "counter",
+            "Bytes written to the disk below the data directory since it was attached, by everybody.",
+            device_bytes(broker.store.data_dir),
+        ),
+    ]
+
+
+def _time(broker: Broker, started_ms: int) -> list[Family]:
+    now, usage = broker.now(), resource.getrusage(resource.RUSAGE_SELF)
+    return [
+        _one("clock_trusted", "gauge", "1 when the wall clock is believed to be right.", int(now.trusted)),
+        _one("age_seconds", "gauge", "Elapsed time that retention goes by.", now.age_ms / 1000),
+        _one("start_time_seconds", "gauge", "When the broker started, by the wall clock.", started_ms / 1000),
+        _one("cpu_seconds_total", "counter", "CPU time, user and system.", usage.ru_utime + usage.ru_stime),
+    ]
+
+
+def _card_costs(card: Card | None) -> list[Sample]:
+    found: list[Sample] = []
+    for cost in card.costs if card else ():
+        for quantile, microseconds in (("0.5", cost.p50_us), ("0.99", cost.p99_us), ("1", cost.max_us)):
+            found.append(({"bytes": str(cost.size), "quantile": quantile}, microseconds / 1e6))
+    return found
+
+
+def _card_rounds(card: Card | None) -> list[Sample]:
+    if card is None:
+        return []
+    ways = (("each", card.files_us), ("all", card.all_us))
+    return [({"files": str(card.files), "way": way}, us / 1e6 if us >= 0 else -1) for way, us in ways]
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> str:
@@ -86,6 +237,8 @@ def health_problem(broker: Broker) -> str | None:
     offline = [log for topic in broker.store.topics.values() for log in topic.partitions if log.fault is not None]
     if offline:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
+    if broker.space_refused and broker.last_look is not None:
+        return f"the disk is full, writes are refused: {broker.last_look.free} bytes are free"
     if broker.groups_fault is not None:
         return broker.groups_fault
     if not broker.groups_loaded:

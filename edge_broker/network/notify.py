@@ -4,7 +4,7 @@
 |---|---|
 | recovers, however long | STATUS; the unit bounds no start: a recovery that is killed only begins anew |
 | serves | READY=1, then WATCHDOG=1 at half of WatchdogSec, sent by the event loop: one that stands still sends none |
-| waits for a sync for up to STUCK_S | WATCHDOG=1 and a STATUS that says so |
+| waits for a sync or a write for up to STUCK_S | WATCHDOG=1 and a STATUS that says so |
 | waits longer | STATUS alone: systemd kills it with SIGABRT and starts it again |
 | was told to end | STOPPING=1 |
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
@@ -68,11 +68,16 @@ class JobWatch:
         return now - self._since
 
 
-async def keep_alive(notifier: Notifier, disk: Worker, status: Callable[[], str], stuck_s: float = STUCK_S) -> None:
-    """Send WATCHDOG=1 and the status while the loop turns and the disk worker is not stuck; return if none asks."""
-    loop, watch = asyncio.get_running_loop(), JobWatch(disk)
+async def keep_alive(
+    notifier: Notifier, workers: Iterable[Worker], status: Callable[[], str], stuck_s: float = STUCK_S
+) -> None:
+    """Send WATCHDOG=1 and the status while the loop turns and none of `workers` is stuck; return if none asks.
+
+    They are those that answers wait for; a worker whose jobs last as long as there is data is not among them.
+    """
+    loop, watches = asyncio.get_running_loop(), [JobWatch(worker) for worker in workers]
     while notifier.watchdog_s:
-        busy_s = watch.busy_s(loop.time())
+        busy_s = max(watch.busy_s(loop.time()) for watch in watches)
         text = f"STATUS={status()}" + (f"; the disk has been busy for {busy_s:.0f} s" if busy_s >= 1 else "")
         if busy_s <= stuck_s:
             notifier.tell("WATCHDOG=1", text)

@@ -3,11 +3,11 @@
 | state | event | next |
 |---|---|---|
 | clean | append that nobody waits for | dirty, due within log.flush.interval.ms |
-| clean, dirty | somebody waits for the log | wanted: in the round that begins now, or right after the running one |
+| clean, dirty | somebody waits for it, durability sync | wanted: in the round that begins now, or in the next |
 | wanted | round ends | clean; waiters of the log are told |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
-Lives here: when to sync what. Must never come in: how (storage), who waits (dispatcher).
+Lives here: when to sync what. Must never come in: how (storage/rounds.py), who waits (dispatcher).
 Source: PostgreSQL's group commit; broker-side figures in README, section Benchmarks.
 """
 
@@ -19,9 +19,12 @@ from collections.abc import Callable
 
 from edge_broker.errors import StorageFault
 from edge_broker.network.worker import Worker
-from edge_broker.storage.log import PartitionLog, SyncTicket
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.pace import Pace
+from edge_broker.storage.rounds import Rounds, SyncTicket, Way
 
 Round = list[tuple[PartitionLog, SyncTicket]]
+Outcome = tuple[float, list[StorageFault | None]]
 
 
 class Syncer:
@@ -33,19 +36,24 @@ class Syncer:
         self,
         loop: asyncio.AbstractEventLoop,
         worker: Worker,
+        how: Rounds,
         interval_min_ms: int,
         moved: Callable[[PartitionLog], None],
+        pace: Pace,
     ) -> None:
         self._loop = loop
         self._worker = worker
+        self._how = how
         self._interval_min_s = interval_min_ms / 1000
         self._moved = moved
+        self._pace = pace
         self._wanted: dict[PartitionLog, None] = {}
         self._due: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._busy = False
         self._next_start = 0.0
         self._pause: asyncio.TimerHandle | None = None
         self.rounds = 0
+        self.whole_rounds = 0
         self.seconds = 0.0
 
     @property
@@ -61,6 +69,13 @@ class Syncer:
         self._wanted[log] = None
         if not self._busy:
             self._begin()
+
+    def sync_awaited(self, log: PartitionLog) -> None:
+        """Sync `log` for somebody who waits: at once, unless its topic leaves that to the clock."""
+        if log.settings.sync_awaited:
+            self.sync_soon(log)
+        else:
+            self.sync_later(log)
 
     def sync_later(self, log: PartitionLog) -> None:
         """Sync `log` within its flush.ms, unless it is left to the kernel."""
@@ -103,42 +118,33 @@ class Syncer:
                 round_.append((log, ticket))
         self._wanted.clear()
         if round_:
-            self._worker.submit(lambda: run_round(round_), lambda result, error: self._end_round(round_, result, error))
+            way = self._how.way(len(round_))
+            self._worker.submit(
+                lambda: self._run(round_, way), lambda result, error: self._end_round(round_, way, result, error)
+            )
         else:
             self._busy = False
 
-    def _end_round(
-        self, round_: Round, result: tuple[float, list[StorageFault | None]] | None, error: Exception | None
-    ) -> None:
+    def _run(self, round_: Round, way: Way) -> Outcome:
+        begin = time.perf_counter()
+        faults = self._how.run([ticket for _, ticket in round_], way)
+        return time.perf_counter() - begin, faults
+
+    def _end_round(self, round_: Round, way: Way, result: Outcome | None, error: Exception | None) -> None:
         if error is not None or result is None:
             raise AssertionError("a sync round lets no exception out") from error
         self._busy = False
         self.rounds += 1
+        self.whole_rounds += way == "all"
         self.seconds += result[0]
+        self._how.took(way, len(round_), result[0])
         for (log, ticket), fault in zip(round_, result[1], strict=True):
             if fault is None:
                 log.finish_sync(ticket)
             else:
                 log.fail(fault)
+        self._pace.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
         for log, _ in round_:
             self._moved(log)
         if self._wanted and not self._busy:
             self._begin()
-
-
-def run_round(round_: Round) -> tuple[float, list[StorageFault | None]]:
-    """Sync every ticket and say how long all took in seconds and what each came to; one failure costs no other log.
-    [worker]
-    """
-    faults: list[StorageFault | None] = []
-    begin = time.perf_counter()
-    for log, ticket in round_:
-        try:
-            ticket.run()
-        except StorageFault as fault:
-            faults.append(fault)
-        except Exception as error:  # noqa: BLE001 - a bug: what it left unsynced is unknown, and the others go on
-            faults.append(StorageFault(log.directory, ticket.end.position, f"the sync failed: {error!r}"))
-        else:
-            faults.append(None)
-    return time.perf_counter() - begin, faults

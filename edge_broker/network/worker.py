@@ -15,6 +15,26 @@ from typing import Any
 Done = Callable[[Any, Exception | None], None]
 
 
+class Answer:
+    """What a worker's thread waits for and the loop gives it; only the first one counts."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def put(self, error: Exception | None) -> None:
+        """Let the thread go on, or raise `error` in it."""
+        self._given.put(error)
+
+    def wait(self, seconds: float) -> None:
+        """Return once None was put; raises what else was put, or TimeoutError."""
+        try:
+            error = self._given.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+
+
 class Worker:
     """Runs jobs one after another, first in, first out; `done(result, error)` is called on the loop."""
 

@@ -50,6 +50,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40  # the base timestamp says until when tombstones and markers stay (KIP-534)
 
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
@@ -63,6 +64,7 @@ _FRONT = Struct(">qiibI")
 _CHECKED = Struct(">hiqqqhii")
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER_SIZE = 16
+_SNAPPY_BLOCK = 32 * 1024
 
 
 class BatchHeader:
@@ -132,6 +134,11 @@ class BatchHeader:
     def next_offset(self) -> int:
         """Offset behind the last record."""
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first record's timestamp; the greatest one where a delete horizon has taken its place."""
+        return self.max_timestamp if self.attributes & DELETE_HORIZON else self.base_timestamp
 
     @property
     def codec(self) -> int:
@@ -268,7 +275,7 @@ def records_of(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
     header = read_header(batch)
     if len(batch) < header.size:
         raise ProtocolViolation(f"A batch of {header.size} bytes is cut off after {len(batch)}.")
-    payload = _unpack(header.codec, batch[HEADER_SIZE : header.size])
+    payload = unpack_records(header.codec, batch[HEADER_SIZE : header.size])
     position = 0
     for _ in range(header.records_count):
         try:
@@ -332,18 +339,52 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     return payload[position : position + size], position + size
 
 
-def _unpack(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
+def check_keys(records: bytes | bytearray | memoryview, batches: Sequence[BatchHeader]) -> None:
+    """Refuse a checked batch with a record that has no key, INVALID_RECORD, as Kafka does in compacted topics.
+
+    A batch whose codec cannot be unpacked here passes: compaction keeps it whole.
+    """
+    position = 0
+    for header in batches:
+        try:
+            number = keyless_record(records[position : position + header.size], header)
+        except Refusal as refusal:
+            if refusal.code != ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                raise
+        else:
+            if number is not None:
+                reason = f"A compacted topic takes no record without a key, and record {number} has none."
+                raise Refusal(ErrorCode.INVALID_RECORD, reason)
+        position += header.size
+
+
+def keyless_record(batch: bytes | bytearray | memoryview, header: BatchHeader) -> int | None:
+    """The number of the first record without a key, from 0; None when each has one. Refusal as `records_of`."""
+    payload = unpack_records(header.codec, batch[HEADER_SIZE : header.size])
+    position = 0
+    try:
+        for number in range(header.records_count):
+            size, position = _read_varint(payload, position)
+            end = position + size
+            if not position < end <= len(payload):
+                raise _invalid(f"a record has {size} bytes")
+            _, position = _read_varint(payload, position + 1)
+            _, position = _read_varint(payload, position)
+            if _read_varint(payload, position)[0] < 0:
+                return number
+            position = end
+    except IndexError as reason:
+        raise _invalid(f"{reason}") from reason
+    return None
+
+
+def unpack_records(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
+    """The records behind a batch's header, unpacked. Refusal as `records_of`."""
     if codec == CODEC_NONE:
         return bytes(payload)
     if codec == CODEC_GZIP:
         return _gunzip(payload)
-    if codec > CODEC_ZSTD:
-        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"There is no compression codec {codec}.")
-    try:
-        import cramjam  # noqa: PLC0415 - 3 MB that most brokers never need
-    except ImportError as reason:
-        message = f"{CODEC_NAMES[codec]} needs cramjam: install the extra `compression`."
-        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message) from reason
+    cramjam = _cramjam(codec)
     try:
         if codec == CODEC_SNAPPY:
             return _unsnap(cramjam.snappy, bytes(payload))
@@ -352,6 +393,17 @@ def _unpack(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
         )
     except cramjam.DecompressionError as reason:
         raise _invalid(f"{CODEC_NAMES[codec]}: {reason}") from reason
+
+
+def _cramjam(codec: int) -> Any:
+    if codec > CODEC_ZSTD:
+        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"There is no compression codec {codec}.")
+    try:
+        import cramjam  # noqa: PLC0415 - 3 MB that most brokers never need
+    except ImportError as reason:
+        message = f"{CODEC_NAMES[codec]} needs cramjam: install the extra `compression`."
+        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message) from reason
+    return cramjam
 
 
 def _gunzip(payload: bytes | bytearray | memoryview) -> bytes:
@@ -399,6 +451,32 @@ def _unsnap_block(snappy: Any, block: bytes, unpacked: int) -> bytes:
     if unpacked + size > DECOMPRESSED_BYTES_MAX:
         raise _invalid(f"snappy unpacks to more than {DECOMPRESSED_BYTES_MAX} bytes")
     return bytes(snappy.decompress_raw(block))
+
+
+def pack_records(codec: int, records: bytes, like: bytes | bytearray | memoryview) -> bytes:
+    """Pack records with a codec, as clients of all kinds read it; `like` is what they were unpacked from.
+
+    Snappy keeps the framing that it had. Refusal UNSUPPORTED_COMPRESSION_TYPE as `records_of`.
+    """
+    if codec == CODEC_NONE:
+        return records
+    if codec == CODEC_GZIP:
+        packer = zlib.compressobj(wbits=31)
+        return packer.compress(records) + packer.flush()
+    cramjam = _cramjam(codec)
+    if codec == CODEC_ZSTD:
+        return bytes(cramjam.zstd.compress(records))
+    if codec == CODEC_LZ4:  # the Java client takes independent blocks alone
+        packer = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        packer.compress(records)
+        return bytes(packer.finish())
+    if bytes(like[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
+        return bytes(cramjam.snappy.compress_raw(records))
+    out = bytearray(like[:_SNAPPY_HEADER_SIZE])
+    for position in range(0, len(records), _SNAPPY_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(records[position : position + _SNAPPY_BLOCK]))
+        out += len(block).to_bytes(4, "big") + block
+    return bytes(out)
 
 
 def build_batch(

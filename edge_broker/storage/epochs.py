@@ -37,6 +37,10 @@ class LeaderEpochs:
             starts.pop(0)
         self.starts = tuple(starts)
 
+    def at(self, offset: int) -> int:
+        """The epoch in which the batch at an offset was written; -1 when there is none that old."""
+        return next((epoch for epoch, start in reversed(self.starts) if start <= offset), NONE)
+
     def end(self, epoch: int, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """The greatest epoch not above the one asked for and where it ended; (-1, -1) when nothing can be said.
 

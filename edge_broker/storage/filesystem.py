@@ -2,7 +2,7 @@
 
 Lives here: the small interface that storage needs of files, and the real disk behind it. Must never come in:
 knowledge of what the bytes mean. A simulated disk of the tests stands in for it. Source: open(2), preadv2(2),
-fdatasync(2), rename(2).
+fdatasync(2), sync_file_range(2), syncfs(2), fallocate(2), rename(2).
 
 Every method raises OSError as the system does. A name is durable only after `sync_directory` of its directory.
 """
@@ -10,9 +10,19 @@ Every method raises OSError as the system does. A name is durable only after `sy
 import errno
 import fcntl
 import os
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
+
+from edge_broker import libc
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+SYNCFS_HOLDS = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010)  # ext4, XFS, btrfs, F2FS; FUSE, for one, does nothing
+
+
+class Space(NamedTuple):
+    """Bytes of a file system, and those that this process may still take."""
+
+    total: int
+    free: int
 
 
 class File(Protocol):
@@ -37,6 +47,18 @@ class File(Protocol):
 
     def size(self) -> int:
         """Bytes in the file."""
+
+    def start_writeout(self, position: int) -> None:
+        """Begin to write what is dirty from `position` on, without waiting; proves nothing by itself."""
+
+    def reserve(self, position: int, size: int) -> bool:
+        """Set disk blocks aside for a range, writing nothing, its size unchanged; False where that cannot be done."""
+
+    def read_nothing_ahead(self) -> None:
+        """Have reads of this open file bring into memory what they ask for and nothing else."""
+
+    def forget_cached(self, position: int, size: int) -> None:
+        """Let memory go that only holds a copy of this range, to the end for `size` 0: the next read asks the disk."""
 
 
 class FileSystem(Protocol):
@@ -71,6 +93,16 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in the directory are on the disk."""
+
+    def sync_all(self, path: str) -> None:
+        """Return when everything of the file system that holds `path` is on the disk, other programs' data too.
+
+        Tells of every failed write since the last call, or since the lock in `path` was taken. OSError EOPNOTSUPP where
+        it would prove nothing.
+        """
+
+    def space(self, path: str) -> Space:
+        """How large the file system that holds `path` is and what is free of it."""
 
     def lock(self, path: str) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it."""
@@ -132,6 +164,34 @@ class DiskFile:
         """Bytes in the file."""
         return os.fstat(self._descriptor).st_size
 
+    def start_writeout(self, position: int) -> None:
+        """Begin to write what is dirty from `position` on, without waiting."""
+        libc.sync_file_range(self._descriptor, position, 0)
+
+    def reserve(self, position: int, size: int) -> bool:
+        """Set disk blocks aside for a range; False where the file system cannot."""
+        try:
+            libc.reserve(self._descriptor, position, size)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                return False
+            raise
+        return True
+
+    def read_nothing_ahead(self) -> None:
+        """Switch the kernel's reading ahead off for this descriptor."""
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def forget_cached(self, position: int, size: int) -> None:
+        """Let the page cache drop a range that is clean."""
+        os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
+
+    def sync_all(self) -> None:
+        """Return when all of this file's file system is on the disk; EOPNOTSUPP where syncfs is not known to do it."""
+        if libc.file_system_type(self._descriptor) not in SYNCFS_HOLDS:
+            raise OSError(errno.EOPNOTSUPP, "syncfs proves nothing on this file system", self.path)
+        libc.syncfs(self._descriptor)
+
     def try_lock(self) -> bool:
         """Take the lock that ends with this process; False when another holds it."""
         try:
@@ -143,6 +203,9 @@ class DiskFile:
 
 class Disk:
     """The real file system."""
+
+    def __init__(self) -> None:
+        self._whole: dict[str, DiskFile] = {}
 
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""
@@ -192,7 +255,77 @@ class Disk:
         finally:
             os.close(descriptor)
 
+    def sync_all(self, path: str) -> None:
+        """Return when everything of the file system that holds `path` is on the disk."""
+        self._watched(path).sync_all()
+
+    def _watched(self, path: str) -> "DiskFile":
+        """One descriptor for all syncfs calls: each learns of the errors since it was opened, and of each only once."""
+        file = self._whole.get(path)
+        if file is None:
+            file = self._whole[path] = DiskFile(path, os.O_RDONLY | os.O_DIRECTORY)
+        return file
+
+    def space(self, path: str) -> Space:
+        """How large the file system that holds `path` is and what is free of it, root's reserve left out."""
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
     def lock(self, path: str) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it."""
         file = DiskFile(path, os.O_RDWR | os.O_CREAT)
+        self._watched(os.path.dirname(path) or ".")
         return file if file.try_lock() else None
+
+
+class ReadOnlyDisk(Disk):
+    """The real file system for whoever must change nothing: files are open for reading, every change is refused."""
+
+    def open(self, path: str) -> File:
+        """Open an existing file for reading."""
+        return DiskFile(path, os.O_RDONLY)
+
+    def create(self, path: str) -> File:
+        """Refuse."""
+        raise _refused(path)
+
+    def make_directory(self, path: str) -> None:
+        """Refuse."""
+        raise _refused(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Refuse."""
+        raise _refused(new)
+
+    def remove(self, path: str) -> None:
+        """Refuse."""
+        raise _refused(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Refuse."""
+        raise _refused(path)
+
+    def lock(self, path: str) -> File | None:
+        """Refuse."""
+        raise _refused(path)
+
+
+def _refused(path: str) -> OSError:
+    return OSError(errno.EROFS, "opened for reading alone", path)
+
+
+def lock_holder(path: str) -> int | None:
+    """The process that holds the lock of a file (see `FileSystem.lock`), found without a try to take it; None: nobody.
+
+    A process of another container is not seen.
+    """
+    try:
+        inode = os.stat(path).st_ino
+        with open("/proc/locks", encoding="ascii") as locks:
+            lines = [line.split() for line in locks]
+    except OSError:
+        return None
+    for words in lines:
+        if len(words) >= 8 and words[1:4:2] == ["FLOCK", "WRITE"] and words[5].rpartition(":")[2] == str(inode):
+            return int(words[4])
+    return None

@@ -55,10 +55,13 @@ class TailIndex:
         at = bisect_left(self._times, timestamp)
         return self._time_offsets[at - 1] if at else -1
 
+    def entries(self) -> array[int]:
+        """Relative last offset in the upper half and position in the lower, of each noted batch."""
+        return array("Q", [last << 32 | batch & _LOW for last, batch in zip(self._lasts, self._batches, strict=False)])
+
     def offset_entries(self) -> bytes:
         """The entries of the .index file."""
-        batches = zip(self._lasts, self._batches, strict=True)
-        return _offset_bytes(array("Q", [last << 32 | batch & _LOW for last, batch in batches]))
+        return _offset_bytes(self.entries())
 
     def time_entries(self, after: int = -1) -> bytes:
         """The entries of the .timeindex file, without those not greater than `after`."""

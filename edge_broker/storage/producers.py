@@ -20,12 +20,14 @@ from typing import NamedTuple
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import BatchHeader
+from edge_broker.storage.age import Now
+from edge_broker.storage.summary import NO_COUNTS, Counts, LastWrite
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _HEAD = struct.Struct(">HI")
-_PLACE = struct.Struct(">qqqqqqI")
+_PLACE = struct.Struct(">qqqqqqIIIqqB36sI")
 _PRODUCER = struct.Struct(">qhqB")
 _WRITTEN = struct.Struct(">iiqq")
 
@@ -40,22 +42,23 @@ class Written(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Epoch, time of the last append by the broker's clock, and the last batches (at least one, at most 5)."""
+    """Epoch, age of the store at the last append, and the last batches (at least one, at most 5)."""
 
     epoch: int
-    used_ms: int
+    used_age_ms: int
     batches: tuple[Written, ...]
 
 
 class Place(NamedTuple):
-    """Where a snapshot was taken, and what the segment was like there (-1: unknown)."""
+    """Where a snapshot was taken, and what the segment was like there (-1 or AGE_UNKNOWN: unknown)."""
 
     offset: int
     segment_base: int
     position: int
     max_timestamp: int
     max_timestamp_offset: int
-    born_ms: int
+    born_age_ms: int
+    counts: Counts = NO_COUNTS
 
 
 class Producers:
@@ -74,7 +77,7 @@ class Producers:
         return dict(self._known)
 
     def admit(
-        self, batches: Sequence[BatchHeader], base_offset: int, now_ms: int
+        self, batches: Sequence[BatchHeader], base_offset: int, age_ms: int
     ) -> tuple[Written | None, dict[int, Producer]]:
         """The first write of a batch that came before, or what to `keep` once these are written; Refusal."""
         news: dict[int, Producer] = {}
@@ -89,7 +92,7 @@ class Producers:
                     if again is not None:
                         return again, {}
                     _check(known, batch, producer_id)
-                news[producer_id] = _next(known, batch.producer_epoch, written, now_ms)
+                news[producer_id] = _next(known, batch.producer_epoch, written, age_ms)
             base_offset += count
         return None, news
 
@@ -97,16 +100,16 @@ class Producers:
         """Remember what `admit` returned, now that it is written."""
         self._known.update(news)
 
-    def replay(self, batch: BatchHeader, now_ms: int) -> None:
+    def replay(self, batch: BatchHeader, age_ms: int) -> None:
         """Take a batch from the log for granted."""
         if batch.producer_id < 0 or batch.is_control:
             return
         known = self._known.get(batch.producer_id)
-        self._known[batch.producer_id] = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), now_ms)
+        self._known[batch.producer_id] = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
 
-    def expire(self, now_ms: int, after_ms: int) -> None:
-        """Forget producers that were idle for longer than `after_ms`."""
-        idle = [producer_id for producer_id, known in self._known.items() if now_ms - known.used_ms > after_ms]
+    def expire(self, now: Now, after_ms: int) -> None:
+        """Forget producers that were idle for longer than `after_ms`, as far as is known."""
+        idle = [known_id for known_id, known in self._known.items() if now.elapsed_ms(known.used_age_ms) > after_ms]
         for producer_id in idle:
             del self._known[producer_id]
 
@@ -139,17 +142,20 @@ def _check(known: Producer, batch: BatchHeader, producer_id: int) -> None:
         )
 
 
-def _next(known: Producer | None, epoch: int, written: Written, now_ms: int) -> Producer:
+def _next(known: Producer | None, epoch: int, written: Written, age_ms: int) -> Producer:
     if known is None or known.epoch != epoch:
-        return Producer(epoch, now_ms, (written,))
-    return Producer(epoch, now_ms, (*known.batches[1 - BATCHES_KEPT :], written))
+        return Producer(epoch, age_ms, (written,))
+    return Producer(epoch, age_ms, (*known.batches[1 - BATCHES_KEPT :], written))
 
 
 def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
     """The bytes of a .snapshot file."""
-    parts = [_PLACE.pack(*place, len(known))]
+    *fields, counts = place
+    *numbers, written = counts
+    boot = written.boot_id.encode()[:36]
+    parts = [_PLACE.pack(*fields, *numbers, written.age_ms, written.trusted, boot, len(known))]
     for producer_id, producer in known.items():
-        parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.used_ms, len(producer.batches)))
+        parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.used_age_ms, len(producer.batches)))
         parts.extend(_WRITTEN.pack(*written) for written in producer.batches)
     body = b"".join(parts)
     return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
@@ -162,15 +168,36 @@ def decode_snapshot(data: bytes) -> tuple[Place, dict[int, Producer]] | None:
     version, crc = _HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION or crc != crc32c(data[_HEAD.size :]):
         return None
-    *place, count = _PLACE.unpack_from(data, _HEAD.size)
+    *fields, count = _PLACE.unpack_from(data, _HEAD.size)
+    place = _place_of(*fields)
     at = _HEAD.size + _PLACE.size
     known: dict[int, Producer] = {}
     for _ in range(count):
-        producer_id, epoch, used_ms, batches = _PRODUCER.unpack_from(data, at)
+        producer_id, epoch, used_age_ms, batches = _PRODUCER.unpack_from(data, at)
         at += _PRODUCER.size
         end = at + batches * _WRITTEN.size
         known[producer_id] = Producer(
-            epoch, used_ms, tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
+            epoch, used_age_ms, tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
         )
         at = end
-    return Place(*place), known
+    return place, known
+
+
+def _place_of(
+    offset: int,
+    segment_base: int,
+    position: int,
+    max_timestamp: int,
+    max_timestamp_offset: int,
+    born_age_ms: int,
+    records: int,
+    control: int,
+    batches: int,
+    first_timestamp: int,
+    age_ms: int,
+    trusted: int,
+    boot_id: bytes,
+) -> Place:
+    written = LastWrite(age_ms, bool(trusted), boot_id.rstrip(b"\0").decode())
+    counts = Counts(records, control, batches, first_timestamp, written)
+    return Place(offset, segment_base, position, max_timestamp, max_timestamp_offset, born_age_ms, counts)

@@ -4,10 +4,14 @@
 |---|---|
 | clean stop, sizes as written down | trusted; nothing is scanned |
 | bytes above the stored synced position, every CRC right | kept, synced, then shown |
-| bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>` (at most 16 MiB), cut off |
-| damage below it in the active segment | never cut: readable below the damage, appends refused, noted |
-| the active segment is shorter than was synced | the same |
-| a sealed segment is damaged | not looked for here; a read that meets it is a StorageFault |
+| bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>`, cut off, ledger |
+| bytes above it that the disk cannot read | left where they are and jumped over, the next segment begins, ledger |
+| the same, and nothing else in the segment | `<base offset>.cut-<leader epoch>` is its name now, ledger |
+| damage below it in the active segment | never cut: contained (damage.py), the next segment begins |
+| the active segment is shorter than was synced, or missing | the same; no offset is given twice |
+| no segment is left | the next one begins at the stored end, the account and the ledger say what is gone |
+| damage in a sealed segment that is walked | contained; others are not looked at here |
+| written since the last checkpoint, and the power was off | ledger: records that were not synced may be gone |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
 
@@ -17,36 +21,63 @@ KIP-101, KIP-516.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from errno import EIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
+from edge_broker.storage.age import AGE_UNKNOWN, Now
+from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
+from edge_broker.storage.cut_tails import copy_tail, keep_whole
+from edge_broker.storage.damage import KIND as HOLES
+from edge_broker.storage.damage import (
+    Bounds,
+    add_hole,
+    damage_from,
+    due_behind,
+    read_holes,
+    up_to_next_hole,
+    write_holes,
+)
 from edge_broker.storage.epochs import KIND, LeaderEpochs
-from edge_broker.storage.log import PartitionLog, Synced, remove_segment
+from edge_broker.storage.ledger import LEDGER_TOPIC, Ledger, Loss, NoLedger
+from edge_broker.storage.log import PartitionLog, make_segment_file
+from edge_broker.storage.open_files import OpenFiles
+from edge_broker.storage.positions import Position
 from edge_broker.storage.producers import Place, Producers, decode_snapshot
-from edge_broker.storage.segment import CHUNK_BYTES, BrokenBatchError, OpenFiles, Segment, batches_in
-from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, read_state, read_whole, replace, write_all
-from edge_broker.storage.topics import encode_partition_metadata
+from edge_broker.storage.reading import Parts, Synced
+from edge_broker.storage.removal import (
+    FILE,
+    Removed,
+    finish_removal,
+    read_removed,
+    remove_segments,
+    removed_end,
+    with_removed,
+    write_removed,
+)
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import (
+    drop_leftovers,
+    encode_state,
+    fault_of,
+    out_of_space,
+    read_state,
+    read_whole,
+    replace,
+)
+from edge_broker.storage.summary import Tally
+from edge_broker.storage.swap import settle_swap
+from edge_broker.storage.topics import encode_partition_metadata, id_text
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from edge_broker.protocol.record_batch import BatchHeader
-    from edge_broker.storage.filesystem import File
     from edge_broker.storage.topic_config import LogSettings
 
-CUT_BYTES_MAX = 16 << 20
-CUT_FILES_KEPT = 4
+PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"
-
-
-class Position(NamedTuple):
-    """What was written down about a partition: its log start and its confirmed end."""
-
-    log_start_offset: int
-    segment_base: int
-    position: int
-    offset: int
 
 
 class Opening(NamedTuple):
@@ -55,8 +86,11 @@ class Opening(NamedTuple):
     files: OpenFiles
     leader_epoch: int
     clean: bool
-    now_ms: int
+    now: Now
     notes: list[str]
+    walked: list[int]  # bytes that were read of each segment that had to be looked at
+    ledger: Ledger = NoLedger()
+    unsynced: list[Loss] | None = None  # given when the power may have been off: what may be gone without a trace
 
 
 class _Found(NamedTuple):
@@ -67,6 +101,8 @@ class _Found(NamedTuple):
     directory: str
     names: list[str]
     segments: list[Segment]
+    removed: tuple[Removed, ...]
+    topic_id: str
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -81,18 +117,21 @@ def open_partition(
     settings: LogSettings,
     stored: Position | None,
 ) -> PartitionLog:
-    """Open one partition; whatever is wrong with it takes it offline and is noted, the others go on."""
+    """Open one partition; whatever is wrong with it takes it offline and is noted, the others go on.
+
+    OSError, StorageFault: there is no space for what has to be written, which is no reason to be offline for good.
+    """
     try:
-        found = _look(opening, topic, topic_id, partition, directory, settings)
-        if opening.clean and stored is not None:
-            log = _open_clean(opening, found, settings, stored)
-            if log is not None:
-                return log
-        return _Recovery(opening, found, settings, stored).run()
-    except OSError as error:
-        fault = StorageFault(error.filename or directory, 0, error.strerror or repr(error))
-    except StorageFault as caught:
-        fault = caught
+        found = _look(opening, topic, topic_id, partition, directory, settings, stored)
+        log = _open_clean(opening, found, settings, stored) if opening.clean and stored is not None else None
+        if log is None:
+            log = _Recovery(opening, found, settings, stored).run()
+        log.take_account(found.removed)
+        return log
+    except (OSError, StorageFault) as error:
+        if out_of_space(error):
+            raise
+        fault = error if isinstance(error, StorageFault) else fault_of(error, directory, 0)
     opening.notes.append(f"{topic}-{partition} is offline: {fault}")
     return offline_partition(opening, topic, partition, directory, settings, fault)
 
@@ -102,25 +141,22 @@ def offline_partition(
 ) -> PartitionLog:
     """A partition that answers with its fault alone."""
     segment = Segment(opening.files, directory, 0, 0)
+    where = (topic, partition, directory, settings, opening.files)
     end = Synced(segment, 0, 0)
-    log = PartitionLog(
-        topic,
-        partition,
-        directory,
-        settings,
-        opening.files,
-        [segment],
-        end,
-        opening.leader_epoch,
-        LeaderEpochs(),
-        Producers(),
-    )
+    log = PartitionLog(Parts(*where, [segment], end, opening.leader_epoch, LeaderEpochs(), Producers()))
     log.fail(fault)
+    log.revivable = False
     return log
 
 
 def _look(
-    opening: Opening, topic: str, topic_id: UUID, partition: int, directory: str, settings: LogSettings
+    opening: Opening,
+    topic: str,
+    topic_id: UUID,
+    partition: int,
+    directory: str,
+    settings: LogSettings,
+    stored: Position | None,
 ) -> _Found:
     files = opening.files
     try:
@@ -134,37 +170,100 @@ def _look(
         raise StorageFault(
             path, 0, f"does not name topic id {topic_id}; put the right directory back, or delete the topic"
         )
+    names = settle_swap(files.fs, directory, names)
+    removed = _account_of(opening, directory, names)
+    names = finish_removal(files.fs, directory, names, removed_end(removed))
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
-    if not bases:
+    if not bases and stored is not None:
+        make_segment_file(files, Segment(files, directory, stored.offset, 0))
+        bases.append(stored.offset)
+    elif not bases:
         raise StorageFault(directory, 0, "no segment is left; put the files back, or delete and make the topic again")
+    if bases[0] > removed_end(removed):
+        removed = _account_for_front(opening, topic, topic_id, partition, directory, removed, bases[0], stored)
     segments = []
     for base in bases:
         segment = Segment(files, directory, base, 0, settings.index_interval_bytes)
-        segment.size = segment.indexed_from = files.fs.size(segment.path)
+        segment.size = segment.indexed_from = segment.written_from = files.fs.size(segment.path)
+        segment.holes = _holes_of(opening, segment, names)
         segments.append(segment)
-    return _Found(topic, partition, directory, names, segments)
+    return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id))
 
 
-def _read_epochs(opening: Opening, directory: str) -> LeaderEpochs | None:
-    """What the checkpoint says, nothing if it was never written, None when it is damaged."""
+def _holes_of(opening: Opening, segment: Segment, names: Sequence[str]) -> tuple[Hole, ...]:
+    """The damage that is known of a segment; if its file is damaged itself, whoever reads there finds it again."""
+    if segment.name(HOLES) not in names:
+        return ()
+    path = f"{segment.directory}/{segment.name(HOLES)}"
+    try:
+        return read_holes(opening.files.fs, path, segment.size)
+    except StorageFault as fault:
+        opening.notes.append(f"{fault}; the damage that it names is looked for again")
+        return ()
+
+
+def _account_of(opening: Opening, directory: str, names: Sequence[str]) -> tuple[Removed, ...]:
+    """What ever went from the front; a damaged account counts as lost, and what it held as damaged."""
+    if FILE not in names:
+        return ()
+    try:
+        return read_removed(opening.files.fs, directory)
+    except StorageFault as fault:
+        opening.notes.append(f"{fault}; the ledger says what cannot be accounted for")
+        return ()
+
+
+def _account_for_front(
+    opening: Opening,
+    topic: str,
+    topic_id: UUID,
+    partition: int,
+    directory: str,
+    removed: tuple[Removed, ...],
+    base_offset: int,
+    stored: Position | None,
+) -> tuple[Removed, ...]:
+    """Offsets are gone from the front and the account does not say why: they are lost, and written down as that.
+
+    A broker before this account existed left the start that its retention had reached in the stored positions alone.
+    """
+    first = removed_end(removed)
+    by_retention = not removed and stored is not None and stored.log_start_offset >= base_offset
+    if not by_retention:
+        loss = Loss("damaged", topic, id_text(topic_id), partition, first, base_offset, None, None)
+        opening.ledger.write([loss])
+        opening.notes.append(f"{topic}-{partition}: offsets {first} to {base_offset - 1} are gone; see the ledger")
+    cause = "retention" if by_retention else "damaged"
+    removed = with_removed(removed, [Removed(cause, first, base_offset, base_offset - first, 0, 0, 0)])
+    write_removed(opening.files.fs, directory, removed)
+    return removed
+
+
+def _read_epochs(opening: Opening, directory: str, names: Sequence[str]) -> LeaderEpochs | None:
+    """What the checkpoint says, nothing if it was never written, None when it is damaged or lost."""
     try:
         lines = read_state(opening.files.fs, f"{directory}/leader-epoch-checkpoint", KIND)
         return LeaderEpochs((int(epoch), int(offset)) for epoch, offset in lines)
     except FileNotFoundError:
-        return LeaderEpochs()
+        closed = [name for name in names if name.endswith(".snapshot") and name[:-9].isdigit() and int(name[:-9])]
+        return None if closed else LeaderEpochs()  # whoever writes a snapshot of batches has written their epochs first
     except (StorageFault, ValueError):
         return None
 
 
 def _read_snapshot(
-    opening: Opening, directory: str, names: Sequence[str], offset_max: int
+    opening: Opening,
+    directory: str,
+    names: Sequence[str],
+    offset_max: int,
+    fits: Callable[[Place], bool] = lambda _: True,
 ) -> tuple[Place, Producers] | None:
-    """The newest snapshot that can be read and is not above `offset_max`."""
+    """The newest snapshot that can be read, fits, and is not above `offset_max`."""
     snapshots = sorted((name for name in names if name.endswith(".snapshot") and name[:-9].isdigit()), reverse=True)
     for name in snapshots:
         if int(name[:-9]) <= offset_max:
             found = decode_snapshot(read_whole(opening.files.fs, f"{directory}/{name}"))
-            if found is not None:
+            if found is not None and fits(found[0]):
                 return found[0], Producers(found[1])
     return None
 
@@ -173,7 +272,7 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
     """Trust what the last stop wrote down; None when the files are not as it left them."""
     active = found.segments[-1]
     snapshot = _read_snapshot(opening, found.directory, found.names, stored.offset)
-    epochs = _read_epochs(opening, found.directory)
+    epochs = _read_epochs(opening, found.directory, found.names)
     place = (stored.offset, stored.segment_base, stored.position)
     if (
         (active.base_offset, active.size) != (stored.segment_base, stored.position)
@@ -185,23 +284,19 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
     if snapshot[0][:3] != place:
         opening.notes.append(f"{found}: the producer snapshot of the clean stop is missing; its end is checked")
         return None
-    active.max_timestamp, active.max_timestamp_offset, active.born_ms = snapshot[0][3:]
+    take_place(active, snapshot[0])
     active.open_tail(active.size, stored.offset)
+    where = (found.topic, found.partition, found.directory, settings, opening.files)
     end = Synced(active, active.size, stored.offset)
-    log = PartitionLog(
-        found.topic,
-        found.partition,
-        found.directory,
-        settings,
-        opening.files,
-        found.segments,
-        end,
-        opening.leader_epoch,
-        epochs,
-        snapshot[1],
-    )
+    log = PartitionLog(Parts(*where, found.segments, end, opening.leader_epoch, epochs, snapshot[1]))
     log.trust_files(epochs.starts, stored.offset)
     return log
+
+
+def take_place(segment: Segment, place: Place) -> None:
+    """Let a segment know what its snapshot says of it."""
+    segment.max_timestamp, segment.max_timestamp_offset, segment.born_age_ms = place[3:6]
+    segment.tally = Tally(place.counts)
 
 
 class _Recovery:
@@ -225,47 +320,81 @@ class _Recovery:
         self._epochs = LeaderEpochs()
         self._epochs_written = self._epochs.starts
         self._epoch_before = -1
-        self._damage: str | None = None
+        self._stored = stored
+        self._losses: list[Loss] = []
+        self._holes: list[tuple[Segment, Hole]] = []
+        self._seals = False
 
     def run(self) -> PartitionLog:
         """Look, decide, and leave the disk as it is shown from now on. OSError, StorageFault."""
         found, active = self._found, self._segments[-1]
+        drop_leftovers(self._files.fs, found.directory, found.names)
         self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
+        self._settle(active)
+        self._clip_holes(active)
         end_offset, end = self._walk()
-        if self._damage is None and end < active.size:
-            self._cut(active, end)
-        if self._damage is not None:
-            self._opening.notes.append(f"{found}: {self._damage}")
-        else:
-            active.file.datasync()  # what is kept counts as synced only now: a killed process leaves it in memory alone
-        active.size = end
+        active.size = self._leave_whole(active, end_offset, end)
         self._epochs.cut(self._segments[0].base_offset, end_offset)
         if any(start >= end_offset for _, start in self._epochs_written):
             self._write_epochs()
         self._drop_snapshots(end_offset)
-        log = PartitionLog(
-            found.topic,
-            found.partition,
-            found.directory,
-            self._settings,
-            self._files,
-            self._segments,
-            Synced(active, end, end_offset),
-            self._opening.leader_epoch,
-            self._epochs,
-            self._producers,
-        )
-        log.damage = self._damage
+        where = (found.topic, found.partition, found.directory, self._settings, self._files)
+        synced = Synced(active, active.size, end_offset)
+        leader_epoch = self._opening.leader_epoch
+        log = PartitionLog(Parts(*where, self._segments, synced, leader_epoch, self._epochs, self._producers))
         log.trust_files(self._epochs_written)
+        if self._seals:
+            log.begin_epoch()
         return log
 
+    def _leave_whole(self, active: Segment, end_offset: int, end: int) -> int:
+        """Write down what is lost, then contain it or cut it off; the size of the active segment."""
+        tail = active.size - end
+        ledger_itself = self._found.topic == LEDGER_TOPIC  # what it did not sync, nobody has acted on
+        cut = Loss("unsynced_cut", *self._place(), end_offset, None, None, tail or None)
+        cut = cut._replace(occasion=str(self._opening.leader_epoch))
+        if tail and not ledger_itself:
+            self._losses.append(cut)
+        if self._losses:
+            self._opening.ledger.write(self._losses)
+        for segment, hole in self._holes:
+            add_hole(segment, hole)
+        if tail:
+            return self._cut(active, end_offset, end)
+        grown = self._stored is None or end_offset > self._stored.offset
+        if self._opening.unsynced is not None and grown and end_offset and not ledger_itself:
+            self._opening.unsynced.append(cut)
+        return end
+
+    def _place(self) -> tuple[str, str, int]:
+        return self._found.topic, self._found.topic_id, self._found.partition
+
+    def _settle(self, active: Segment) -> None:
+        """See to it that what is read from here on is what the disk has.
+
+        A killed process leaves bytes in memory alone, so they are synced. If a sync had failed before, memory still
+        shows what the disk does not have, and this sync says nothing of it: memory lets go, and the disk is read.
+        """
+        active.file.datasync()
+        position = self._synced[1] if self._synced[0] == active.base_offset else 0
+        active.file.forget_cached(position // PAGE_BYTES * PAGE_BYTES, 0)
+
+    def _clip_holes(self, active: Segment) -> None:
+        """Bytes that a power cut took are no hole any more: what will be appended in their place must be read."""
+        path = f"{active.directory}/{active.name(HOLES)}"
+        if active.holes and read_holes(self._files.fs, path, active.size + 1) != active.holes:
+            write_holes(active, tuple(hole for hole in active.holes if not hole.is_empty))
+
     def _drop_empty_strays(self) -> None:
-        """Drop empty segments that a roll without space, or a crash in it, left in front of the last one with data."""
-        kept: list[Segment] = [segment for segment in self._segments[:-1] if segment.size]
-        for segment in self._segments[:-1]:
-            if not segment.size:
-                remove_segment(self._files, segment)
-        self._segments[:] = [*kept, self._segments[-1]]
+        """Drop empty segments that a roll without space, or a crash in it, left behind the one that went on.
+
+        The first one is no such thing: it was cut short, and whoever reads there contains that.
+        """
+        first, *others = self._segments
+        strays = {segment.base_offset for segment in others[:-1] if not segment.size}
+        if strays:
+            remove_segments(self._files.fs, self._found.directory, strays)
+        self._segments[:] = [first, *(segment for segment in others if segment.base_offset not in strays)]
 
     def _walk(self) -> tuple[int, int]:
         """Replay what came after the newest snapshot; offset and position up to which the active segment is whole."""
@@ -279,133 +408,150 @@ class _Recovery:
             position = 0
             if segment.base_offset == start.segment_base and start.position:
                 position = start.position
-                segment.max_timestamp, segment.max_timestamp_offset, segment.born_ms = start[3:]
+                take_place(segment, start)
             offset = max(offset, segment.base_offset)
             offset, position = self._walk_segment(segment, offset, position)
-        if active.size and active.born_ms < 0:
-            active.born_ms = self._opening.now_ms
+        if active.size and active.born_age_ms == AGE_UNKNOWN:
+            active.born_age_ms = self._born_at_least()
         return offset, position
+
+    def _born_at_least(self) -> int:
+        """The age at which the segment before the active one was sealed, else that of the store when it was made.
+
+        The active one may be younger: then it is rolled early, which harms nothing.
+        """
+        sealed = self._segments[-2].read_summary() if len(self._segments) > 1 else None
+        return sealed.written_age_ms if sealed is not None else 0
 
     def _start(self) -> Place:
         """Where to begin: the newest usable snapshot, or the start of the log when the epochs or producers are lost."""
         first = self._segments[0].base_offset
-        epochs = _read_epochs(self._opening, self._found.directory)
+        epochs = _read_epochs(self._opening, self._found.directory, self._found.names)
         snapshot = None
         if epochs is not None:
             self._epochs = epochs
             self._epochs_written = epochs.starts
-            snapshot = _read_snapshot(self._opening, self._found.directory, self._found.names, self._stored_offset)
-        sizes = {segment.base_offset: segment.size for segment in self._segments}
-        if snapshot is not None:
-            place = snapshot[0]
-            if place.offset in sizes:  # taken at a roll: the next segment begins where it was taken
-                place = Place(place.offset, place.offset, 0, -1, -1, -1)
-            if place.position <= sizes.get(place.segment_base, -1):
-                self._producers = snapshot[1]
-                return place
-        return Place(first, first, 0, -1, -1, -1)
+            snapshot = _read_snapshot(
+                self._opening, self._found.directory, self._found.names, self._stored_offset, self._fits
+            )
+        if snapshot is None:
+            return Place(first, first, 0, -1, -1, AGE_UNKNOWN)
+        self._producers = snapshot[1]
+        return self._go_on_at(snapshot[0])
+
+    def _go_on_at(self, place: Place) -> Place:
+        """A snapshot that was taken at a roll speaks of the next segment's start."""
+        if any(segment.base_offset == place.offset for segment in self._segments):
+            return Place(place.offset, place.offset, 0, -1, -1, AGE_UNKNOWN)
+        return place
+
+    def _fits(self, place: Place) -> bool:
+        """False for a snapshot of bytes that are not there any more."""
+        at = self._go_on_at(place)
+        return any(one.base_offset == at.segment_base and one.size >= at.position for one in self._segments)
 
     def _walk_segment(self, segment: Segment, offset: int, position: int) -> tuple[int, int]:
-        active = segment is self._segments[-1]
-        synced = self._synced[1] if active else segment.size
-        due, reason = position, ""
+        """Replay a segment over whatever is damaged in its synced part; offset and position behind what is right."""
+        begin, bounds = position, self._synced_part(segment)
+        while True:
+            offset, position, reason = self._replay_sound(segment, offset, position, bounds)
+            if position >= bounds.position and (offset >= bounds.end_offset or not bounds.dense):
+                break
+            offset, position = self._contain(segment, offset, position, bounds, reason)
+        self._opening.walked.append(position - begin)
+        if reason:
+            self._opening.notes.append(f"{segment.path} at byte {position}: {reason}; offset {offset} is the end now")
+        return offset, position
+
+    def _synced_part(self, segment: Segment) -> Bounds:
+        """Up to where a segment is known to have been synced, and to which offset."""
+        at = self._segments.index(segment)
+        if at + 1 < len(self._segments):
+            return Bounds(segment.size, self._segments[at + 1].base_offset, dense=not self._may_have_gaps(segment))
+        base, position = self._synced
+        if base > segment.base_offset:  # the one behind it is missing
+            self._seals = True
+            position = segment.size
+        return Bounds(min(position, segment.size), self._stored_offset, dense=True)
+
+    def _bytes_of(self, segment: Segment, hole: Hole) -> int:
+        """How many bytes were lost, those of a file that is cut short included."""
+        base, position = self._synced
+        cut_short = base == segment.base_offset and hole.end_position == segment.size < position
+        return (position if cut_short else hole.end_position) - hole.position
+
+    def _may_have_gaps(self, segment: Segment) -> bool:
+        summary = segment.read_summary()
+        return summary.compacted > 0 if summary else "compact" in self._settings.cleanup_policy
+
+    def _replay_sound(self, segment: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int, str]:
+        """Take the batches for granted up to the first that is not right; offset and position there, and why."""
+        due = position
+        dense = bounds.dense
+        walk = batches_in(
+            segment.file, position, segment.size, position, holes=segment.holes, offset=offset, dense=dense
+        )
         try:
-            for at, header in batches_in(segment.file, position, segment.size, synced if active else None):
-                reason = self._implausible(header, offset, at >= synced)
-                if reason:
-                    break
-                if at == 0:
-                    segment.born_ms = (
-                        header.max_timestamp
-                        if 0 < header.max_timestamp <= self._opening.now_ms
-                        else self._opening.now_ms
-                    )
+            for at, header in walk:
+                if at >= bounds.position and header.leader_epoch < self._epoch_before:
+                    reason = f"a record batch of leader epoch {header.leader_epoch} follows epoch {self._epoch_before}"
+                    return due_behind(segment, at, offset), at, reason
                 self._replay(header)
+                segment.tally.find(header, self._opening.now)
                 segment.note_time(header.max_timestamp, header.last_offset)
                 due = segment.note(header.base_offset, header.last_offset, at, due)
                 offset, position = header.next_offset, at + header.size
         except BrokenBatchError as broken:
-            reason = broken.reason
-        if active:
-            self._judge(segment, offset, position, reason)
-        elif reason:
-            self._opening.notes.append(
-                f"{segment.path} at byte {position}: {reason}; what lies behind is not cut, restore the file"
-            )
-        return offset, position
+            return due_behind(segment, broken.position, offset), broken.position, broken.reason
+        return segment.next_held(offset), segment.size, ""
 
-    def _implausible(self, header: BatchHeader, offset: int, unsynced: bool) -> str:
-        if header.base_offset < offset or (unsynced and header.base_offset != offset):
-            return f"a record batch has offset {header.base_offset} where {offset} was due"
-        if unsynced and header.leader_epoch < self._epoch_before:
-            return f"a record batch of leader epoch {header.leader_epoch} follows epoch {self._epoch_before}"
-        return ""
+    def _contain(self, segment: Segment, offset: int, position: int, bounds: Bounds, reason: str) -> tuple[int, int]:
+        """Take a damaged range out of what was synced; offset and position behind it."""
+        damage = damage_from(segment.file, position, offset, up_to_next_hole(segment, position, offset, bounds))
+        hole = damage.hole
+        if hole.first_offset < hole.end_offset:
+            self._losses.append(damage.loss(*self._place(), self._bytes_of(segment, hole)))
+        self._holes.append((segment, hole))
+        self._seals = self._seals or segment is self._segments[-1]
+        lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
+        self._opening.notes.append(f"{segment.path} at byte {position}: {reason or 'the file ends'}; {lost}")
+        return hole.end_offset, hole.end_position
 
     def _replay(self, header: BatchHeader) -> None:
-        self._producers.replay(header, self._opening.now_ms)
+        self._producers.replay(header, self._opening.now.age_ms)
         self._epochs.note(header.leader_epoch, header.base_offset)
         self._epoch_before = header.leader_epoch
 
-    def _judge(self, segment: Segment, offset: int, position: int, reason: str) -> None:
-        """Damage below the synced position is never cut away."""
-        base, synced = self._synced
-        if base > segment.base_offset:
-            self._damage = (
-                f"the segment that begins at offset {base} is missing, its synced records are lost; restore the file"
-            )
-        elif position < synced:
-            where = f"where synced records were, up to byte {synced} and offset {self._stored_offset}"
-            self._damage = (
-                f"{segment.path} at byte {position}: {reason or 'the file ends'} {where}; "
-                f"offsets up to {offset} are readable, appends are refused; restore the file, "
-                "or delete and make the topic again"
-            )
-        elif reason:
-            self._opening.notes.append(f"{segment.path} at byte {position}: {reason}; offset {offset} is the end now")
-
-    def _cut(self, segment: Segment, position: int) -> None:
-        """Take the invalid tail off, after a copy was put beside it."""
-        size = segment.size - position
-        copied = self._copy_tail(segment, position, min(size, CUT_BYTES_MAX))
-        where = f"{copied} of them kept in {segment.name(self._cut_suffix)}" if copied else "none of them worth keeping"
-        segment.file.truncate(position)
-        self._opening.notes.append(f"{segment.path} at byte {position}: {size} unsynced bytes cut off, {where}")
-
-    @property
-    def _cut_suffix(self) -> str:
-        return f"cut-{self._opening.leader_epoch}"
-
-    def _copy_tail(self, segment: Segment, position: int, size: int) -> int:
-        """Copy bytes beside the log, unless they are all zero or there is no space; how many."""
-        if _all_zero(segment.file, position, size):
-            return 0
-        self._drop_old_cuts()
-        path = f"{segment.directory}/{segment.name(self._cut_suffix)}"
-        fs = self._files.fs
-        copied = 0
+    def _cut(self, segment: Segment, offset: int, position: int) -> int:
+        """Take the invalid tail off, after a copy was put beside it; the size of the segment then."""
         try:
-            target = fs.create(path)
-            while copied < size:
-                chunk = segment.file.read(min(CHUNK_BYTES, size - copied), position + copied)
-                if not chunk:
-                    break
-                write_all(target, chunk, copied)
-                copied += len(chunk)
-            target.datasync()
-            fs.sync_directory(segment.directory)
+            kept = copy_tail(segment, position, self._opening.leader_epoch, self._found.names, self._opening.notes)
         except OSError as error:
-            if error.errno not in OUT_OF_SPACE:
+            if error.errno != EIO:
                 raise
-            fs.remove(path)
-            self._opening.notes.append(f"{path}: no space to keep the cut bytes")
-            return 0
-        return copied
+            return self._leave_unread(segment, offset, position)
+        size = segment.size - position
+        segment.file.truncate(position)
+        segment.file.datasync()
+        self._opening.notes.append(f"{segment.path} at byte {position}: {size} unsynced bytes cut off, {kept}")
+        return position
 
-    def _drop_old_cuts(self) -> None:
-        cuts = [name for name in self._found.names if ".cut-" in name and name.rpartition("-")[2].isdigit()]
-        cuts.sort(key=lambda name: int(name.rpartition("-")[2]))
-        for name in cuts[: -CUT_FILES_KEPT + 1]:
-            self._files.fs.remove(f"{self._found.directory}/{name}")
+    def _leave_unread(self, segment: Segment, offset: int, position: int) -> int:
+        """Leave what the disk cannot read where it is, as it may be read elsewhere; the size of the segment then.
+
+        It lies behind a hole without offsets, and the next segment begins. Where that one would have the same name, as
+        nothing else is here, the file gets the name of a copy.
+        """
+        sentence = f"{segment.path} at byte {position}: {segment.size - position} unsynced bytes cannot be read"
+        if offset > segment.base_offset:
+            add_hole(segment, Hole(offset, offset, position, segment.size))
+            self._seals = True
+            self._opening.notes.append(sentence)
+            return segment.size
+        name = keep_whole(segment, self._opening.leader_epoch, self._found.names)
+        make_segment_file(self._files, segment)
+        self._opening.notes.append(f"{sentence}, and are kept in {name}")
+        return 0
 
     def _write_epochs(self) -> None:
         """Epochs of what was cut must not come back at the next crash."""
@@ -424,13 +570,3 @@ class _Recovery:
             self._files.fs.remove(f"{self._found.directory}/{name}")
         if above:
             self._files.fs.sync_directory(self._found.directory)
-
-
-def _all_zero(file: File, position: int, size: int) -> bool:
-    end = position + size
-    while position < end:
-        chunk = bytes(file.read(min(CHUNK_BYTES, end - position), position))
-        if not chunk or chunk.count(0) != len(chunk):
-            return not chunk
-        position += len(chunk)
-    return True

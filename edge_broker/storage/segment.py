@@ -7,20 +7,20 @@
 | 16 | magic, 2 |
 | 23–26 | last offset delta |
 
-Lives here: finding and walking batches. Must never come in: what is synced or shown (log.py), what to do about damage
-(recovery.py). Source: Kafka protocol, Record Batch; Kafka's LogSegment.
+Lives here: finding batches, a segment's files. Must never come in: what is synced or shown (log.py), what to do about
+damage (recovery.py). Source: Kafka protocol, Record Batch; Kafka's LogSegment.
 """
 
 from __future__ import annotations
 
+import errno
 import struct
-from collections import OrderedDict
-from collections.abc import Iterator
+from array import array
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import ProtocolViolation, StorageFault
-from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.record_batch import BatchHeader, read_header
+from edge_broker.errors import StorageFault
+from edge_broker.storage.age import AGE_UNKNOWN
+from edge_broker.storage.batches import CHUNK_BYTES, HEADER_BYTES, LENGTH_MIN, BrokenBatchError, Hole, batches_in
 from edge_broker.storage.index import (
     TailIndex,
     last_time,
@@ -29,84 +29,31 @@ from edge_broker.storage.index import (
     position_before,
     trim_times,
 )
-from edge_broker.storage.state_files import read_whole, replace
+from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, read_state, read_whole, replace
+from edge_broker.storage.summary import KIND, VERSION, Summary, Tally, encode_summary, summary_of
 
 if TYPE_CHECKING:
-    from array import array
+    from edge_broker.storage.age import Now
+    from edge_broker.storage.filesystem import Bytes, File
+    from edge_broker.storage.open_files import OpenFiles
 
-    from edge_broker.storage.filesystem import Bytes, File, FileSystem
-
-HEADER_BYTES = 61
-CRC_FROM = 21
 WINDOW_BYTES = 8192
-CHUNK_BYTES = 1 << 20
 OFFSETS_MAX = 0x7FFFFFFF
 _FIELDS = struct.Struct(">qi4xb6xi")
-_LENGTH_MIN = HEADER_BYTES - 12
 
 
 class WouldBlockError(Exception):
     """The bytes are not in memory, and the caller must not wait for the disk."""
 
 
-class BrokenBatchError(Exception):
-    """No valid batch lies at `position`."""
+class DamageFound(Exception):
+    """At or before `position` a segment does not hold what was written."""
 
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, segment: Segment, position: int, reason: str) -> None:
+        super().__init__(f"{segment.path} at byte {position}: {reason}")
+        self.segment = segment
         self.position = position
         self.reason = reason
-
-
-class OpenFiles:
-    """The open files and loaded indexes of all segments; the least recently used go when there are too many.
-
-    The loop, the disk worker and the reader use it at once: each step is one call of a C method, which no other
-    thread can split. A file is closed when its last user lets go of it.
-    """
-
-    def __init__(self, fs: FileSystem, files_max: int = 256, indexes_max: int = 32) -> None:
-        self.fs = fs
-        self._files: OrderedDict[Segment, File] = OrderedDict()
-        self._indexes: OrderedDict[Segment, array[int]] = OrderedDict()
-        self._files_max = files_max
-        self._indexes_max = indexes_max
-
-    def file(self, segment: Segment) -> File:
-        """The open file of a segment."""
-        file = self._files.pop(segment, None)
-        if file is None:
-            file = self.fs.open(segment.path)
-        self.keep_file(segment, file)
-        return file
-
-    def keep_file(self, segment: Segment, file: File) -> None:
-        """Take in a file that was just opened."""
-        self._files[segment] = file
-        if len(self._files) > self._files_max:
-            self._files.popitem(last=False)
-
-    def index(self, segment: Segment) -> array[int] | None:
-        """The loaded index of a segment, if it is there."""
-        index = self._indexes.pop(segment, None)
-        if index is not None:
-            self._indexes[segment] = index
-        return index
-
-    def keep_index(self, segment: Segment, index: array[int]) -> None:
-        """Take in an index that was just loaded."""
-        self._indexes[segment] = index
-        if len(self._indexes) > self._indexes_max:
-            self._indexes.popitem(last=False)
-
-    def forget(self, segment: Segment) -> None:
-        """Drop what is held of a segment."""
-        self._files.pop(segment, None)
-        self._indexes.pop(segment, None)
-
-    def count(self) -> int:
-        """Open files held here; files with unsynced bytes are held by their segments besides."""
-        return len(self._files)
 
 
 class Segment:
@@ -114,9 +61,12 @@ class Segment:
 
     __slots__ = (
         "base_offset",
-        "born_ms",
+        "born_age_ms",
+        "checked",
         "directory",
         "files",
+        "gaps_allowed",
+        "holes",
         "index_interval_bytes",
         "indexed_from",
         "indexed_offset",
@@ -125,8 +75,11 @@ class Segment:
         "path",
         "pinned",
         "size",
+        "stored_summary",
         "sync_failed",
         "tail",
+        "tally",
+        "written_from",
     )
 
     def __init__(
@@ -147,11 +100,17 @@ class Segment:
         )  # entries of the index files from here on are not to be believed
         self.max_timestamp = -1
         self.max_timestamp_offset = -1  # -1: not known yet
-        self.born_ms = -1
+        self.born_age_ms = AGE_UNKNOWN
         self.pinned: File | None = (
             None  # held while bytes are unsynced: only this descriptor surely learns of their loss
         )
         self.sync_failed = False
+        self.tally = Tally()
+        self.stored_summary: Summary | None = None  # once it was read or written
+        self.holes: tuple[Hole, ...] = ()  # by offset, and so by position; replaced, never changed
+        self.gaps_allowed = False  # compaction took batches away, so that offsets may be missing
+        self.checked = (0, 0)  # the batches between these positions were checked by their CRC since the start
+        self.written_from = size  # this process wrote what lies behind, and memory still has it
 
     @property
     def file(self) -> File:
@@ -196,23 +155,28 @@ class Segment:
             raise
 
     def read(self, size: int, position: int, *, blocking: bool) -> Bytes:
-        """Bytes of the file, fewer than `size` only when not blocking; WouldBlockError, StorageFault."""
+        """Bytes of the file, fewer than `size` only when not blocking; WouldBlockError, DamageFound, StorageFault."""
         try:
             data = self.file.read(size, position) if blocking else self.file.read_cached(size, position)
         except OSError as error:
+            if not blocking:
+                raise WouldBlockError from None  # the reader asks again, and sees to it
+            if error.errno in (errno.EIO, errno.ENOENT):
+                raise DamageFound(self, position, f"cannot be read: {error.strerror}") from error
             raise StorageFault(self.path, position, f"cannot be read: {error.strerror}") from error
-        if data is None:
+        if data is None or (len(data) < size and not blocking):
+            self.written_from = max(self.written_from, self.size)  # memory let go: what comes back is the disk's
             raise WouldBlockError
         if len(data) < size:
-            if not blocking:
-                raise WouldBlockError
-            raise StorageFault(
-                self.path, position + len(data), f"the file ends where {size - len(data)} more bytes were synced"
-            )
+            reason = f"the file ends where {size - len(data)} more bytes were synced"
+            raise DamageFound(self, position + len(data), reason)
         return data
 
     def locate(self, offset: int, limit: int, *, blocking: bool) -> int:
-        """Position of the batch that holds an offset, or of the next one; `limit` when there is none before it."""
+        """Position of the batch that holds an offset, or of the next one; `limit` when there is none before it.
+
+        Lands behind holes, never in them. WouldBlockError, DamageFound, StorageFault.
+        """
         position = self._position_before(offset, blocking=blocking)
         try:
             return self._walk_to(offset, position, limit, blocking=blocking)
@@ -221,14 +185,47 @@ class Segment:
                 raise WouldBlockError from None
             if position > 0:  # a damaged index can point anywhere; the log itself decides
                 return self._locate_without_index(offset, limit)
-            raise StorageFault(self.path, broken.position, broken.reason) from None
+            raise DamageFound(self, broken.position, broken.reason) from None
 
     def _locate_without_index(self, offset: int, limit: int) -> int:
         self.rebuild_index()
         try:
             return self._walk_to(offset, self._position_before(offset, blocking=True), limit, blocking=True)
         except BrokenBatchError as broken:
-            raise StorageFault(self.path, broken.position, broken.reason) from None
+            raise DamageFound(self, broken.position, broken.reason) from None
+
+    def load_index(self) -> None:
+        """Have the index of a closed segment in memory, for reads that do not wait. StorageFault. [worker]"""
+        if self.tail is None and self.indexed_from > self.index_interval_bytes:
+            self._index(blocking=True)
+
+    def stretch(self, position: int, limit: int) -> tuple[int, int]:
+        """The bytes from `position` on up to `limit` or the next hole; behind the hole when it lies in one."""
+        for hole in self.holes:
+            if hole.position > position:
+                limit = min(limit, hole.position)
+                break
+            position = max(position, hole.end_position)
+        return min(position, limit), limit
+
+    def next_held(self, offset: int) -> int:
+        """An offset, or the end of the holes that it lies in."""
+        for hole in self.holes:
+            if hole.first_offset <= offset < hole.end_offset:
+                offset = hole.end_offset
+        return offset
+
+    def trusted_end(self, position: int, limit: int) -> int:
+        """Up to where what memory holds from `position` on needs no check; `position` itself when it needs one."""
+        if position >= self.written_from:
+            return limit
+        begin, end = self.checked
+        return min(end, limit) if begin <= position < end else position
+
+    def note_checked(self, position: int, end: int) -> None:
+        """Note that the batches between two positions are right."""
+        begin, before = self.checked
+        self.checked = (begin if position == before else position, end)
 
     def _position_before(self, offset: int, *, blocking: bool) -> int:
         relative = offset - self.base_offset
@@ -242,13 +239,25 @@ class Segment:
         return position_before(self._index(blocking=blocking), relative)
 
     def _walk_to(self, offset: int, position: int, limit: int, *, blocking: bool) -> int:
+        if position >= limit:
+            return limit
+        if not self.holes:
+            return self._walk_stretch(offset, position, limit, blocking=blocking)
+        while True:
+            position, end = self.stretch(position, limit)
+            found = self._walk_stretch(offset, position, end, blocking=blocking)
+            if found < end or end == limit:
+                return found
+            position = end
+
+    def _walk_stretch(self, offset: int, position: int, limit: int, *, blocking: bool) -> int:
         expected = self.base_offset
         while position < limit:
             window = self.read(min(WINDOW_BYTES, limit - position), position, blocking=blocking)
             at, end = 0, len(window) - HEADER_BYTES
             while at <= end:
                 base, length, magic, delta = _FIELDS.unpack_from(window, at)
-                if magic != 2 or length < _LENGTH_MIN or delta < 0 or base < expected:
+                if magic != 2 or length < LENGTH_MIN or delta < 0 or base < expected:
                     raise BrokenBatchError(position + at, "no record batch begins here")
                 if base + delta >= offset:
                     return position + at
@@ -257,6 +266,8 @@ class Segment:
             if at == 0:
                 raise BrokenBatchError(position, "a record batch is cut short here")
             position += at
+        if position > limit:
+            raise BrokenBatchError(limit, "a record batch reaches past the end")
         return limit
 
     def _index(self, *, blocking: bool) -> array[int]:
@@ -276,12 +287,28 @@ class Segment:
         self.files.keep_index(self, loaded)
         return loaded
 
+    def boundaries(self) -> list[tuple[int, int]]:
+        """Position and last offset of each indexed batch, rising; StorageFault. [worker]"""
+        entries = array("Q", self._index(blocking=True)) if self.indexed_from > 0 else array("Q")
+        tail = self.tail  # read once: a roll in another worker takes it away
+        if tail is not None:
+            entries += tail.entries()
+        return [(entry & 0xFFFFFFFF, self.base_offset + (entry >> 32)) for entry in entries]
+
     def rebuild_index(self) -> array[int]:
         """Make the index of the part that the files should cover from the log itself; kept. StorageFault. [worker]"""
         tail = TailIndex()
         due = 0
         try:
-            for position, header in batches_in(self.file, 0, self.indexed_from):
+            walk = batches_in(
+                self.file,
+                0,
+                self.indexed_from,
+                holes=self.holes,
+                offset=self.base_offset,
+                dense=not self.gaps_allowed,
+            )
+            for position, header in walk:
                 if position >= due:
                     tail.add(header.base_offset - self.base_offset, header.last_offset - self.base_offset, position)
                     due = position + self.index_interval_bytes
@@ -293,6 +320,17 @@ class Segment:
         assert index is not None
         self.files.keep_index(self, index)
         return index
+
+    def detach(self) -> None:
+        """Keep to this file when its name is given to another: no index by that name is used any more. [worker]
+
+        StorageFault, OSError. The indexes are replaced after this, so a reader that has just loaded one finds
+        `indexed_from` 0 afterwards and uses nothing of it.
+        """
+        self.pinned = self.file
+        self.greatest_timestamp()
+        self.indexed_from = 0
+        self.files.forget(self)
 
     def seal(self) -> None:
         """Write the index files for the whole segment; the caller syncs the directory. OSError. [worker]"""
@@ -314,6 +352,44 @@ class Segment:
         for suffix, data in files:
             replace(fs, self.directory, self.name(suffix), data, sync_name=False)
 
+    def summary(self, now: Now) -> Summary:
+        """The numbers of this sealed segment; made again from the log when they are lost. StorageFault. [worker]"""
+        if self.stored_summary is None:
+            self.stored_summary = self.read_summary() or self._summary_from_log(now)
+        return self.stored_summary
+
+    def read_summary(self) -> Summary | None:
+        """What the file says; None when it is lost, torn, damaged or of another version. [worker]"""
+        try:
+            return summary_of(read_state(self.files.fs, f"{self.directory}/{self.name('summary')}", KIND, VERSION))
+        except (OSError, StorageFault, ValueError, KeyError):
+            return None
+
+    def _summary_from_log(self, now: Now) -> Summary:
+        """Kept for the next time unless there is no space; what is damaged is counted up to the damage."""
+        tally, end_offset, greatest = Tally(), self.base_offset, -1
+        try:
+            for _, header in batches_in(self.file, 0, self.size, holes=self.holes):
+                tally.find(header, now)
+                end_offset, greatest = header.next_offset, max(greatest, header.max_timestamp)
+        except BrokenBatchError:
+            return tally.summary(self.base_offset, end_offset, self.size, greatest)
+        except OSError as error:
+            raise StorageFault(self.path, 0, f"cannot be read: {error.strerror}") from error
+        summary = tally.summary(self.base_offset, end_offset, self.size, greatest)
+        try:
+            self.write_summary(summary)
+            self.files.fs.sync_directory(self.directory)
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise fault_of(error, f"{self.directory}/{self.name('summary')}", 0) from error
+        return summary
+
+    def write_summary(self, summary: Summary) -> None:
+        """Put a summary beside the log; the caller syncs the directory. OSError. [worker]"""
+        replace(self.files.fs, self.directory, self.name("summary"), encode_summary(summary), sync_name=False)
+        self.stored_summary = summary
+
     def _time_bytes(self) -> bytes:
         """The time index of the part that the files cover, made again from the log if its file is lost or torn."""
         try:
@@ -328,7 +404,7 @@ class Segment:
     def _times_from_log(self) -> bytes:
         tail, greatest = TailIndex(), -1
         try:
-            for _, header in batches_in(self.file, 0, self.indexed_from):
+            for _, header in batches_in(self.file, 0, self.indexed_from, holes=self.holes):
                 if header.max_timestamp > greatest:
                     greatest = header.max_timestamp
                     tail.add_time(greatest, header.last_offset - self.base_offset)
@@ -359,31 +435,3 @@ class Segment:
 def encode_offsets(index: array[int]) -> bytes:
     """The bytes of a loaded offset index."""
     return struct.pack(f">{len(index)}Q", *index)
-
-
-def batches_in(
-    file: File, position: int, end: int, verify_from: int | None = None
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk the batches of a file; from `verify_from` on each CRC is checked. BrokenBatchError, OSError.
-
-    Memory is bounded by 1 MiB, whatever a damaged length claims, except for a batch that lies whole in the file.
-    """
-    window: Bytes = b""
-    start = position
-    while position < end:
-        if position + HEADER_BYTES > start + len(window):
-            window, start = file.read(min(CHUNK_BYTES, end - position), position), position
-        try:
-            header = read_header(window, position - start)
-        except (ProtocolViolation, IndexError, struct.error):
-            raise BrokenBatchError(position, "no record batch begins here") from None
-        if header.size < HEADER_BYTES or position + header.size > end:
-            raise BrokenBatchError(position, f"a record batch of {header.size} bytes reaches past the end")
-        if verify_from is not None and position >= verify_from:
-            at = position - start
-            if at + header.size > len(window):
-                window, start, at = file.read(max(header.size, min(CHUNK_BYTES, end - position)), position), position, 0
-            if crc32c(memoryview(window)[at + CRC_FROM : at + header.size]) != header.crc:
-                raise BrokenBatchError(position, "the CRC of a record batch does not match its bytes")
-        yield position, header
-        position += header.size

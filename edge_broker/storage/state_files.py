@@ -16,6 +16,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.filesystem import Bytes, File, FileSystem
 
+NEW_SUFFIX = ".new"
 STATE_BYTES_MAX = 16 << 20
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -23,6 +24,15 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def fault_of(error: OSError, path: str, position: int) -> StorageFault:
     """What the system said, as the fault of one place of one file."""
     return StorageFault(error.filename or path, position, error.strerror or repr(error))
+
+
+def out_of_space(error: BaseException | None) -> bool:
+    """True when this error, or one that led to it, says that there is no space: it ends once there is."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
+            return True
+        error = error.__cause__
+    return False
 
 
 def write_all(file: File, data: Bytes, position: int) -> None:
@@ -39,15 +49,27 @@ def write_all(file: File, data: Bytes, position: int) -> None:
 def replace(fs: FileSystem, directory: str, name: str, data: bytes, *, sync_name: bool = True) -> None:
     """Put synced `data` under a name, whole; without `sync_name` the caller syncs the directory.
 
-    Only one thread may do this in a directory.
+    Only one thread may do this for a name; what a crash leaves is dropped by `drop_leftovers`.
     """
-    temporary = f"{directory}/.new"
+    temporary = temporary_name(directory, name)
     file = fs.create(temporary)
     write_all(file, data, 0)
     file.datasync()
     fs.rename(temporary, f"{directory}/{name}")
     if sync_name:
         fs.sync_directory(directory)
+
+
+def temporary_name(directory: str, name: str) -> str:
+    """Where what replaces a file is written first; the name itself may have no room for a suffix."""
+    return f"{directory}/.{crc32c(name.encode()):08x}{NEW_SUFFIX}"
+
+
+def drop_leftovers(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
+    """Remove what was about to replace another file when a crash came. OSError."""
+    for name in names:
+        if name.endswith(NEW_SUFFIX):
+            fs.remove(f"{directory}/{name}")
 
 
 def read_whole(fs: FileSystem, path: str) -> bytes:

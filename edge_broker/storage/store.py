@@ -6,11 +6,14 @@
 | `store` | cluster id; written last when the directory is made |
 | `leader-epoch` | raised and synced at each start that follows no clean stop |
 | `producer-ids` | the first producer id that was never reserved |
-| `recovery-point-offset-checkpoint` | per partition: log start, and segment, position and offset of the confirmed end |
+| `age` | how old the directory is, see age.py |
+| `recovery-point-offset-checkpoint` (`.2`) | per partition: its confirmed end, see positions.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
+| `last-recovery` | what the last start that had anything to say found and did |
 | `topics/<topic>.json` | what a topic is |
 | `<topic>-<partition>/` | its log |
-| `deleted/` | what is being deleted; finished at the next start |
+| `.spare` | blocks set aside for a full disk, see space.py |
+| `deleted/` | what is being deleted, see deletion.py |
 | `aside/` | directories that belong to no topic; never deleted here |
 
 Lives here: those files and the order in which they change. Must never come in: batches, segments. Source: Kafka's
@@ -21,21 +24,43 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
+from edge_broker.storage.age import KIND, Age, Now, age_of
+from edge_broker.storage.card import Card, read_card, write_card
+from edge_broker.storage.deletion import Deletions, id_in
+from edge_broker.storage.direct_ledger import DirectLedger, EarlyLedger, ledger_settings
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.filesystem import File, FileSystem
-from edge_broker.storage.log import PartitionLog, Synced, make_segment_file
+from edge_broker.storage.ladder import segment_bytes_max
+from edge_broker.storage.ledger import LEDGER_CONFIG, LEDGER_TOPIC, Ledger, Loss, NoLedger
+from edge_broker.storage.log import PartitionLog, make_segment_file
+from edge_broker.storage.open_files import OpenFiles
+from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
 from edge_broker.storage.producers import Producers
-from edge_broker.storage.recovery import Opening, Position, offline_partition, open_partition
-from edge_broker.storage.segment import OpenFiles, Segment
-from edge_broker.storage.state_files import encode_state, fault_of, read_state, read_whole, replace, write_all
+from edge_broker.storage.reading import Parts, Synced
+from edge_broker.storage.recovery import Opening, offline_partition, open_partition
+from edge_broker.storage.rounds import Rounds
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.space import SPARE_BYTES, Spare
+from edge_broker.storage.state_files import (
+    OUT_OF_SPACE,
+    drop_leftovers,
+    encode_state,
+    fault_of,
+    read_state,
+    read_whole,
+    replace,
+    write_all,
+)
 from edge_broker.storage.topic_config import LogSettings, topic_settings
 from edge_broker.storage.topics import (
+    OFFSETS_TOPIC,
+    TOPIC_SUFFIX,
     TopicRecord,
     check_topic_name,
-    decode_partition_metadata,
     decode_topic,
     encode_partition_metadata,
     encode_topic,
@@ -43,11 +68,15 @@ from edge_broker.storage.topics import (
     split_partition_directory,
 )
 
+if TYPE_CHECKING:
+    from edge_broker.clock import Reading
+
 PRODUCER_IDS_RESERVED = 1000
-TOPIC_SUFFIX = ".json"
-_POSITIONS = "recovery-point-offset-checkpoint"
+WRITTEN_ON = (LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
-PartitionKey = tuple[uuid.UUID, int]
+_LAST_RECOVERY = "last-recovery"
+RECOVERY_NOTES_MAX = 500
+RECOVERY_NOTE_CHARS_MAX = 1000
 
 
 class Topic:
@@ -74,11 +103,12 @@ class Topic:
 
 
 class LogStore:
-    """The topics of a data directory; methods marked [worker] run in the disk worker alone, one after another."""
+    """The topics of a data directory; methods marked [worker] run in the worker `files` alone, one after another."""
 
     def __init__(self, fs: FileSystem, data_dir: str, settings: LogSettings) -> None:
         self.fs = fs
         self.data_dir = data_dir
+        self.rounds = Rounds(fs, data_dir)
         self.settings = settings
         self.cluster_id = ""
         self.leader_epoch = 0
@@ -86,30 +116,43 @@ class LogStore:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[uuid.UUID, Topic] = {}
         self.recovery_notes: list[str] = []
+        self.recovery_bytes = 0  # of logs, read at the start because the stop before was not clean
+        self.ledger: Ledger = NoLedger()
+        self.spare = Spare(fs, data_dir)
+        self._deletions = Deletions(fs, data_dir, self.spare, self.recovery_notes)
         self._files = OpenFiles(fs)
         self._lock: File | None = None
+        self.age = Age()
+        self._age_kept: Age | None = None
         self._producer_id = 0
-        self._stored: dict[PartitionKey, Position] = {}
+        self._positions = PositionsFiles(fs, data_dir)
         self._closed = False
 
     @classmethod
     def open(
-        cls, fs: FileSystem, data_dir: str, settings: LogSettings, now_ms: int, new_uuid: Callable[[], uuid.UUID]
+        cls,
+        fs: FileSystem,
+        data_dir: str,
+        settings: LogSettings,
+        reading: Reading,
+        new_uuid: Callable[[], uuid.UUID],
+        node: str = "",
     ) -> LogStore:
         """Open a data directory, making it first if it is not there; recovers what a crash left.
 
-        StorageFault for the store's own files alone; a partition that cannot be opened is offline and noted.
+        `node` is the broker's id, for the ledger. StorageFault for the store's own files, and where a start finds no
+        space for what it has to write; any other partition that cannot be opened is offline and noted.
         """
         store = cls(fs, data_dir.rstrip("/") or "/", settings)
         try:
-            store._open(now_ms, new_uuid)
+            store._open(reading, new_uuid, node)
         except OSError as error:
             raise fault_of(error, data_dir, 0) from error
         return store
 
     # opening
 
-    def _open(self, now_ms: int, new_uuid: Callable[[], uuid.UUID]) -> None:
+    def _open(self, reading: Reading, new_uuid: Callable[[], uuid.UUID], node: str) -> None:
         names = self._take_directory()
         if "store" not in names:
             self._initialise(names, new_uuid)
@@ -117,18 +160,80 @@ class LogStore:
         self.cluster_id = self._one("store", "store")
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
-        self._stored = self._read_positions()
+        self._read_positions()
+        self.rounds.card = self._read_card()
+        self.age = self._read_age().advanced(reading)
         clean = self._begin_epoch(names)
         if not clean:
+            drop_leftovers(self.fs, self._path("topics"), self.fs.names(self._path("topics")))
             self.fs.sync_directory(self._path("topics"))  # a killed process may leave names that no disk has
-        self._finish_deletions()
-        opening = Opening(self._files, self.leader_epoch, clean, now_ms, self.recovery_notes)
+        self._deletions.finish()
+        now, walked = self.age.now(reading), list[int]()
+        power_was_off = not clean and (self._age_kept is None or self._age_kept.boot_id != now.boot_id)
+        unsynced: list[Loss] | None = [] if power_was_off else None
+        opening = Opening(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked)
+        opening = opening._replace(unsynced=unsynced)
+        opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
-            if name.endswith(TOPIC_SUFFIX):
+            if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
                 self.add_topic(self._open_topic(opening, name, names))
+        self.recovery_bytes = sum(walked)
         self._put_strangers_aside(self.fs.names(self.data_dir))
-        if not clean:
-            self._write_positions()
+        self._write_first_files(opening)
+
+    def _write_first_files(self, opening: Opening) -> None:
+        """What this start found and did, for the next one; a full disk must not be the end of a start. OSError."""
+        try:
+            if opening.unsynced:
+                self.ledger.write(opening.unsynced)
+            self._write_age()  # the next start asks whether the power was off in between
+            if not opening.clean:
+                self._write_positions()
+            if not opening.clean or self.recovery_notes:
+                self._write_last_recovery(opening)
+        except StorageFault as fault:
+            self.recovery_notes.append(f"{fault}; the next start looks at the same again")
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
+            path = error.filename or self.data_dir
+            self.recovery_notes.append(f"{path}: no space to write it; what was written before stays true")
+
+    def _write_last_recovery(self, opening: Opening) -> None:
+        """Keep what the last start that had anything to say found and did."""
+        stop = "clean" if opening.clean else "unclean"
+        head = f"{self.leader_epoch} {opening.now.wall_ms} {stop} {self.recovery_bytes}"
+        notes = [note.replace("\n", " ")[:RECOVERY_NOTE_CHARS_MAX] for note in self.recovery_notes]
+        self._write(_LAST_RECOVERY, _LAST_RECOVERY, [head, *notes[:RECOVERY_NOTES_MAX]])
+
+    def _open_ledger(self, opening: Opening, names: list[str], new_uuid: Callable[[], uuid.UUID], node: str) -> Ledger:
+        """Open `__edge_ledger` before every other topic, so that they can write into it; made at the first start."""
+        early, file_name = EarlyLedger(), LEDGER_TOPIC + TOPIC_SUFFIX
+        if self.fs.exists(f"{self._path('topics')}/{file_name}"):
+            topic = self._open_topic(opening._replace(ledger=early), file_name, names)
+        else:
+            topic = self.make_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG, new_uuid())
+        ledger = DirectLedger(topic.partitions[0], lambda: opening.now, node)
+        self.ledger = ledger
+        self.add_topic(topic)
+        if early.losses:
+            ledger.write(early.losses)
+        return ledger
+
+    def use_ledger(self, ledger: Ledger) -> None:
+        """Write losses down this way from now on; whoever appends to the ledger's log decides which."""
+        self.ledger = ledger
+        for topic in list(self.topics.values()):
+            for log in topic.partitions:
+                log.ledger = ledger
+
+    def _settings(self, name: str, config: dict[str, str]) -> LogSettings:
+        if name == LEDGER_TOPIC:
+            return ledger_settings(self.settings)
+        settings = topic_settings(self.settings, config)
+        bytes_max = segment_bytes_max(self.fs.space(self.data_dir).total, settings.budget_bytes)
+        settings.segment_bytes = min(settings.segment_bytes, bytes_max)
+        return settings
 
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
@@ -136,13 +241,15 @@ class LogStore:
     def _take_directory(self) -> list[str]:
         if not self.fs.exists(self.data_dir):
             self.fs.make_directory(self.data_dir)
-            self.fs.sync_directory(self.data_dir.rpartition("/")[0] or ("/" if self.data_dir.startswith("/") else "."))
         self._lock = self.fs.lock(self._path(".lock"))
         if self._lock is None:
             raise StorageFault(
                 self._path(".lock"), 0, "another broker runs on this data directory; stop it or use another one"
             )
-        return self.fs.names(self.data_dir)
+        names = self.fs.names(self.data_dir)
+        if "store" not in names:  # also where an earlier process made the directory and was killed at once
+            self.fs.sync_directory(self.data_dir.rpartition("/")[0] or ("/" if self.data_dir.startswith("/") else "."))
+        return names
 
     def _initialise(self, names: list[str], new_uuid: Callable[[], uuid.UUID]) -> None:
         if any(split_partition_directory(name) for name in names):
@@ -180,26 +287,42 @@ class LogStore:
             self.fs.remove(self._path(_CLEAN))
             self.fs.sync_directory(self.data_dir)
         else:
+            drop_leftovers(self.fs, self.data_dir, names)
+            if self.fs.space(self.data_dir).free < SPARE_BYTES:
+                self.spare.give_up()  # a start writes little, and must
             self.started_unclean = True
             self.leader_epoch += 1
             self._write("leader-epoch", "leader-epoch", [str(self.leader_epoch)])
         return clean
 
-    def _read_positions(self) -> dict[PartitionKey, Position]:
+    def _read_positions(self) -> None:
         try:
-            lines = read_state(self.fs, self._path(_POSITIONS), "positions")
-            return {(uuid.UUID(hex=line[0]), int(line[1])): Position(*map(int, line[2:6])) for line in lines}
-        except FileNotFoundError:
-            return {}
+            self._positions.read()
         except (StorageFault, ValueError) as fault:
             self.recovery_notes.append(f"{fault}; every active segment is checked from its start")
-            return {}
+
+    def _read_age(self) -> Age:
+        try:
+            self._age_kept = age_of(read_state(self.fs, self._path("age"), KIND))
+        except FileNotFoundError:
+            return Age()
+        except (StorageFault, ValueError) as fault:
+            self.recovery_notes.append(f"{fault}; age begins anew, so what is stored is kept for longer")
+            return Age()
+        return self._age_kept
+
+    def _read_card(self) -> Card | None:
+        try:
+            return read_card(self.fs, self.data_dir)
+        except (StorageFault, ValueError, LookupError, TypeError) as fault:
+            self.recovery_notes.append(f"{self._path('card')}: {fault}; delete it to have the card measured again")
+            return None
 
     def _open_topic(self, opening: Opening, file_name: str, names: list[str]) -> Topic:
         path = f"{self._path('topics')}/{file_name}"
         try:
             record = decode_topic(path, read_whole(self.fs, path))
-            settings = topic_settings(self.settings, record.config)
+            settings = self._settings(record.name, record.config)
         except (StorageFault, OSError) as error:
             fault = error if isinstance(error, StorageFault) else fault_of(error, path, 0)
             return self._offline_topic(opening, file_name[: -len(TOPIC_SUFFIX)], names, fault)
@@ -211,7 +334,7 @@ class LogStore:
                 partition,
                 self._path(f"{record.name}-{partition}"),
                 settings,
-                self._stored.get((record.topic_id, partition)),
+                self._positions.stored.get((record.topic_id, partition)),
             )
             for partition in range(record.partitions)
         ]
@@ -222,18 +345,12 @@ class LogStore:
         self.recovery_notes.append(f"topic {topic} is offline: {fault}")
         found = [place[1] for name in names if (place := split_partition_directory(name)) and place[0] == topic]
         directories = [self._path(f"{topic}-{partition}") for partition in range(max(found, default=0) + 1)]
-        topic_id = self._id_in(directories[0]) or NO_UUID
+        topic_id = id_in(self.fs, directories[0]) or NO_UUID
         logs = [
             offline_partition(opening, topic, partition, directory, self.settings, fault)
             for partition, directory in enumerate(directories)
         ]
         return Topic(topic, topic_id, logs, {}, self.settings)
-
-    def _id_in(self, directory: str) -> uuid.UUID | None:
-        try:
-            return decode_partition_metadata(read_whole(self.fs, f"{directory}/partition.metadata"))
-        except (OSError, StorageFault):
-            return None
 
     def _put_strangers_aside(self, names: list[str]) -> None:
         """Partition directories of no topic: erased without bytes (a creation was interrupted), else put aside."""
@@ -243,29 +360,7 @@ class LogStore:
                 continue
             topic = self.topics.get(place[0])
             if topic is None or place[1] >= len(topic.partitions):
-                self._clear_way(name)
-
-    def _clear_way(self, name: str) -> None:
-        """Make sure that no directory of this name is there. OSError."""
-        path = self._path(name)
-        logs = [entry for entry in self.fs.names(path) if entry.endswith(".log") or ".cut-" in entry]
-        if not any(self.fs.size(f"{path}/{entry}") for entry in logs):
-            self._erase_directory(path)
-            return
-        topic_id = self._id_in(path) or NO_UUID
-        self.fs.make_directory(self._path("aside"))
-        taken = set(self.fs.names(self._path("aside")))
-        target = next(
-            free
-            for count in range(len(taken) + 1)
-            if (free := f"{topic_id.hex}-{name.rpartition('-')[2]}.{count}") not in taken
-        )
-        self.fs.rename(path, self._path(f"aside/{target}"))
-        self.fs.sync_directory(self._path("aside"))
-        self.fs.sync_directory(self.data_dir)
-        self.recovery_notes.append(
-            f"{path} belongs to no topic here and was moved to aside/{target}; delete it when it is not needed"
-        )
+                self._deletions.clear_way(name)
 
     # topics
 
@@ -276,8 +371,9 @@ class LogStore:
         next start.
         """
         check_topic_name(name)
-        settings = topic_settings(self.settings, config)
+        settings = self._settings(name, config)
         try:
+            self._deletions.free_name(name)
             logs = [self._make_partition(name, partition, settings, topic_id) for partition in range(partitions)]
             self.fs.sync_directory(self.data_dir)
             replace(
@@ -291,7 +387,7 @@ class LogStore:
         name = f"{topic}-{partition}"
         directory = self._path(name)
         if self.fs.exists(directory):
-            self._clear_way(name)
+            self._deletions.clear_way(name)
         self.fs.make_directory(directory)
         metadata = self.fs.create(f"{directory}/partition.metadata")
         write_all(metadata, encode_partition_metadata(topic_id), 0)
@@ -299,24 +395,17 @@ class LogStore:
         segment = Segment(self._files, directory, 0, 0, settings.index_interval_bytes)
         make_segment_file(self._files, segment)
         segment.open_tail()
+        where = (topic, partition, directory, settings, self._files)
         end = Synced(segment, 0, 0)
-        return PartitionLog(
-            topic,
-            partition,
-            directory,
-            settings,
-            self._files,
-            [segment],
-            end,
-            self.leader_epoch,
-            LeaderEpochs(),
-            Producers(),
-        )
+        return PartitionLog(Parts(*where, [segment], end, self.leader_epoch, LeaderEpochs(), Producers()))
 
     def add_topic(self, topic: Topic) -> None:
         """Show a topic that was made."""
         for log in topic.partitions:
-            log.write_positions = self._write_positions
+            log.topic_id = id_text(topic.topic_id)
+            log.ledger = self.ledger
+            log.spare = self.spare
+            log.stays_without_space = topic.name in WRITTEN_ON
         self.topics[topic.name] = topic
         if topic.topic_id != NO_UUID:
             self.topics_by_id[topic.topic_id] = topic
@@ -332,69 +421,34 @@ class LogStore:
     def erase_topic(self, topic: Topic) -> None:
         """Delete a hidden topic: its name first, synced, then its files. [worker]
 
-        A crash in between is finished at the next start. StorageFault leaves the rest to the next start.
+        A crash in between is finished at the next start. StorageFault leaves the rest to the next start, or to whoever
+        makes a topic of that name.
         """
+        for log in topic.partitions:
+            log.close_files()
         try:
-            self.fs.make_directory(self._path("deleted"))
-            self.fs.sync_directory(self.data_dir)
-            record = TopicRecord(topic.name, topic.topic_id, len(topic.partitions), topic.config)
-            trace = f"{topic.topic_id.hex}{TOPIC_SUFFIX}"
-            replace(
-                self.fs, self._path("deleted"), trace, encode_topic(topic.topic_id, record.partitions, {}, topic.name)
-            )
-            self.fs.remove(f"{self._path('topics')}/{topic.name}{TOPIC_SUFFIX}")
-            self.fs.sync_directory(self._path("topics"))
-            for log in topic.partitions:
-                log.close_files()
-            self._erase(record, trace)
+            self._deletions.delete(TopicRecord(topic.name, topic.topic_id, len(topic.partitions), topic.config))
         except OSError as error:
             raise fault_of(error, self._path(topic.name), 0) from error
 
-    def _finish_deletions(self) -> None:
-        """Go on where a crash interrupted: a trace in `deleted/` means that the topic is to go."""
-        if not self.fs.exists(self._path("deleted")):
-            return
-        self.fs.sync_directory(self._path("deleted"))
-        for trace in [name for name in self.fs.names(self._path("deleted")) if name.endswith(TOPIC_SUFFIX)]:
-            path = f"{self._path('deleted')}/{trace}"
-            try:
-                record = decode_topic(path, read_whole(self.fs, path))
-            except StorageFault as fault:
-                self.recovery_notes.append(f"an interrupted deletion cannot be finished: {fault}")
-                continue
-            self._remove_topic_file(record)
-            self._erase(record, trace)
+    # bringing partitions back (revival.py)
 
-    def _remove_topic_file(self, record: TopicRecord) -> None:
-        path = f"{self._path('topics')}/{record.name}{TOPIC_SUFFIX}"
-        if not self.fs.exists(path):
-            return
-        try:
-            same = decode_topic(path, read_whole(self.fs, path)).topic_id == record.topic_id
-        except StorageFault:
-            return
-        if same:
-            self.fs.remove(path)
-            self.fs.sync_directory(self._path("topics"))
+    def holds(self, log: PartitionLog) -> bool:
+        """True while the log's topic is shown. Any thread may ask."""
+        topic = self.topics.get(log.topic)
+        return topic is not None and log in topic.partitions
 
-    def _erase(self, record: TopicRecord, trace: str) -> None:
-        deleted = self._path("deleted")
-        for partition in range(record.partitions):
-            directory = self._path(f"{record.name}-{partition}")
-            if self.fs.exists(directory) and self._id_in(directory) == record.topic_id:
-                self.fs.rename(directory, f"{deleted}/{record.topic_id.hex}-{partition}")
-        self.fs.sync_directory(deleted)
-        self.fs.sync_directory(self.data_dir)
-        for name in self.fs.names(deleted):
-            if name.startswith(f"{record.topic_id.hex}-"):
-                self._erase_directory(f"{deleted}/{name}")
-        self.fs.sync_directory(deleted)
-        self.fs.remove(f"{deleted}/{trace}")
+    def raise_leader_epoch(self, above: int) -> int:
+        """A leader epoch greater than `above`, synced. OSError. [worker]"""
+        if self.leader_epoch <= above:
+            self._write("leader-epoch", "leader-epoch", [str(above + 1)])
+            self.leader_epoch = above + 1
+        return self.leader_epoch
 
-    def _erase_directory(self, path: str) -> None:
-        for name in self.fs.names(path):
-            self.fs.remove(f"{path}/{name}")
-        self.fs.remove_directory(path)
+    def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
+        """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not. [worker]"""
+        opening = Opening(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
+        return open_partition(opening, log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
 
     # what outlives the process
 
@@ -408,40 +462,52 @@ class LogStore:
         self._producer_id = block.stop
         return block
 
+    def look(self, reading: Reading) -> None:
+        """Let time pass: `age` is replaced in one assignment. Loop, about every 10 s and whenever trust may change."""
+        self.age = self.age.advanced(reading)
+
+    def keep_card(self, card: Card) -> None:
+        """Write down what the card was measured to take. StorageFault. [worker]"""
+        try:
+            write_card(self.fs, self.data_dir, card)
+        except OSError as error:
+            raise fault_of(error, self._path("card"), 0) from error
+
     def checkpoint(self) -> None:
-        """Write down every partition's confirmed end, if one moved. [worker]
+        """Write down every partition's confirmed end, if one moved, and the age, if it is worth it. [worker]
 
         Reads each log's `synced`, which the loop replaces as one value. StorageFault harms no partition: what was
         written down before stays true.
         """
         try:
             self._write_positions()
+            self._write_age()
         except OSError as error:
-            raise fault_of(error, self._path(_POSITIONS), 0) from error
+            raise fault_of(error, self._path(FILES[0]), 0) from error
 
     def _write_positions(self) -> None:
-        """As `checkpoint`, OSError; a log that is offline or damaged keeps what was written last."""
+        """As `checkpoint`, OSError; a log that is offline keeps what was written last."""
         positions: dict[PartitionKey, Position] = {}
         for topic in list(self.topics.values()):
             for log in topic.partitions:
                 key = (topic.topic_id, log.partition)
-                if log.fault is None and log.damage is None:
+                if log.fault is None:
                     end = log.synced
                     positions[key] = Position(log.log_start_offset, end.segment.base_offset, end.position, end.offset)
-                elif key in self._stored:
-                    positions[key] = self._stored[key]
-        if positions != self._stored:
-            lines = [
-                f"{topic_id.hex} {partition} {' '.join(map(str, position))}"
-                for (topic_id, partition), position in positions.items()
-            ]
-            self._write(_POSITIONS, "positions", lines)
-            self._stored = positions
+                elif key in self._positions.stored:
+                    positions[key] = self._positions.stored[key]
+        self._positions.write(positions)
+
+    def _write_age(self) -> None:
+        age = self.age
+        if age.worth_keeping(self._age_kept):
+            self._write("age", KIND, age.lines())
+            self._age_kept = age
 
     def close(self) -> None:
         """Sync all, write everything down, mark the stop clean and let the directory go; nothing else may run. [worker]
 
-        With a partition offline or damaged the stop is not marked clean. StorageFault when something could not be
+        With a partition offline the stop is not marked clean. StorageFault when something could not be
         written.
         """
         if self._closed:
@@ -456,10 +522,12 @@ class LogStore:
                 faults.append(fault)
         try:
             self._write_positions()
-            if all(log.fault is None and log.damage is None for log in logs):
+            self._age_kept = None
+            self._write_age()
+            if all(log.fault is None for log in logs):
                 self._write(_CLEAN, _CLEAN, [str(self.leader_epoch)])
         except OSError as error:
-            faults.append(fault_of(error, self._path(_POSITIONS), 0))
+            faults.append(fault_of(error, self._path(FILES[0]), 0))
         for log in logs:
             log.close_files()
         self._lock = None

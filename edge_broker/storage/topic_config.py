@@ -5,6 +5,7 @@ in: broker keys (config.py), files. Source: Kafka documentation, "Topic Configs"
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from edge_broker.config import LEFT_TO_KERNEL_MS
@@ -12,8 +13,9 @@ from edge_broker.errors import ErrorCode, Refusal
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
+FLUSH_MS = 1000
 
-Value = int | str
+Value = int | float | str
 
 
 class TopicKey(NamedTuple):
@@ -29,7 +31,6 @@ class TopicKey(NamedTuple):
     low: int = 0
     high: int = LONG_MAX
     choices: tuple[str, ...] = ()
-    read_only: bool = False
 
 
 _TABLE = (
@@ -37,13 +38,13 @@ _TABLE = (
         "cleanup.policy",
         "cleanup_policy",
         "delete",
-        "What becomes of old records: delete drops segments by retention; compact keeps all until compaction exists.",
+        "What becomes of old records: delete drops segments by retention; compact keeps the latest record of each key.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
     ),
     TopicKey(
         "compression.type", "", "producer", "Batches are kept as the producer compressed them.", choices=("producer",)
     ),
-    TopicKey("delete.retention.ms", "delete_retention_ms", 86_400_000, "How long compaction will keep a tombstone."),
+    TopicKey("delete.retention.ms", "delete_retention_ms", 86_400_000, "How long compaction keeps a tombstone."),
     TopicKey("file.delete.delay.ms", "", 60_000, "Accepted for clients that set it; files go at once.", 0),
     TopicKey(
         "flush.messages",
@@ -55,7 +56,7 @@ _TABLE = (
     TopicKey(
         "flush.ms",
         "flush_ms",
-        1000,
+        FLUSH_MS,
         "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves the topic to the kernel: "
         "an answer then means written, not synced, and a power cut may take back what consumers have seen.",
         1,
@@ -68,6 +69,13 @@ _TABLE = (
         64,
         INT_MAX,
     ),
+    TopicKey(
+        "max.compaction.lag.ms",
+        "max_compaction_lag_ms",
+        LONG_MAX,
+        "Age at which a record is compacted, however little there is to compact.",
+        1,
+    ),
     TopicKey("max.message.bytes", "message_bytes_max", 1_048_588, "Largest record batch accepted.", 61, 1 << 30),
     TopicKey(
         "message.timestamp.type",
@@ -76,6 +84,15 @@ _TABLE = (
         "Whose time a record carries: the producer's, or the broker's at the append.",
         choices=("CreateTime", "LogAppendTime"),
     ),
+    TopicKey(
+        "min.cleanable.dirty.ratio",
+        "min_cleanable_dirty_ratio",
+        0.5,
+        "Compaction begins when this part of the log's bytes was not compacted before.",
+        0,
+        1,
+    ),
+    TopicKey("min.compaction.lag.ms", "min_compaction_lag_ms", 0, "Age before which a record is not compacted."),
     TopicKey(
         "min.insync.replicas",
         "",
@@ -104,80 +121,134 @@ _TABLE = (
     ),
     TopicKey("segment.ms", "segment_ms", 604_800_000, "Age at which a segment is closed by the next append.", 1),
     TopicKey(
+        "edge.required.groups",
+        "required_groups",
+        "",
+        "Consumer groups, with commas between them, that must have passed a record before it may go without being "
+        "written down as lost. A group that has committed nothing has passed nothing.",
+    ),
+    TopicKey(
+        "edge.priority",
+        "priority",
+        5,
+        "Which topics lose data first when the disk is full and all that is safe to go is gone: 0 first, 9 last.",
+        0,
+        9,
+    ),
+    TopicKey(
+        "edge.budget.bytes",
+        "budget_bytes",
+        -1,
+        "Size of the topic, all partitions together, above which it is treated like a full disk; -1 has no bound.",
+        -1,
+    ),
+    TopicKey(
         "edge.durability",
-        "durability",
-        "synced",
-        "synced: acks=all is answered after the disk confirmed; kernel: left to the kernel by flush.ms.",
-        choices=("synced", "kernel"),
-        read_only=True,
+        "durability_set",
+        "sync",
+        "When acks=all is answered. sync: after the disk has confirmed. interval: after the write; the disk follows "
+        "within flush.ms, and consumers see only what it has confirmed. kernel: after the write; the disk follows when "
+        "the kernel likes, and consumers see all. Unless set: kernel with flush.ms 9223372036854775807, else sync.",
+        choices=("sync", "interval", "kernel"),
     ),
 )
 TOPIC_KEYS: dict[str, TopicKey] = {key.name: key for key in _TABLE}
 
 
 class LogSettings:
-    """What a partition's log goes by; sizes in bytes, times in milliseconds, -1 is unbounded for retention."""
+    """What a partition's log goes by; sizes in bytes, times in milliseconds, -1 is unbounded for retention.
 
-    __slots__ = (
-        "cleanup_policy",
-        "delete_retention_ms",
-        "flush_ms",
-        "index_interval_bytes",
-        "message_bytes_max",
-        "message_timestamp_type",
-        "producer_id_expiration_ms",
-        "retention_bytes",
-        "retention_ms",
-        "segment_bytes",
-        "segment_ms",
-    )
+    What follows from them is worked out once, as every append asks for it: change none once a log has them.
+    """
 
     def __init__(
         self,
         *,
+        budget_bytes: int = -1,
         cleanup_policy: str = "delete",
         delete_retention_ms: int = 86_400_000,
-        flush_ms: int = 1000,
+        durability_set: str = "",
+        flush_ms: int = FLUSH_MS,
         index_interval_bytes: int = 4096,
+        max_compaction_lag_ms: int = LONG_MAX,
         message_bytes_max: int = 1_048_588,
         message_timestamp_type: str = "CreateTime",
+        min_cleanable_dirty_ratio: float = 0.5,
+        min_compaction_lag_ms: int = 0,
+        priority: int = 5,
         producer_id_expiration_ms: int = 86_400_000,
+        required_groups: str = "",
         retention_bytes: int = -1,
         retention_ms: int = 604_800_000,
         segment_bytes: int = 67_108_864,
         segment_ms: int = 604_800_000,
     ) -> None:
+        self.budget_bytes = budget_bytes
         self.cleanup_policy = cleanup_policy
         self.delete_retention_ms = delete_retention_ms
+        self.durability_set = durability_set
         self.flush_ms = flush_ms
         self.index_interval_bytes = index_interval_bytes
+        self.max_compaction_lag_ms = max_compaction_lag_ms
         self.message_bytes_max = message_bytes_max
         self.message_timestamp_type = message_timestamp_type
+        self.min_cleanable_dirty_ratio = min_cleanable_dirty_ratio
+        self.min_compaction_lag_ms = min_compaction_lag_ms
+        self.priority = priority
         self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.required_groups = required_groups
         self.retention_bytes = retention_bytes
         self.retention_ms = retention_ms
         self.segment_bytes = segment_bytes
         self.segment_ms = segment_ms
 
-    @property
-    def left_to_kernel(self) -> bool:
-        """True for a topic whose answers mean written, not synced."""
-        return self.flush_ms >= LEFT_TO_KERNEL_MS
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that must have passed a record before it may go without being a loss."""
+        return tuple(filter(None, self.required_groups.split(",")))
 
-    @property
+    @cached_property
+    def left_to_kernel(self) -> bool:
+        """True for a topic whose data are never synced, and shown all the same."""
+        return self.durability_set == "kernel" if self.durability_set else self.flush_ms >= LEFT_TO_KERNEL_MS
+
+    @cached_property
+    def sync_awaited(self) -> bool:
+        """True when whoever waits for the disk has it synced at once; False: only the clock decides."""
+        return self.durability_set != "interval" and not self.left_to_kernel
+
+    @cached_property
     def log_append_time(self) -> bool:
         """True when the broker stamps its own time into each batch."""
         return self.message_timestamp_type == "LogAppendTime"
 
-    @property
+    @cached_property
+    def compacts(self) -> bool:
+        """True when only the latest record of each key is to stay."""
+        return "compact" in self.cleanup_policy
+
+    @cached_property
+    def roll_ms(self) -> int:
+        """Age at which a segment is closed: in a topic that is compacted at max.compaction.lag.ms at the latest."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @cached_property
+    def roll_ms_min(self) -> int:
+        """No segment is closed for its age before this one."""
+        return self.segment_ms if self.segment_ms < self.max_compaction_lag_ms else self.max_compaction_lag_ms
+
+    @cached_property
     def deletes(self) -> bool:
         """True when retention may delete; a topic that is only compacted is kept whole."""
         return "delete" in self.cleanup_policy
 
-    @property
+    @cached_property
     def durability(self) -> str:
-        """`synced` or `kernel`."""
-        return "kernel" if self.left_to_kernel else "synced"
+        """`sync`, `interval` or `kernel`: what an answer with acks=all means."""
+        return self.durability_set or ("kernel" if self.left_to_kernel else "sync")
+
+
+SETTINGS = tuple(LogSettings.__init__.__kwdefaults__ or ())
 
 
 class TopicConfigEntry(NamedTuple):
@@ -188,16 +259,23 @@ class TopicConfigEntry(NamedTuple):
     explicit: bool
     kind: type
     doc: str
-    read_only: bool
 
 
 def check_topic_config(config: Mapping[str, str]) -> dict[str, Value]:
     """The values of explicitly set keys by setting; Refusal INVALID_CONFIG names the key and the remedy."""
-    return {
+    values = {
         TOPIC_KEYS[name].setting: _value(name, text)
         for name, text in config.items()
         if name in TOPIC_KEYS or _unknown(name)
     }
+    durability = values.get("durability_set", "kernel")
+    if durability != "kernel" and values.get("flush_ms") == LEFT_TO_KERNEL_MS:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"flush.ms={LEFT_TO_KERNEL_MS} leaves the topic to the kernel, edge.durability={durability} does not; "
+            "set one of them",
+        )
+    return values
 
 
 def topic_settings(defaults: LogSettings, config: Mapping[str, str]) -> LogSettings:
@@ -205,8 +283,10 @@ def topic_settings(defaults: LogSettings, config: Mapping[str, str]) -> LogSetti
     values = check_topic_config(config)
     values.pop("", None)
     settings = LogSettings()
-    for name in LogSettings.__slots__:
+    for name in SETTINGS:
         setattr(settings, name, values.get(name, getattr(defaults, name)))
+    if settings.durability_set in ("sync", "interval") and settings.flush_ms == LEFT_TO_KERNEL_MS:
+        settings.flush_ms = FLUSH_MS  # the broker's own default is no bound for a topic that wants one
     return settings
 
 
@@ -216,14 +296,19 @@ def describe_topic_config(defaults: LogSettings, config: Mapping[str, str]) -> l
     return [
         TopicConfigEntry(
             key.name,
-            config.get(key.name) or str(getattr(settings, key.setting) if key.setting else key.default),
+            config.get(key.name) or str(_shown(settings, key)),
             key.name in config,
             type(key.default),
             key.doc,
-            key.read_only,
         )
         for key in _TABLE
     ]
+
+
+def _shown(settings: LogSettings, key: TopicKey) -> Value:
+    if key.name == "edge.durability":
+        return settings.durability
+    return getattr(settings, key.setting) if key.setting else key.default
 
 
 def _unknown(name: str) -> bool:
@@ -236,17 +321,16 @@ def _unknown(name: str) -> bool:
 
 def _value(name: str, text: str) -> Value:
     key = TOPIC_KEYS[name]
-    if key.read_only:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} is read-only; it follows from flush.ms")
     if isinstance(key.default, str):
         value = ",".join(part.strip() for part in text.split(","))
-        if value not in key.choices:
+        if key.choices and value not in key.choices:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not served; use {' or '.join(key.choices)}")
         return value
     try:
-        number = int(text)
+        number = type(key.default)(text)
     except ValueError:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is no whole number; write decimal digits") from None
+        kind = "whole number" if isinstance(key.default, int) else "number"
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is no {kind}; write decimal digits") from None
     if not key.low <= number <= key.high:
         bounds = f"only {key.low} is served" if key.low == key.high else f"use {key.low} to {key.high}"
         raise Refusal(ErrorCode.INVALID_CONFIG, f"{name}={number} is out of bounds; {bounds}. {key.doc}")

@@ -25,6 +25,8 @@ from edge_broker.protocol.crc import crc32c
 
 NAME_CHARACTERS_MAX = 249  # a partition's directory adds up to 6 characters to the name; file systems allow 255
 TOPIC_VERSION = 1
+OFFSETS_TOPIC = "__consumer_offsets"
+TOPIC_SUFFIX = ".json"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(\d{1,9})")
 

@@ -10,6 +10,8 @@ installed, as on a board. Apache Kafka runs with its stock heap and options, and
 | as shipped, acks=all | fdatasync before the answer | acks=all: page cache, nothing fsynced |
 | synced, acks=all | fdatasync before the answer | acks=all with log.flush.interval.messages=1 |
 
+With `--before DIR` the rival is the edge broker of another checkout instead: what a change costs or gains.
+
 Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not
 judge.
 """
@@ -36,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench-results" / "broker.json"
 STOCK = ("-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 SMALLEST = ("-Xms96m", "-XX:+UseSerialGC", "-Xss256k", "-XX:ReservedCodeCacheSize=40m", "-XX:TieredStopAtLevel=1")
+SETTLE_S = 8  # the edge broker measures its card in the first seconds of its life; the loads are about those after
 FLUSH_EACH = {"log.flush.interval.messages": 1}
 SMALL_SETTINGS = {"log.cleaner.dedupe.buffer.size": 4_194_304, "offsets.topic.num.partitions": 1}
 
@@ -79,7 +82,7 @@ LOADS = (
 )
 
 
-def edge_broker(wheel_python: Path) -> Rival:
+def edge_broker(wheel_python: Path, name: str = "edge-broker") -> Rival:
     """The edge broker of an environment into which pip installed our wheel."""
 
     def make(directory: Path, _synced: bool) -> Broker:
@@ -87,7 +90,7 @@ def edge_broker(wheel_python: Path) -> Rival:
         broker.command[0] = str(wheel_python.with_name("edge-broker"))
         return broker
 
-    return Rival("edge-broker", make)
+    return Rival(name, make)
 
 
 def apache_kafka(name: str, heap: str, options: tuple[str, ...], settings: dict[str, int]) -> Rival:
@@ -101,12 +104,12 @@ def apache_kafka(name: str, heap: str, options: tuple[str, ...], settings: dict[
     return Rival(name, make)
 
 
-def install_wheel(directory: Path) -> Path:
-    """Build our wheel, install it with its dependencies into a fresh environment; that environment's Python."""
+def install_wheel(directory: Path, checkout: Path = ROOT) -> Path:
+    """Build a checkout's wheel, install it with its dependencies into a fresh environment; that one's Python."""
     wheels = directory / "wheels"
     python = directory / "venv" / "bin" / "python"
     for command in (
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(ROOT)],
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(checkout)],
         [sys.executable, "-m", "venv", str(directory / "venv")],
     ):
         subprocess.run(command, check=True)
@@ -129,7 +132,8 @@ def rss_mb(broker: Broker) -> float:
 def measure_start(rival: Rival, directory: Path) -> Figures:
     """Start a broker on an existing data directory until its first Metadata answer, then look at it idle."""
     broker = rival.make(directory / "start", False)
-    broker.start()  # the first start makes the data directory
+    broker.start()  # the first start makes the data directory, and the edge broker measures its card
+    time.sleep(SETTLE_S)
     broker.stop()
     begin = time.perf_counter()
     broker.spawn()
@@ -149,6 +153,7 @@ def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[
     figures: Figures = {}
     for synced in (False, True):
         with rival.make(directory / f"load-{synced}", synced) as broker:
+            time.sleep(SETTLE_S)
             for load in (load for load in LOADS if load.synced == synced):
                 report(load.name)
                 figures[load.name] = _produce(broker, load, scale, directory)
@@ -214,14 +219,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="rounds whose median is shown")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="compare with this checkout, not with Apache Kafka")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
         directory = Path(name)
-        rivals = [
-            edge_broker(install_wheel(directory)),
-            apache_kafka("Kafka, stock", "1g", STOCK, {}),
-            apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS),
-        ]
+        rivals = [edge_broker(install_wheel(directory / "here"))]
+        if options.before:
+            rivals.append(edge_broker(install_wheel(directory / "before", options.before), "before"))
+        else:
+            rivals.append(apache_kafka("Kafka, stock", "1g", STOCK, {}))
+            rivals.append(apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS))
         rounds: dict[str, list[Figures]] = {rival.name: [] for rival in rivals}
         for number in range(options.rounds):
             for rival in rivals:

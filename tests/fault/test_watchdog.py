@@ -88,7 +88,7 @@ def test_the_broker_is_ready_when_its_port_answers_and_not_before(tmp_path: Path
         busy.unlink()
         ready = systemd.wait_for("READY")
         assert can_connect(broker.port)
-        assert ready["STATUS"] == f"serving 0 topics on {broker.bootstrap}"
+        assert ready["STATUS"] == f"serving 1 topics on {broker.bootstrap}"  # the ledger
     finally:
         broker.kill()
 
@@ -105,7 +105,7 @@ def test_a_card_that_hangs_ends_no_broker(tmp_path: Path, systemd: NotifySocket)
         busy.unlink()
         producing.join(30)
         assert not producing.is_alive()
-        wait_for_status(systemd, f"serving 1 topics on {broker.bootstrap}")
+        wait_for_status(systemd, f"serving 2 topics on {broker.bootstrap}")  # the ledger is one
 
 
 def slow_broker(directory: Path, systemd: NotifySocket) -> tuple[Path, EdgeBroker]:

@@ -1,25 +1,32 @@
-"""Clients that keep working while their broker is killed, and that write down what they were promised.
+"""Clients that keep working while their broker is taken away, and that write down what they were promised.
 
 A writer notes each acked record by its place (partition, offset); a reader notes what it saw and each commit that
-was answered. A contradiction (one place, two values) is noted as a violation at once. Nothing here kills or judges.
+was answered; an admin notes which topics there are. A contradiction (one place, two values) is noted as a violation at
+once. Nothing here takes a broker away or judges.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 3
 BURST = 20
+PAUSE_S = 0.01  # between bursts, so that clients leave the cores to a broker that starts
 PENDING_MAX = 200
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
 
 Place = tuple[int, int]
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # that the broker is away is no news here
 
 
 class Notes:
@@ -28,11 +35,13 @@ class Notes:
     def __init__(self, name: str) -> None:
         self.name = name
         self.values: dict[Place, bytes] = {}
+        self.ends: dict[int, int] = {}  # per partition, the first offset behind them
         self.violations: list[str] = []
 
     def note(self, place: Place, value: bytes) -> None:
         """Remember a value at a place; a second, different one is a violation."""
         known = self.values.setdefault(place, value)
+        self.ends[place[0]] = max(self.ends.get(place[0], 0), place[1] + 1)
         if known != value:
             self.violations.append(f"{self.name}: {place} was {known!r}, now {value!r}")
 
@@ -46,6 +55,15 @@ class Worker(threading.Thread):
         self.notes = Notes(name)
         self.stopping = threading.Event()
         self._error: BaseException | None = None
+
+    @property
+    def done(self) -> int:
+        """How much it has done so far."""
+        return len(self.notes.values)
+
+    def share(self, progress: int) -> int:
+        """How much of it is enough for a round."""
+        return progress
 
     def work(self) -> None:
         raise NotImplementedError
@@ -69,7 +87,11 @@ class Worker(threading.Thread):
 
 
 class Writer(Worker):
-    """An idempotent confluent-kafka producer with acks=all that lives through every kill."""
+    """An idempotent confluent-kafka producer with acks=all that lives through every kill; `keys`: how many, 0 none."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str, keys: int = 0) -> None:
+        super().__init__(name, bootstrap, topic)
+        self.keys = keys
 
     def work(self) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 2, **QUICK})
@@ -77,15 +99,17 @@ class Writer(Worker):
         while not self.stopping.is_set():
             for _ in range(BURST):
                 number += 1
-                produce(producer, self.topic, number, self.notes)
-            producer.poll(0.01)
+                key = f"key-{number % self.keys}".encode() if self.keys else None
+                produce(producer, self.topic, number, self.notes, key)
+            producer.poll(0)
+            self.stopping.wait(PAUSE_S)
             while len(producer) > PENDING_MAX and not self.stopping.is_set():
                 producer.poll(0.05)
         left = producer.flush(45)
         assert left == 0, f"{self.name}: {left} records were never answered"
 
 
-def produce(producer: Producer, topic: str, number: int, notes: Notes) -> None:
+def produce(producer: Producer, topic: str, number: int, notes: Notes, key: bytes | None) -> None:
     """Produce record `number` of a client; its ack is noted, a failed delivery is a violation."""
     value = f"{notes.name}-{number}".encode()
 
@@ -95,7 +119,7 @@ def produce(producer: Producer, topic: str, number: int, notes: Notes) -> None:
         else:
             notes.violations.append(f"{notes.name}: {value!r} was given up: {error}")
 
-    producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=on_delivery)
+    producer.produce(topic, value, key, partition=number % PARTITIONS, on_delivery=on_delivery)
 
 
 class AioWriter(Worker):
@@ -191,3 +215,78 @@ class AioReader(Reader):
             self.refused_commits += 1  # as above
         else:
             self.note_commit((place.partition, offset) for place, offset in offsets.items())
+
+
+class Newcomer(Worker):
+    """A new idempotent aiokafka producer that writes two records to each partition and goes."""
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+        assert len(self.notes.values) == 2 * PARTITIONS, f"two acks for one place: {self.notes.values}"
+
+    async def _work(self) -> None:
+        settings = {"bootstrap_servers": self.bootstrap, "enable_idempotence": True, "retry_backoff_ms": 20}
+        async with AIOKafkaProducer(**settings) as producer:
+            for number in range(2 * PARTITIONS):
+                value = f"{self.name}-{number}".encode()
+                answer = await producer.send_and_wait(self.topic, value, partition=number % PARTITIONS)
+                self.notes.note((answer.partition, answer.offset), value)
+
+
+class TopicChurn(Worker):
+    """An admin that makes topics, fills a few small segments of each, and deletes them, name by name.
+
+    `known` holds for each name a number that changes with each call, and whether the topic is there, None: not known.
+    """
+
+    NAMES = ("churn-0", "churn-1", "churn-2")
+    CALL_S = 2.0
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        super().__init__(name, bootstrap, "")
+        self.known: dict[str, tuple[int, bool | None]] = dict.fromkeys(self.NAMES, (0, None))
+        self._answered = 0
+
+    @property
+    def done(self) -> int:
+        """How many calls were answered."""
+        return self._answered
+
+    def share(self, progress: int) -> int:
+        """One call is enough."""
+        return min(1, progress)
+
+    def work(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUICK})
+        number = 0
+        while not self.stopping.is_set():
+            name = self.NAMES[number % len(self.NAMES)]
+            number += 1
+            if self.known[name][1] is False:
+                new = NewTopic(name, 2, 1, config={"segment.bytes": "4096"})
+                made = self._call(number, name, admin.create_topics([new], request_timeout=self.CALL_S)[name])
+                self._fill(made, name)
+            else:
+                self._call(number, name, admin.delete_topics([name], request_timeout=self.CALL_S)[name])
+
+    def _call(self, number: int, name: str, answer: Future[None]) -> bool:
+        """Note what an answer promises; True for a topic that was made now."""
+        wanted = self.known[name][1] is False
+        self.known[name] = (number, None)
+        try:
+            answer.result(2 * self.CALL_S)
+        except KafkaException as failed:
+            already = KafkaError.TOPIC_ALREADY_EXISTS if wanted else KafkaError.UNKNOWN_TOPIC_OR_PART
+            if failed.args[0].code() != already:
+                return False  # the broker is away: it was done, or not, or will be
+        self.known[name] = (number, wanted)
+        self._answered += 1
+        return wanted
+
+    def _fill(self, made: bool, name: str) -> None:
+        if not made:
+            return
+        producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": 1000, **QUICK})
+        for number in range(8):
+            producer.produce(name, bytes(3000), partition=number % 2)
+        producer.flush(self.CALL_S)

@@ -16,9 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.record_batch import check_batches, read_header
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog, RollDue, whole_batches
+from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.topic_config import LogSettings
-from tests.support.storage import NOW_MS, batch, make_topic, open_store, sync
+from tests.support.storage import NOW, batch, make_topic, open_store, sync
 
 BATCHES = 3000
 
@@ -69,11 +71,12 @@ def test_threads_see_one_log(tmp_path):
                 expected[:8] = number.to_bytes(8, "big")
                 written.append(bytes(expected))  # before it is appended: the reader may see it at once after a roll
                 try:
-                    log.append(records, headers, NOW_MS)
+                    log.append(records, headers, NOW)
                 except RollDue:
                     disk.submit(log.roll).result()
-                    log.append(records, headers, NOW_MS)
-                    disk.submit(log.delete_expired, NOW_MS).result()
+                    log.end_roll()
+                    log.append(records, headers, NOW)
+                    disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()
                     log.finish_sync(syncing[1])

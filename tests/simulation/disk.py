@@ -1,12 +1,17 @@
 """A disk in memory that keeps after a crash only what was synced, and anything else at the whim of one seed.
 
-| at a crash | may happen |
+| what is not synced at a crash | may be |
 |---|---|
-| a write that no datasync covered | kept, lost, torn at any byte, or its bytes are zero |
-| a truncation that no datasync covered | done or not |
-| a name made, replaced or removed without a sync of its directory | there or not, each name on its own |
+| pages of a file, and its size | `pages.py`: kept, lost, older, torn, zeroed, each on its own |
+| names made, replaced or removed | `names.py`: there or not, each on its own, or in order as a journal keeps them |
 
-Lives here: the disk of the tests, and faults on demand. Must never come in: what storage means by the bytes.
+| fault | how |
+|---|---|
+| EIO on any step, short writes, ENOSPC at will | `fault(kind, path, size)` |
+| a sync that fails and lets the next one lie | `fault` raises at `datasync`, or `fail_writeout` |
+| a full disk | `capacity_bytes`: a write takes what fits, then ENOSPC; with `delayed` the sync says so instead |
+
+Lives here: the disk of the tests. Must never come in: what storage means by the bytes.
 """
 
 from __future__ import annotations
@@ -15,123 +20,181 @@ import errno
 import random
 from collections.abc import Callable
 
-from edge_broker.storage.filesystem import Bytes
+from edge_broker.storage.filesystem import Bytes, Space
+from tests.simulation.names import Directory, NameChange, Names, Node
+from tests.simulation.pages import PAGE_BYTES, Pages
+
+Fault = Callable[[str, str, int], int | None]
 
 
 class Crashed(BaseException):
     """The power is gone; no code of the broker may catch it."""
 
 
-class _Inode:
-    """A file's bytes as the kernel has them, as the disk has them, and what happened in between."""
-
-    def __init__(self) -> None:
-        self.current = bytearray()
-        self.durable = bytearray()
-        self.pending: list[tuple[int, bytes | None]] = []  # (position, data), or (size, None) for a truncation
-
-
-class _Directory:
-    def __init__(self) -> None:
-        self.current: dict[str, _Inode | _Directory] = {}
-        self.durable: dict[str, _Inode | _Directory] = {}
-        self.pending: list[_NameChange] = []
-
-
-class _NameChange:
-    """Names set or removed (None) together; done once any of its directories is synced."""
-
-    def __init__(self, changes: list[tuple[_Directory, str, _Inode | _Directory | None]]) -> None:
-        self.changes = changes
-        self.done = False
-
-    def apply(self) -> None:
-        if not self.done:
-            self.done = True
-            for directory, name, node in self.changes:
-                if node is None:
-                    directory.durable.pop(name, None)
-                else:
-                    directory.durable[name] = node
-
-
 class SimulatedFile:
     """An open file of the simulated disk."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimulatedDisk, path: str, pages: Pages) -> None:
         self.path = path
         self._disk = disk
-        self._inode = inode
+        self._pages = pages
+        self._errors_seen = pages.errors
 
     def read(self, size_max: int, position: int) -> Bytes:
         """Bytes as the kernel has them."""
         self._disk.step("read", self.path)
-        return bytes(self._inode.current[position : position + size_max])
+        return bytes(self._pages.current[position : position + size_max])
 
     def read_cached(self, size_max: int, position: int) -> Bytes | None:
         """As `read`, or None while the disk is cold."""
         return None if self._disk.cold else self.read(size_max, position)
 
     def write(self, data: Bytes, position: int) -> int:
-        """Write all, or what the disk's faults let through."""
+        """Write all, or what the disk's faults and its room let through."""
         content = bytes(data)
         try:
             content = content[: self._disk.step("write", self.path, len(content))]
         except Crashed:  # in the middle of the write: crash() decides how much of it is there
-            self._take(content, position)
+            self._pages.write(position, content)
             raise
-        self._take(content, position)
+        content = content[: self._disk.admitted(self._pages, position, len(content))]
+        self._pages.write(position, content)
         return len(content)
-
-    def _take(self, content: bytes, position: int) -> None:
-        _put(self._inode.current, position, content)
-        self._inode.pending.append((position, content))
 
     def truncate(self, size: int) -> None:
         """Cut or lengthen with zeroes."""
         self._disk.step("truncate", self.path)
-        _resize(self._inode.current, size)
-        self._inode.pending.append((size, None))
+        self._pages.truncate(size)
 
     def datasync(self) -> None:
-        """Make the bytes durable."""
-        self._disk.step("datasync", self.path)
-        self._inode.durable = bytearray(self._inode.current)
-        self._inode.pending.clear()
+        """Make the bytes durable, or fail as Linux does: what was dirty is clean afterwards, on the disk or not."""
+        try:
+            self._disk.step("datasync", self.path)
+            if self._pages.errors > self._errors_seen:
+                raise OSError(errno.EIO, "Input/output error", self.path)
+            if self._disk.overdrawn:
+                raise OSError(errno.ENOSPC, "No space left on device", self.path)
+        except OSError:
+            self._errors_seen = self._pages.errors
+            self._pages.fail_sync(self._disk.random)
+            raise
+        self._disk.committed(self._pages)
+        self._pages.sync()
 
     def size(self) -> int:
         """Bytes as the kernel has them."""
-        return len(self._inode.current)
+        return len(self._pages.current)
+
+    def start_writeout(self, position: int) -> None:
+        """Promise nothing."""
+
+    def reserve(self, position: int, size: int) -> bool:
+        """Take blocks for a range, or fail for want of them."""
+        self._disk.step("reserve", self.path, size)
+        if self._disk.admitted(self._pages, position, size) < size:
+            raise OSError(errno.ENOSPC, "No space left on device", self.path)
+        self._pages.reserved = max(self._pages.reserved, position + size)
+        self._pages.changed_size = True
+        self._pages.account()
+        return True
+
+    def read_nothing_ahead(self) -> None:
+        """Nothing is ever read ahead here."""
+
+    def forget_cached(self, position: int, size: int) -> None:
+        """Let go of clean pages; only those that a failed sync left behind look different afterwards."""
+        self._pages.forget(position, size)
 
 
 class SimulatedDisk:
     """A FileSystem whose every step may be the last: `crash_at` counts steps that change something.
 
-    `fault(kind, path, size)` may raise OSError, or return how many bytes of a write are accepted.
+    `fault(kind, path, size)` may raise OSError, or return how many bytes of a write are accepted. `witness(kind, path)`
+    is told of each step before it happens; `meanwhile(kind, path)` may do other threads' work there.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, ordered: bool = False, capacity_bytes: int | None = None) -> None:
         self.random = random.Random(seed)
         self.cold = False
         self.steps = 0
         self.crash_at = -1
-        self.fault: Callable[[str, str, int], int | None] | None = None
-        self._root = _Directory()
+        self.capacity_bytes = capacity_bytes
+        self.delayed = False
+        self.room = Space(1 << 35, 1 << 34)  # what space() says while there is no capacity
+        self.fault: Fault | None = None
+        self.witness: Callable[[str, str], None] | None = None
+        self.meanwhile: Callable[[str, str], None] | None = None
+        self._used = [0]
+        self._writeouts_failed = 0
+        self._names = Names(ordered=ordered)
         self._locked: set[str] = set()
+
+    def fork(self, seed: int) -> SimulatedDisk:
+        """The same disk at the same moment, to be crashed on its own; without its faults and locks."""
+        other = SimulatedDisk(seed, capacity_bytes=self.capacity_bytes)
+        other.delayed, other.room = self.delayed, self.room
+        other._names = self._names.fork(other._used)
+        return other
 
     def step(self, kind: str, path: str, size: int = 0) -> int:
         """Count a step, crash or fail at it; the number of bytes that are accepted."""
         if kind != "read":
+            self._overlap(kind, path)
             self.steps += 1
+            if self.witness is not None:
+                self.witness(kind, path)
             if self.steps == self.crash_at:
                 raise Crashed
         accepted = self.fault(kind, path, size) if self.fault is not None else None
         return size if accepted is None else accepted
 
+    def _overlap(self, kind: str, path: str) -> None:
+        others, self.meanwhile = self.meanwhile, None
+        if others is not None:
+            try:
+                others(kind, path)
+            finally:
+                self.meanwhile = others
+
+    # space
+
+    @property
+    def overdrawn(self) -> bool:
+        """More was written than there is room for, as only delayed allocation lets happen."""
+        return self.capacity_bytes is not None and self._used[0] * PAGE_BYTES > self.capacity_bytes
+
+    def admitted(self, pages: Pages, position: int, size: int) -> int:
+        """How many of so many bytes there is room for; ENOSPC for none."""
+        if self.capacity_bytes is None or self.delayed or not pages.growth(position + size):
+            return size
+        fits = pages.room(position, size, self._free_blocks())
+        if fits < size:  # as ext4 does: blocks of removed files come free with a commit, so it is tried once more
+            self._names.commit()
+            fits = pages.room(position, size, self._free_blocks())
+        if not fits:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fits
+
+    def _free_blocks(self) -> int:
+        return max((self.capacity_bytes or 0) // PAGE_BYTES - self._used[0], 0)
+
+    def fill(self, free_blocks: int) -> None:
+        """Leave so many blocks of 4 KiB free."""
+        self.capacity_bytes = (self._used[0] + free_blocks) * PAGE_BYTES
+
+    def space(self, path: str) -> Space:
+        """The capacity and what is left of it; without one, whatever a test says."""
+        if self.capacity_bytes is None:
+            return self.room
+        return Space(self.capacity_bytes, max(self.capacity_bytes - self._used[0] * PAGE_BYTES, 0))
+
+    # what tests do to it
+
     def crash(self) -> None:
         """Lose the power: afterwards the kernel knows what the disk has, and nobody holds a lock."""
         self.kill()
-        self._lose(self._root, set())
+        for pages in self._names.crash(self.random):
+            pages.crash(self.random)
 
     def kill(self) -> None:
         """End the process alone: the kernel still has everything, and a later crash may lose what was never synced."""
@@ -139,83 +202,64 @@ class SimulatedDisk:
         self.fault = None
         self._locked.clear()
 
+    def fail_writeout(self, path: str) -> None:
+        """Fail the kernel's own write-back: whoever has the file open learns of it at the next sync, nobody else."""
+        self._writeouts_failed += 1
+        pages = self._pages(path)
+        pages.errors += 1
+        pages.fail_sync(self.random)
+
     def flip(self, path: str, position: int) -> None:
         """Change one bit of a file, on the disk and in memory."""
-        inode = self._inode(path)
-        inode.current[position] ^= 1
-        if position < len(inode.durable):
-            inode.durable[position] ^= 1
+        pages = self._pages(path)
+        pages.current[position] ^= 1
+        if position < len(pages.durable):
+            pages.durable[position] ^= 1
 
     def content(self, path: str) -> bytes:
         """A file's bytes."""
-        return bytes(self._inode(path).current)
+        return bytes(self._pages(path).current)
 
     def put(self, path: str, data: bytes) -> None:
         """Make a file with durable content and name."""
         directory, name = self._parent(path)
-        inode = _Inode()
-        inode.current, inode.durable = bytearray(data), bytearray(data)
-        directory.current[name] = directory.durable[name] = inode
+        pages = Pages(self._used)
+        pages.current = bytearray(data)
+        pages.settle()
+        pages.account()
+        directory.current[name] = directory.durable[name] = pages
 
-    def _lose(self, directory: _Directory, seen: set[int]) -> None:
-        seen.add(id(directory))
-        for change in directory.pending:
-            if not change.done and self.random.random() < 0.5:
-                change.apply()
-            change.done = True
-        directory.pending.clear()
-        directory.current = dict(directory.durable)
-        for node in list(directory.current.values()):
-            if isinstance(node, _Directory):
-                self._lose(node, seen)
-            elif id(node) not in seen:
-                seen.add(id(node))
-                self._lose_bytes(node)
-
-    def _lose_bytes(self, inode: _Inode) -> None:
-        for position, data in inode.pending:
-            if data is None:
-                if self.random.random() < 0.5:
-                    _resize(inode.durable, position)
-                continue
-            fate = self.random.randrange(5)
-            if fate == 0 or not data:
-                continue
-            kept = len(data) if fate in (1, 2) else self.random.randrange(len(data) + 1)
-            _put(inode.durable, position, bytes(kept) if fate == 4 else data[:kept])
-        inode.pending.clear()
-        inode.current = bytearray(inode.durable)
+    def committed(self, pages: Pages) -> None:
+        """What a file's sync does to names: a journal is committed if it holds something of the file."""
+        if self._names.ordered and pages.changed_size:
+            self._names.commit()
 
     # FileSystem
 
     def open(self, path: str) -> SimulatedFile:
         """Open an existing file."""
         self.step("read", path)
-        return SimulatedFile(self, path, self._inode(path))
+        return SimulatedFile(self, path, self._pages(path))
 
     def create(self, path: str) -> SimulatedFile:
         """Make a file, or empty the one that is there."""
         self.step("create", path)
         directory, name = self._parent(path)
-        inode = directory.current.get(name)
-        if isinstance(inode, _Inode):
-            inode.current.clear()
-            inode.pending.append((0, None))
+        pages = directory.current.get(name)
+        if isinstance(pages, Pages):
+            pages.truncate(0)
         else:
-            inode = _Inode()
-            self._change([(directory, name, inode)])
-        return SimulatedFile(self, path, inode)
+            pages = Pages(self._used)
+            self._names.change([(directory, name, pages)])
+        return SimulatedFile(self, path, pages)
 
     def size(self, path: str) -> int:
         """Bytes in a file."""
-        return len(self._inode(path).current)
+        return len(self._pages(path).current)
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory."""
-        node = self._node(directory)
-        if not isinstance(node, _Directory):
-            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", directory)
-        return list(node.current)
+        return list(self._directory(directory).current)
 
     def exists(self, path: str) -> bool:
         """True when the name is there."""
@@ -230,7 +274,7 @@ class SimulatedDisk:
         self.step("make_directory", path)
         directory, name = self._parent(path)
         if name not in directory.current:
-            self._change([(directory, name, _Directory())])
+            self._names.change([(directory, name, Directory())])
 
     def rename(self, old: str, new: str) -> None:
         """Give another name, replacing a file of that name."""
@@ -239,31 +283,43 @@ class SimulatedDisk:
         target, new_name = self._parent(new)
         if old_name not in source.current:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", old)
-        self._change([(target, new_name, source.current[old_name]), (source, old_name, None)])
+        self._names.change([(target, new_name, source.current[old_name]), (source, old_name, None)])
 
     def remove(self, path: str) -> None:
         """Remove a file."""
-        self._inode(path)
+        self._pages(path)
         self.step("remove", path)
-        directory, name = self._parent(path)
-        self._change([(directory, name, None)])
+        self._unlink(path)
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
         if self.names(path):
             raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         self.step("remove_directory", path)
+        self._unlink(path)
+
+    def _unlink(self, path: str) -> None:
         directory, name = self._parent(path)
-        self._change([(directory, name, None)])
+        change: NameChange = [(directory, name, None)]
+        self._names.change(change)
 
     def sync_directory(self, path: str) -> None:
         """Make the names of a directory durable."""
+        directory = self._directory(path)
         self.step("sync_directory", path)
-        node = self._node(path)
-        assert isinstance(node, _Directory)
-        for change in node.pending:
-            change.apply()
-        node.pending.clear()
+        self._names.sync(directory)
+
+    def sync_all(self, path: str) -> None:
+        """Make every byte and every name durable; syncfs(2) tells of failures as fsync does."""
+        self.step("sync_all", path)
+        if self._writeouts_failed:
+            self._writeouts_failed = 0
+            raise OSError(errno.EIO, "Input/output error", path)
+        if self.overdrawn:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        self._names.commit()
+        for pages in self._names.files():
+            pages.sync()
 
     def lock(self, path: str) -> SimulatedFile | None:
         """Hold a file until the crash."""
@@ -276,47 +332,28 @@ class SimulatedDisk:
         """What the end of a process does."""
         self._locked.discard(path)
 
-    def _change(self, changes: list[tuple[_Directory, str, _Inode | _Directory | None]]) -> None:
-        change = _NameChange(changes)
-        for directory, name, node in changes:
-            if node is None:
-                directory.current.pop(name, None)
-            else:
-                directory.current[name] = node
-        for directory in {id(directory): directory for directory, _, _ in changes}.values():
-            directory.pending.append(change)
-
-    def _node(self, path: str) -> _Inode | _Directory:
-        node: _Inode | _Directory = self._root
-        for part in path.strip("/").split("/"):
+    def _node(self, path: str) -> Node:
+        node: Node = self._names.root
+        for part in path.split("/"):
             if not part:
                 continue
-            if not isinstance(node, _Directory) or part not in node.current:
+            if not isinstance(node, Directory) or part not in node.current:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             node = node.current[part]
         return node
 
-    def _inode(self, path: str) -> _Inode:
+    def _pages(self, path: str) -> Pages:
         node = self._node(path)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Pages):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _directory(self, path: str) -> Directory:
+        node = self._node(path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
         parent, _, name = path.rstrip("/").rpartition("/")
-        node = self._node(parent)
-        assert isinstance(node, _Directory)
-        return node, name
-
-
-def _put(content: bytearray, position: int, data: bytes) -> None:
-    if len(content) < position:
-        content.extend(bytes(position - len(content)))
-    content[position : position + len(data)] = data
-
-
-def _resize(content: bytearray, size: int) -> None:
-    if size < len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))
+        return self._directory(parent), name

@@ -10,12 +10,14 @@ import itertools
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from edge_broker.app import log_settings
+from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.group_work import load_groups, new_coordinator
+from edge_broker.handlers.outcome import WorkerName
 from edge_broker.handlers.registry import HANDLERS, Handler
 from edge_broker.network.connection import Connection
 from edge_broker.network.dispatcher import Dispatcher
@@ -26,7 +28,7 @@ from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, make_topic
+from tests.support.storage import NOW_MS, make_topic, reading_at
 
 
 class Handle:
@@ -139,6 +141,18 @@ class HandClock:
     def steady_ms(self) -> int:
         """The same: nobody sets this clock."""
         return self.wall_ms()
+
+    def seconds(self) -> float:
+        """The loop's time."""
+        return self._loop.now_s
+
+    def reading(self) -> Reading:
+        """The loop's time, which is right."""
+        return reading_at(self.wall_ms())
+
+    def look(self) -> Reading:
+        """The same."""
+        return self.reading()
 
     def new_uuid(self) -> uuid.UUID:
         """A random UUID."""
@@ -299,15 +313,15 @@ class Site:
         self.loop = Loop()
         self.clock = HandClock(self.loop)
         config = BrokerConfig(self.settings)
-        self.store = LogStore.open(self.disk, "/data", log_settings(config), NOW_MS, uuid.uuid4)
+        self.store = LogStore.open(self.disk, "/data", log_settings(config), self.clock.look(), uuid.uuid4)
         self.broker = Broker(config, self.store, new_coordinator(config), self.clock, Endpoint("edge.local", 9092))
-        self.disk_worker, self.reader = HandWorker(self.loop), HandWorker(self.loop)
+        self.workers = {name: HandWorker(self.loop) for name in get_args(WorkerName)}
+        self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))
         self.dispatcher = Dispatcher(
             self.broker,
             handlers,
             cast(Any, self.loop),
-            cast(Any, self.disk_worker),
-            cast(Any, self.reader),
+            cast(Any, self.workers),
         )
         self.server = Server(config, self.dispatcher, cast(Any, self.loop))
         self.dispatcher.start(lambda: load_groups(self.broker))
@@ -315,8 +329,8 @@ class Site:
 
     def settle(self) -> None:
         """Let loop and workers work until nothing is left to do without time passing."""
-        while self.loop.run() or self.disk_worker or self.reader:
-            for worker in (self.disk_worker, self.reader):
+        while self.loop.run() or any(self.workers.values()):
+            for worker in self.workers.values():
                 if worker:
                     worker.step()
 

@@ -48,7 +48,7 @@ class AnswerThief:
             return True
 
 
-class _Frames:
+class Frames:
     """Cuts a byte stream into frames without their size."""
 
     def __init__(self) -> None:
@@ -71,8 +71,8 @@ class _WatchedLink:
 
     def __init__(self, thief: AnswerThief) -> None:
         self._thief = thief
-        self._requests = _Frames()
-        self._answers = _Frames()
+        self._requests = Frames()
+        self._answers = Frames()
         self._watched: set[int] = set()
 
     def upstream(self, data: bytes) -> bytes | None:

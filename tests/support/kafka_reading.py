@@ -22,10 +22,10 @@ class Read:
     value: bytes | None
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Create a topic and return when its leader is known; raises what the broker answered."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
     end = time.monotonic() + CALL_S
     while not _has_leaders(admin, name, partitions):

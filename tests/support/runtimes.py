@@ -105,6 +105,14 @@ def jars(lock: Path, name: str) -> Path:
     return jars_directory(name)
 
 
+def libfaketime() -> Path:
+    """Return the library that shows a program another time of day."""
+    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    if not found:
+        raise MissingRuntimeError("libfaketime.so.1 is not in /usr/lib: `apt install libfaketime`.")
+    return found[0]
+
+
 RUNTIMES: dict[str, Callable[[], Path]] = {
     "java": java,
     "mosquitto": mosquitto,
@@ -113,6 +121,7 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "e2fsprogs": mke2fs,
     "dosfstools": mkfs_vfat,
     "fdisk": sfdisk,
+    "libfaketime": libfaketime,
     "kafka-jars": kafka_jars,
 }
 

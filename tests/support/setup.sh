@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Three commands:
 #   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat, for images
-#                                  mtools e2fsprogs dosfstools fdisk, and for test hosts
+#                                  mtools e2fsprogs dosfstools fdisk, for a disk of the tests fuse3, for a clock of
+#                                  the tests libfaketime, and for test hosts
 #                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated
 #                                  board qemu-system-arm qemu-user-static
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
@@ -116,6 +117,7 @@ program_of() {
     iproute2) echo ip ;;
     qemu-system-arm) echo qemu-system-aarch64 ;;
     qemu-user-static) echo qemu-aarch64-static ;;
+    fuse3) echo fusermount3 ;;
     esac
 }
 

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.record_batch import build_batch, check_batches, read_header
-from edge_broker.storage.log import Appended, PartitionLog, RollDue, whole_batches
+from edge_broker.clock import Reading
+from edge_broker.protocol.record_batch import build_batch, check_batches, read_header, records_of
+from edge_broker.storage.age import Now
+from edge_broker.storage.damage import contain
+from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.log import Appended, PartitionLog, RollDue
+from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topic_config import LogSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_broker.errors import StorageFault
     from edge_broker.storage.filesystem import FileSystem
 
 NOW_MS = 1_700_000_000_000
 
 
+def reading_at(wall_ms: int) -> Reading:
+    """The clocks of a board whose clock is right, in the one boot that it has."""
+    return Reading("boot", wall_ms - NOW_MS + 1_000_000, wall_ms, trusted=True)
+
+
+def time_at(wall_ms: int) -> Now:
+    """The time in a store that was made at NOW_MS."""
+    return Now(wall_ms, wall_ms - NOW_MS, trusted=True, boot_id="boot")
+
+
+READING = reading_at(NOW_MS)
+NOW = time_at(NOW_MS)
+
+
 def open_store(fs: FileSystem, data_dir: str = "/data", settings: LogSettings | None = None) -> LogStore:
     """Open a store with small index intervals unless told otherwise."""
-    return LogStore.open(fs, data_dir, settings or LogSettings(index_interval_bytes=128), NOW_MS, uuid.uuid4)
+    return LogStore.open(fs, data_dir, settings or LogSettings(index_interval_bytes=128), READING, uuid.uuid4)
 
 
 def make_topic(store: LogStore, name: str = "t", partitions: int = 1, config: dict[str, str] | None = None) -> Topic:
@@ -26,6 +50,11 @@ def make_topic(store: LogStore, name: str = "t", partitions: int = 1, config: di
     topic = store.make_topic(name, partitions, config or {}, uuid.uuid4())
     store.add_topic(topic)
     return topic
+
+
+def names_of(store: LogStore) -> set[str]:
+    """The topics of a store, without the ledger that every store has."""
+    return set(store.topics) - {LEDGER_TOPIC}
 
 
 def batch(*values: bytes, timestamp_ms: int = NOW_MS, producer: tuple[int, int, int] = (-1, -1, -1)) -> memoryview:
@@ -46,10 +75,11 @@ def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appe
     """Append one batch, rolling first when that is due."""
     headers = check_batches(records, 1 << 30)
     try:
-        return log.append(records, headers, now_ms)
+        return log.append(records, headers, time_at(now_ms))
     except RollDue:
         log.roll()
-        return log.append(records, headers, now_ms)
+        log.end_roll()
+        return log.append(records, headers, time_at(now_ms))
 
 
 def sync(log: PartitionLog) -> None:
@@ -80,4 +110,50 @@ def read_all(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]:
         assert batches, f"no batch at offset {offset} of {log!r}"
         found.extend(bytes(one) for one in batches)
         offset = read_header(batches[-1]).next_offset
+    return found
+
+
+def read_through_damage(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]:
+    """Every batch that is shown, as a consumer gets them: damage that is met is contained on the way."""
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        try:
+            data = log.read(offset, bytes_max, blocking=True)
+        except DamageFound as damage:
+            contain(log, damage)
+            continue
+        batches = whole_batches(data or b"")
+        if not batches:
+            break
+        found.extend(bytes(one) for one in batches)
+        offset = read_header(batches[-1]).next_offset
+    return found
+
+
+class ListLedger:
+    """A ledger that keeps what it is told, or refuses."""
+
+    def __init__(self) -> None:
+        self.losses: list[Loss] = []
+        self.fault: StorageFault | None = None
+
+    def write(self, losses: Sequence[Loss]) -> None:
+        """Keep them."""
+        if self.fault is not None:
+            raise self.fault
+        self.losses += losses
+
+    def offsets(self) -> list[tuple[int, int | None]]:
+        """What is lost, without the repeats that a crash allows."""
+        return sorted({(loss.first_offset, loss.end_offset) for loss in self.losses})
+
+
+def ledgered(store: LogStore) -> list[tuple[str, str, int, int, int | None]]:
+    """Cause, topic, partition, first and last offset of every record in the ledger of a store."""
+    found = []
+    for one in read_all(store.topics[LEDGER_TOPIC].partitions[0]):
+        for record in records_of(one):
+            loss = json.loads(record.value or b"{}")
+            found.append(tuple(loss[name] for name in ("cause", "topic", "partition", "first_offset", "last_offset")))
     return found

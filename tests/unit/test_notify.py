@@ -111,7 +111,7 @@ async def test_a_disk_that_hangs_within_the_bound_is_told_and_alive() -> None:
     disk.hang()
     with NotifySocket() as systemd:
         notifier = notify.Notifier(systemd.environment(watchdog_ms=100))
-        telling = asyncio.ensure_future(notify.keep_alive(notifier, disk.worker, lambda: "serving"))
+        telling = asyncio.ensure_future(notify.keep_alive(notifier, [disk.worker], lambda: "serving"))
         await asyncio.to_thread(systemd.wait_for, "STATUS", "serving; the disk has been busy for 1 s")
         assert all(message["WATCHDOG"] == "1" for message in systemd.messages)
         disk.hangs.set()
@@ -125,7 +125,7 @@ async def test_a_job_that_outlasts_the_bound_ends_the_watchdog() -> None:
     disk.hang()
     with NotifySocket() as systemd:
         notifier = notify.Notifier(systemd.environment(watchdog_ms=40))
-        telling = asyncio.ensure_future(notify.keep_alive(notifier, disk.worker, lambda: "serving", stuck_s=1.0))
+        telling = asyncio.ensure_future(notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=1.0))
         while "WATCHDOG" in (message := await asyncio.to_thread(systemd.receive, 5)):
             pass
         assert message["STATUS"].startswith("serving")

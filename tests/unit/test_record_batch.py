@@ -218,7 +218,7 @@ def test_unpacking_is_bounded(codec: int, monkeypatch: pytest.MonkeyPatch) -> No
         list(records_of(_batch_of(codec, BOMBS[codec](bytes((1 << 20) + 1)))))
     assert refused.value.code == ErrorCode.INVALID_RECORD
     largest = b"\0" * (1 << 20)
-    assert record_batch._unpack(codec, BOMBS[codec](largest)) == largest
+    assert record_batch.unpack_records(codec, BOMBS[codec](largest)) == largest
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ import zlib
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.protocol.record_batch import check_batches, read_header, records_of
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batches, read_header, records_of
 from edge_broker.storage.filesystem import Disk, DiskFile
 from edge_broker.storage.log import RollDue
+from edge_broker.storage.removal import delete_expired, expired
+from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS, LogSettings
 from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync
+from tests.support.storage import NOW, NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync, time_at
 
 
 @pytest.fixture
@@ -100,11 +103,13 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
     append(log, records)
     late = batch(b"y" * 3000)
     with pytest.raises(RollDue):
-        log.append(late, check_batches(late, 1 << 20), NOW_MS)
+        log.append(late, check_batches(late, 1 << 20), NOW)
     assert log.rolling
     assert read_header(late).base_offset == 0
     log.roll()
-    assert not log.rolling
+    with pytest.raises(RollDue):
+        log.append(late, check_batches(late, 1 << 20), NOW_MS)
+    log.end_roll()
     assert log.high_watermark == log.log_end_offset == 1
     assert append(log, late).base_offset == 1
     sync(log)
@@ -168,7 +173,8 @@ def test_failed_sync_of_a_roll_takes_the_partition_offline(disk):
     with pytest.raises(StorageFault):
         append(log, batch(b"x" * 3000))
     assert log.fault is not None
-    assert not log.rolling
+    with pytest.raises(StorageFault):
+        append(log, batch())
 
 
 @pytest.mark.parametrize("accepted", [0, 40])
@@ -274,12 +280,13 @@ def test_offset_for_timestamp_of_a_batch_that_cannot_be_unpacked(disk):
     log = new_log(disk)
     records = batch(b"x", timestamp_ms=NOW_MS)
     records[22] = 1  # says gzip, is not
+    records[CRC_POSITION:CHECKED_POSITION] = crc32c(records[CHECKED_POSITION:]).to_bytes(4, "big")
     append_unchecked(log, records)
     assert log.offset_for_timestamp(NOW_MS - 5) == (0, NOW_MS)
 
 
 def append_unchecked(log, records):
-    log.append(records, [read_header(records)], NOW_MS)
+    log.append(records, [read_header(records)], NOW)
     sync(log)
 
 
@@ -287,10 +294,10 @@ def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1000)
     written = fill(log, 60, 200)
     sealed = log.segments_count - 1
-    assert not log.expired(NOW_MS + 1000)
-    assert log.delete_expired(NOW_MS + 1000) == 0
-    assert log.expired(NOW_MS + 1001)
-    assert log.delete_expired(NOW_MS + 1001) == sealed
+    assert not expired(log, time_at(NOW_MS + 1000))
+    assert delete_expired(log, time_at(NOW_MS + 1000)) == 0
+    assert expired(log, time_at(NOW_MS + 1001))
+    assert delete_expired(log, time_at(NOW_MS + 1001)) == sealed
     assert log.segments_count == 1
     start = log.log_start_offset
     assert read_all(log) == written[start:]
@@ -300,27 +307,45 @@ def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
     assert (again.log_start_offset, again.log_end_offset) == (start, 60)
 
 
-def test_failed_deletion_takes_the_partition_offline(disk):
+def test_greatest_timestamp_goes_with_the_segment_that_had_it(disk):
+    log = new_log(disk, segment_bytes=4096, retention_ms=1000)
+    fill(log, 10, 200)
+    log.rolling = True
+    log.roll()
+    log.end_roll()
+    assert log.max_timestamp() == (0, NOW_MS)
+    assert delete_expired(log, time_at(NOW_MS + 1001)) == 1
+    assert log.max_timestamp() == (-1, -1)
+
+
+def test_failed_deletion_is_finished_by_the_next_start(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1)
-    fill(log, 60, 200)
+    written = fill(log, 60, 200)
     disk.fault = fail_on("remove")
     with pytest.raises(StorageFault, match="Input/output error"):
-        log.delete_expired(NOW_MS + 1000)
-    assert log.fault is not None
+        delete_expired(log, time_at(NOW_MS + 1000))
+    start = log.log_start_offset
+    assert start > 0
+    assert log.fault is None
+    assert read_all(log) == written[start:]
+    disk.crash()
+    again = open_store(disk).topics["t"].partitions[0]
+    assert (again.log_start_offset, again.log_end_offset, again.segments_count) == (start, 60, 1)
+    assert not [name for name in disk.names(again.directory) if name.startswith("0" * 20)]
 
 
 def test_retention_by_size_keeps_at_least_so_much(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=-1, retention_bytes=6000)
     fill(log, 60, 200)
-    log.delete_expired(NOW_MS)
+    delete_expired(log, time_at(NOW_MS))
     assert 6000 <= log.size < 6000 + 4096
 
 
 def test_compacted_topics_are_kept_whole(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1, cleanup_policy="compact")
     fill(log, 60, 200)
-    assert not log.expired(NOW_MS + 10**10)
-    assert log.delete_expired(NOW_MS + 10**10) == 0
+    assert not expired(log, time_at(NOW_MS + 10**10))
+    assert delete_expired(log, time_at(NOW_MS + 10**10)) == 0
 
 
 def test_epoch_end_never_exceeds_the_high_watermark(disk):
@@ -346,7 +371,7 @@ def test_damaged_or_lost_indexes_are_made_again(disk):
     assert log.read(15, 10, blocking=True) == written[15]
 
 
-def test_damaged_batch_in_front_of_the_wanted_one_is_a_fault_that_names_the_byte(disk):
+def test_damaged_batch_in_front_of_the_wanted_one_is_found_and_names_the_byte(disk):
     log = new_log(disk, segment_bytes=8192)
     written = fill(log, 60, 300)
     disk.put(f"{log.directory}/{0:020d}.index", b"")
@@ -354,7 +379,7 @@ def test_damaged_batch_in_front_of_the_wanted_one_is_a_fault_that_names_the_byte
     for bit in range(3):
         disk.flip(f"{log.directory}/{0:020d}.log", position - bit * 5)
     log.close_files()
-    with pytest.raises(StorageFault, match=f"00.log at byte {len(written[0])}"):
+    with pytest.raises(DamageFound, match=f"00.log at byte {len(written[0])}"):
         log.read(1, 10, blocking=True)
 
 

@@ -16,7 +16,7 @@ from edge_broker.storage.topic_config import (
     topic_settings,
 )
 from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, batch
+from tests.support.storage import NOW, NOW_MS, batch
 
 TOPIC_ID = uuid.UUID("0123456789abcdef0123456789abcdef")
 
@@ -91,7 +91,7 @@ def test_topic_settings_lie_over_the_defaults():
         ("compression.type", "gzip", "use producer"),
         ("min.insync.replicas", "2", "only 1 is served"),
         ("flush.messages", "1", "synced before it is answered"),
-        ("edge.durability", "kernel", "follows from flush.ms"),
+        ("edge.durability", "synced", "use sync or interval or kernel"),
     ],
 )
 def test_wrong_topic_configuration_names_key_and_remedy(key, value, complaint):
@@ -101,6 +101,37 @@ def test_wrong_topic_configuration_names_key_and_remedy(key, value, complaint):
     assert key in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("default_ms", "config", "durability", "flush_ms"),
+    [
+        (1000, {}, "sync", 1000),
+        (LEFT_TO_KERNEL_MS, {}, "kernel", LEFT_TO_KERNEL_MS),
+        (1000, {"flush.ms": str(LEFT_TO_KERNEL_MS)}, "kernel", LEFT_TO_KERNEL_MS),
+        (LEFT_TO_KERNEL_MS, {"flush.ms": "5"}, "sync", 5),
+        (1000, {"edge.durability": "interval"}, "interval", 1000),
+        (1000, {"edge.durability": "interval", "flush.ms": "9"}, "interval", 9),
+        (1000, {"edge.durability": "kernel", "flush.ms": "9"}, "kernel", 9),
+        (1000, {"edge.durability": "kernel", "flush.ms": str(LEFT_TO_KERNEL_MS)}, "kernel", LEFT_TO_KERNEL_MS),
+        (LEFT_TO_KERNEL_MS, {"edge.durability": "sync"}, "sync", 1000),
+        (LEFT_TO_KERNEL_MS, {"edge.durability": "interval"}, "interval", 1000),
+    ],
+)
+def test_durability_follows_from_flush_ms_unless_it_is_set(default_ms, config, durability, flush_ms):
+    settings = topic_settings(LogSettings(flush_ms=default_ms), config)
+    assert (settings.durability, settings.flush_ms) == (durability, flush_ms)
+    assert settings.left_to_kernel == (durability == "kernel")
+    assert settings.sync_awaited == (durability == "sync")
+    (entry,) = (one for one in describe_topic_config(LogSettings(), config) if one.name == "edge.durability")
+    assert entry.explicit == ("edge.durability" in config)
+
+
+@pytest.mark.parametrize("durability", ["sync", "interval"])
+def test_a_durability_that_flush_ms_contradicts_is_refused(durability):
+    with pytest.raises(Refusal, match="set one of them") as refused:
+        check_topic_config({"edge.durability": durability, "flush.ms": str(LEFT_TO_KERNEL_MS)})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
 def test_every_topic_key_is_described_with_the_value_that_holds():
     entries = {
         entry.name: entry for entry in describe_topic_config(LogSettings(), {"flush.ms": str(LEFT_TO_KERNEL_MS)})
@@ -108,8 +139,7 @@ def test_every_topic_key_is_described_with_the_value_that_holds():
     assert set(entries) == set(TOPIC_KEYS)
     assert entries["flush.ms"].explicit
     assert entries["flush.ms"].kind is int
-    assert entries["edge.durability"].value == "kernel"
-    assert entries["edge.durability"].read_only
+    assert (entries["edge.durability"].value, entries["edge.durability"].explicit) == ("kernel", False)
     assert entries["compression.type"].value == "producer"
     assert (entries["retention.ms"].value, entries["retention.ms"].explicit) == ("604800000", False)
 
@@ -117,7 +147,7 @@ def test_every_topic_key_is_described_with_the_value_that_holds():
 def test_every_setting_has_a_key_with_the_same_default():
     settings = LogSettings()
     for key in TOPIC_KEYS.values():
-        if key.setting:
+        if key.setting and key.name != "edge.durability":  # which follows from flush.ms unless it is set
             assert getattr(settings, key.setting) == key.default, key.name
 
 
@@ -220,9 +250,9 @@ def test_several_batches_of_one_append_follow_one_another():
 def test_idle_producers_are_forgotten():
     known = producers.Producers()
     known.replay(header((1, 0, 0)), NOW_MS)
-    known.expire(NOW_MS + 1000, 1000)
+    known.expire(NOW._replace(age_ms=NOW_MS + 1000), 1000)
     assert len(known) == 1
-    known.expire(NOW_MS + 1001, 1000)
+    known.expire(NOW._replace(age_ms=NOW_MS + 1001), 1000)
     assert len(known) == 0
 
 
@@ -246,6 +276,11 @@ def test_epoch_ends_follow_kip_101():
     assert ask == [(-1, -1), (1, 10), (2, 30), (2, 30), (4, 50), (4, 50), (6, 50), (-1, -1)]
     assert cache.end(2, 6, 20) == (2, 20)
     assert epochs.LeaderEpochs().end(0, 0, 0) == (0, 0)
+
+
+def test_the_epoch_of_an_offset():
+    cache = epochs.LeaderEpochs([(2, 10), (4, 30)])
+    assert [cache.at(offset) for offset in (9, 10, 29, 30, 99)] == [-1, 2, 2, 4, 4]
 
 
 def test_epochs_of_what_is_gone_are_dropped():

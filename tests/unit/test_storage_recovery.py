@@ -1,17 +1,36 @@
 """What a start finds after a crash or damage, case by case: kept, cut, noted, offline, never silently lost."""
 
 import errno
+import json
 import uuid
 
 import pytest
 
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.recovery import CUT_FILES_KEPT
+from edge_broker.errors import Refusal, StorageFault
+from edge_broker.protocol.record_batch import read_header, records_of
+from edge_broker.storage.batches import Hole
+from edge_broker.storage.cut_tails import CUT_FILES_KEPT
+from edge_broker.storage.damage import add_hole
+from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.state_files import read_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync
+from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
+from tests.support.storage import (
+    NOW_MS,
+    READING,
+    append,
+    batch,
+    fill,
+    ledgered,
+    make_topic,
+    open_store,
+    read_all,
+    read_through_damage,
+    reading_at,
+    sync,
+    time_at,
+)
 
 LOG = "/data/t-0/" + "0" * 20 + ".log"
 
@@ -145,6 +164,29 @@ def test_cut_files_do_not_pile_up(disk):
     assert len([name for name in disk.names("/data/t-0") if ".cut-" in name]) == CUT_FILES_KEPT
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_sync_left_in_memory_alone_is_not_taken_for_synced_by_the_next_process(seed):
+    disk = SimulatedDisk(seed)
+    log = make_topic(open_store(disk)).partitions[0]
+    fill(log, 3)
+    for _ in range(80):
+        append(log, batch(b"x" * 100))
+    disk.fault = fail_datasync
+    with pytest.raises(StorageFault):
+        sync(log)
+    disk.kill()
+    log = open_store(disk).topics["t"].partitions[0]
+    shown = read_all(log)
+    assert len(shown) >= 3
+    _, log = crash_and_open(disk)
+    assert read_all(log) == shown
+
+
+def fail_datasync(kind, path, size):
+    if kind == "datasync":
+        raise OSError(errno.EIO, "Input/output error", path)
+
+
 def test_flipped_bit_above_the_stored_position_cuts_from_there(disk):
     store = open_store(disk)
     log = make_topic(store).partitions[0]
@@ -154,55 +196,248 @@ def test_flipped_bit_above_the_stored_position_cuts_from_there(disk):
     disk.flip(LOG, len(first[0]) * 5 - 3)
     store, log = crash_and_open(disk)
     assert log.log_end_offset == 4
-    assert log.damage is None
     assert "the CRC of a record batch does not match" in store.recovery_notes[0]
+    assert ledgered(store) == [("unsynced_cut", "t", 0, 4, None)]
 
 
-def test_damage_below_the_stored_position_is_reported_and_never_cut(disk):
+def damaged_above_a_checkpoint(disk, batches=6, config=None):
+    """A log whose positions are stored, and its batches."""
     store = open_store(disk)
-    log = make_topic(store).partitions[0]
-    written = fill(log, 6)
+    log = make_topic(store, config=config).partitions[0]
+    written = fill(log, batches, 200)
     store.checkpoint()
+    return written
+
+
+def check_it_goes_on(disk, log, rest, end_offset):
+    """Appends go on behind what was stored; what is there stays so over another crash."""
+    assert (log.fault, log.log_end_offset, log.high_watermark) == (None, end_offset, end_offset)
+    assert read_through_damage(log) == rest
+    assert append(log, batch()).base_offset == end_offset
+    sync(log)
+    store, log = crash_and_open(disk)
+    assert len(read_through_damage(log)) == len(rest) + 1
+    assert append(log, batch()).base_offset == end_offset + 1
+    return store
+
+
+def test_damage_below_the_stored_position_is_contained_and_never_cut(disk):
+    written = damaged_above_a_checkpoint(disk)
     size = len(disk.content(LOG))
     position = len(written[0]) * 2
     disk.flip(LOG, position + 16)  # the magic of the third batch
-    for _ in range(2):  # and what was reported once is reported again
-        store, log = crash_and_open(disk)
-        assert len(disk.content(LOG)) == size
-        assert log.fault is None
-        assert read_all(log) == written[:2]
-        assert any(f"at byte {position}" in note and "appends are refused" in note for note in store.recovery_notes)
-        with pytest.raises(Refusal, match="restore the file") as refused:
-            append(log, batch())
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    store.close()
-    disk.unlock("/data/.lock")
-    assert open_store(disk).started_unclean
-
-
-def test_file_shorter_than_what_was_synced_is_reported_and_not_written_again(disk):
-    store = open_store(disk)
-    written = fill(make_topic(store).partitions[0], 6)
-    store.checkpoint()
-    disk.put(LOG, b"".join(written[:4]))
     store, log = crash_and_open(disk)
-    assert read_all(log) == written[:4]
-    with pytest.raises(Refusal, match="appends are refused"):
-        append(log, batch())
+    assert len(disk.content(LOG)) == size
+    assert log.segments_count == 2  # the damaged one is closed
+    assert log.segments[0].holes == (Hole(2, 3, position, position + len(written[2])),)
+    assert any(f"at byte {position}" in note and "in the ledger" in note for note in store.recovery_notes)
+    store = check_it_goes_on(disk, log, [*written[:2], *written[3:]], 6)
+    assert ledgered(store) == [("damaged", "t", 0, 2, 2)]
 
 
-def test_missing_last_segment_is_reported_and_not_written_again(disk):
-    store = open_store(disk)
-    log = make_topic(store, config={"segment.bytes": "4096"}).partitions[0]
-    fill(log, 60, 200)
-    store.checkpoint()
+@pytest.mark.parametrize("kept", [0, 4, 4.5])
+def test_a_file_shorter_than_what_was_synced_goes_on_at_the_stored_end(disk, kept):
+    written = damaged_above_a_checkpoint(disk)
+    disk.put(LOG, b"".join(written)[: int(kept * len(written[0]))])
+    store, log = crash_and_open(disk)
+    store = check_it_goes_on(disk, log, written[: int(kept)], 6)
+    assert ledgered(store) == [("damaged", "t", 0, int(kept), 5)]
+
+
+def test_lost_bytes_are_counted_by_the_stored_position(disk):
+    written = damaged_above_a_checkpoint(disk)
+    disk.put(LOG, b"".join(written[:4]))
+    store, _ = crash_and_open(disk)
+    (record,) = records_of(read_all(store.topics[LEDGER_TOPIC].partitions[0])[0])
+    assert json.loads(record.value)["bytes"] == len(b"".join(written[4:]))
+
+
+def test_a_missing_last_segment_goes_on_at_the_stored_end(disk):
+    written = damaged_above_a_checkpoint(disk, 60, {"segment.bytes": "4096"})
     last = max(name for name in disk.names("/data/t-0") if name.endswith(".log"))
     disk.remove(f"/data/t-0/{last}")
     disk.sync_directory("/data/t-0")
     store, log = crash_and_open(disk)
-    with pytest.raises(Refusal, match="is missing"):
-        append(log, batch())
-    assert read_all(log)
+    store = check_it_goes_on(disk, log, written[: int(last[:20])], 60)
+    assert ledgered(store) == [("damaged", "t", 0, int(last[:20]), 59)]
+
+
+def test_without_any_segment_the_next_begins_at_the_stored_end(disk):
+    damaged_above_a_checkpoint(disk, 60, {"segment.bytes": "4096"})
+    for name in disk.names("/data/t-0"):
+        if name.endswith(".log"):
+            disk.remove(f"/data/t-0/{name}")
+    disk.sync_directory("/data/t-0")
+    store, log = crash_and_open(disk)
+    store = check_it_goes_on(disk, log, [], 60)
+    assert ledgered(store) == [("damaged", "t", 0, 0, 59)]
+
+
+def test_damage_below_the_stored_position_and_a_torn_tail_above_it(disk):
+    written = damaged_above_a_checkpoint(disk)
+    disk.flip(LOG, len(written[0]) * 5 + 100)
+    put_tail(disk, b"garbage")
+    store, log = crash_and_open(disk)
+    assert read_through_damage(log) == written[:5]
+    assert (log.log_end_offset, append(log, batch()).base_offset) == (6, 6)
+    assert ledgered(store) == [("damaged", "t", 0, 5, 5), ("unsynced_cut", "t", 0, 6, None)]
+
+
+def test_a_damaged_closed_segment_that_has_to_be_walked_is_contained(disk):
+    written = damaged_above_a_checkpoint(disk, 60, {"segment.bytes": "4096"})
+    for name in disk.names("/data/t-0"):
+        if name.endswith(".snapshot"):
+            disk.put(f"/data/t-0/{name}", b"damaged")
+    disk.flip(LOG, len(written[0]) * 3 + 100)
+    store, log = crash_and_open(disk)
+    assert ledgered(store) == [("damaged", "t", 0, 3, 3)]
+    check_it_goes_on(disk, log, [*written[:3], *written[4:]], 60)
+
+
+def test_a_crash_at_any_step_of_containing_ends_in_one_hole(disk):
+    written = damaged_above_a_checkpoint(disk)
+    disk.flip(LOG, len(written[0]) * 2 + 100)
+    disk.crash()
+    for step in range(1, 200):
+        again = disk.fork(step)
+        again.crash_at = again.steps + step
+        try:
+            open_store(again)
+            done = True
+        except Crashed:
+            done = False
+        again.crash()
+        store = open_store(again)
+        log = store.topics["t"].partitions[0]
+        assert read_through_damage(log) == [*written[:2], *written[3:]]
+        assert set(ledgered(store)) == {("damaged", "t", 0, 2, 2)}
+        assert append(log, batch()).base_offset == 6
+        if done:
+            return
+    raise AssertionError("the start takes more steps than were tried")
+
+
+def break_pages(monkeypatch, path, begin, end):
+    """Let the disk give up on reads of a range."""
+    read = SimulatedFile.read
+
+    def broken(self, size_max, position):
+        if self.path == path and position < end and position + size_max > begin:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read(self, size_max, position)
+
+    monkeypatch.setattr(SimulatedFile, "read", broken)
+
+
+def test_unsynced_bytes_that_the_disk_cannot_read_stay_where_they_are(disk, monkeypatch):
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    written = fill(log, 3, 6000)
+    store.checkpoint()
+    fill(log, 3, 6000)
+    disk.crash()
+    position = len(written[0]) * 3
+    break_pages(monkeypatch, LOG, position + 4096, position + 8192)
+    store = open_store(disk)
+    log = store.topics["t"].partitions[0]
+    assert read_through_damage(log) == written
+    assert len(disk.content(LOG)) == position * 2
+    assert (log.log_end_offset, append(log, batch()).base_offset) == (3, 3)
+    assert ledgered(store) == [("unsynced_cut", "t", 0, 3, None)]
+
+
+def test_a_segment_of_unsynced_bytes_alone_that_the_disk_cannot_read_makes_way(disk, monkeypatch):
+    lost = fill(make_topic(open_store(disk)).partitions[0], 3, 6000)
+    disk.crash()
+    with monkeypatch.context() as patch:
+        break_pages(patch, LOG, 4096, 8192)
+        store = open_store(disk)
+        log = store.topics["t"].partitions[0]
+        assert ledgered(store) == [("unsynced_cut", "t", 0, 0, None)]
+        written = fill(log, 3)
+        sync(log)
+        disk.crash()
+    log = open_store(disk).topics["t"].partitions[0]
+    assert read_through_damage(log) == written
+    assert not log.segments[0].holes
+    assert disk.content(LOG.replace(".log", f".cut-{store.leader_epoch}")) == b"".join(lost)
+
+
+def test_damage_behind_a_hole_without_offsets_holds_no_start_up(disk):
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    written = fill(log, 3)
+    store.checkpoint()
+    add_hole(log.segments[0], Hole(0, 0, 0, len(written[0])))
+    store, log = crash_and_open(disk)
+    assert read_through_damage(log) == written[2:]
+    assert log.log_end_offset == 3
+
+
+def close_segment(store, log):
+    log.rolling = True
+    log.roll()
+    log.end_roll()
+
+
+@pytest.mark.parametrize("close", [close_segment, lambda store, _: store.close()], ids=["roll", "stop"])
+def test_what_was_refused_and_cut_off_does_not_come_back_in_a_closed_segment(close):
+    for seed in range(200):
+        disk = SimulatedDisk(seed)
+        store = open_store(disk)
+        log = make_topic(store).partitions[0]
+        written = fill(log, 5)
+        refused = batch(b"refused")
+        records = memoryview(bytearray(bytes(refused) + bytes(batch(b"too"))))
+        taken = iter([len(refused)])
+
+        def full(kind, path, size, taken=taken):
+            accepted = next(taken, None) if kind == "write" else size
+            if accepted is None:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return accepted
+
+        disk.fault = full
+        with pytest.raises(Refusal):
+            log.append(records, [read_header(records), read_header(records, len(refused))], time_at(NOW_MS))
+        disk.fault = None
+        close(store, log)
+        _, log = crash_and_open(disk)
+        assert read_all(log) == written, seed
+
+
+def test_a_hole_ends_where_a_power_cut_left_the_file(disk):
+    """A start wrote the hole down, for unsynced bytes that it could not read, and a power cut took those bytes."""
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    add_hole(log.segments[0], Hole(0, 0, 0, 87))
+    store, log = crash_and_open(disk)
+    written = fill(log, 3)
+    store, log = crash_and_open(disk)
+    assert read_all(log) == written
+    assert ledgered(store) == []
+
+
+@pytest.mark.parametrize(("boot", "told"), [("boot", []), ("another", [("unsynced_cut", "t", 0, 5, None)])])
+def test_what_a_power_cut_may_have_taken_is_in_the_ledger(disk, boot, told):
+    fill(make_topic(open_store(disk)).partitions[0], 5)
+    disk.kill()
+    store = LogStore.open(disk, "/data", LogSettings(), READING._replace(boot_id=boot), uuid.uuid4)
+    assert ledgered(store) == told
+    disk.kill()
+    store = LogStore.open(disk, "/data", LogSettings(), READING._replace(boot_id="third"), uuid.uuid4)
+    assert ledgered(store) == told  # nothing was written since
+
+
+def test_the_last_recovery_is_kept_until_another_has_something_to_say(disk):
+    written = damaged_above_a_checkpoint(disk)
+    disk.flip(LOG, len(written[0]) + 16)
+    store, _ = crash_and_open(disk)
+    head, *notes = read_state(disk, "/data/last-recovery", "last-recovery")
+    assert head[:3] == ["1", str(NOW_MS), "unclean"]
+    assert [" ".join(words) for words in notes] == store.recovery_notes
+    stop_and_open(disk, store)
+    assert read_state(disk, "/data/last-recovery", "last-recovery")[0] == head
 
 
 def test_producers_are_rebuilt_from_the_log_without_any_snapshot(disk):
@@ -303,7 +538,7 @@ def test_positions_of_an_offline_partition_are_kept(disk):
     disk.sync_directory("/data")
     disk.flip(LOG, len(written[0]) + 16)
     store, log = crash_and_open(disk)
-    assert log.damage is not None
+    assert log.segments[0].holes[0][:2] == (1, 2)
 
 
 def test_unreadable_partition_is_offline_and_noted(disk):
@@ -328,7 +563,7 @@ def test_segment_that_was_closed_by_a_crash_goes_on_with_its_age(disk):
     append(log, batch(), NOW_MS)
     sync(log)
     disk.crash()
-    store = LogStore.open(disk, "/data", LogSettings(), NOW_MS + 500, uuid.uuid4)
+    store = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + 500), uuid.uuid4)
     log = store.topics["t"].partitions[0]
     append(log, batch(), NOW_MS + 1001)
     assert log.segments_count == 2

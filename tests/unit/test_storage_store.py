@@ -1,5 +1,6 @@
 """The data directory: what outlives the process, and topics that come and go."""
 
+import errno
 import uuid
 
 import pytest
@@ -10,7 +11,7 @@ from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, read_all
+from tests.support.storage import NOW_MS, append, batch, fill, make_topic, names_of, open_store, read_all, reading_at
 
 
 @pytest.fixture
@@ -20,14 +21,14 @@ def disk():
 
 def test_first_start_is_clean_and_the_cluster_id_stays(disk):
     store = open_store(disk)
-    assert (store.started_unclean, store.leader_epoch, store.topics) == (False, 0, {})
+    assert (store.started_unclean, store.leader_epoch, names_of(store)) == (False, 0, set())
     assert len(store.cluster_id) == 22
     disk.crash()
     assert open_store(disk).cluster_id == store.cluster_id
 
 
 def test_first_start_cut_at_any_step_starts_again():
-    for step in range(1, 40):
+    for step in range(1, 80):
         disk = SimulatedDisk(step)
         disk.crash_at = step
         try:
@@ -37,6 +38,22 @@ def test_first_start_cut_at_any_step_starts_again():
         else:
             return
         open_store(disk)
+    pytest.fail("the first start has more steps than were tried")
+
+
+def test_first_process_killed_at_any_step_leaves_no_directory_that_a_power_cut_takes_back():
+    for step in range(1, 80):
+        disk = SimulatedDisk(step)
+        disk.crash_at = step
+        try:
+            open_store(disk)
+        except Crashed:
+            disk.kill()
+        else:
+            return
+        fill(make_topic(open_store(disk)).partitions[0], 1)
+        disk.crash()
+        assert len(read_all(open_store(disk).topics["t"].partitions[0])) == 1
     pytest.fail("the first start has more steps than were tried")
 
 
@@ -129,9 +146,37 @@ def test_deletion_cut_at_any_step_is_not_there_or_finished():
             assert store.topics["t"].partitions[0].log_end_offset == 3
         else:
             assert [name for name in disk.names("/data") if name.startswith("t-")] == []
-            assert [name for name in disk.names("/data/deleted") if name != ".new"] == []
+            assert disk.names("/data/deleted") == []
         assert "aside" not in disk.names("/data"), store.recovery_notes
     pytest.fail("a deletion has more steps than were tried")
+
+
+def test_name_of_a_deletion_that_failed_is_used_again_and_cut_at_any_step():
+    for step in range(1, 120):
+        disk = SimulatedDisk(step)
+        store = open_store(disk)
+        fill(make_topic(store, "t", 2).partitions[0], 3)
+        disk.fault = no_space_for_a_trace
+        with pytest.raises(StorageFault, match="No space"):
+            store.erase_topic(store.remove_topic("t"))
+        disk.fault = None
+        disk.crash_at = disk.steps + step
+        try:
+            fill(make_topic(store, "t", 2).partitions[0], 5)
+        except Crashed:
+            disk.crash()
+        else:
+            return
+        store = open_store(disk)
+        for log in store.topics["t"].partitions if "t" in store.topics else ():
+            assert log.fault is None, (step, store.recovery_notes)
+        assert not disk.exists("/data/aside"), step
+    pytest.fail("making a topic has more steps than were tried")
+
+
+def no_space_for_a_trace(kind, path, size):
+    if kind == "write" and "/deleted/" in path:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
 
 
 def test_creation_cut_at_any_step_is_there_whole_or_not_at_all():
@@ -161,7 +206,7 @@ def test_stray_directories_with_data_are_put_aside_and_never_deleted(disk):
     disk.sync_directory("/data/topics")
     disk.crash()
     store = open_store(disk)
-    assert store.topics == {}
+    assert names_of(store) == set()
     (name,) = disk.names("/data/aside")
     assert disk.content(f"/data/aside/{name}/{0:020d}.log") == b"".join(written)
     assert any("moved to aside" in note for note in store.recovery_notes)
@@ -241,13 +286,14 @@ def test_fifty_clean_partitions_open_quickly(tmp_path):
         append(log, batch())
     store.close()
     disk = CountingDisk()
-    again = LogStore.open(disk, str(tmp_path / "d"), LogSettings(), NOW_MS, uuid.uuid4)
+    again = LogStore.open(disk, str(tmp_path / "d"), LogSettings(), reading_at(NOW_MS), uuid.uuid4)
     assert disk.opened <= 50 * 4 + 10, "metadata, snapshot and epochs of each partition, and the store's own files"
     again.close()
 
 
 class CountingDisk(Disk):
     def __init__(self):
+        super().__init__()
         self.opened = 0
 
     def open(self, path):

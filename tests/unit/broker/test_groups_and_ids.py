@@ -40,7 +40,7 @@ from edge_broker.protocol.messages.offset_fetch import (
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.storage.store import PRODUCER_IDS_RESERVED
 from tests.support.broker import Client, Site
-from tests.support.storage import append, read_all, sync
+from tests.support.storage import append, ledgered, names_of, read_all, sync
 
 OFFSETS = "__consumer_offsets"
 
@@ -83,9 +83,10 @@ def commit(offset: int, *places: tuple[str, int], group: str = "g") -> OffsetCom
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
 
-def committed(site: Site, topic: str = "t") -> tuple[int, str | None]:
-    wanted = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])])
+def committed(site: Site, topic: str = "t", group: str = "g") -> tuple[int, str | None]:
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     client = site.client()
+    wanted = OffsetFetchRequestGroup(group_id=group, topics=topics)
     client.send(OFFSET_FETCH, OffsetFetchRequest(groups=[wanted]))
     (found,) = client.answer().groups
     assert found.error_code == 0
@@ -111,7 +112,8 @@ def test_the_first_group_makes_the_offsets_topic_once() -> None:
             (key, 1, "edge.local", 9092, 0) for key in ("g", "h")
         ]
     assert len(site.store.topics[OFFSETS].partitions) == 3
-    assert site.store.topics[OFFSETS].config == {"cleanup.policy": "compact", "flush.ms": "1000"}
+    config = {"cleanup.policy": "compact", "flush.ms": "1000", "segment.bytes": "1048576"}
+    assert site.store.topics[OFFSETS].config == config
     assert OFFSETS in site.reopen("cut").store.topics
 
 
@@ -124,7 +126,7 @@ def test_transactions_have_no_coordinator() -> None:
     site = Site()
     assert find(site.client(), "tx", key_type=1).coordinators[0].error_code == ErrorCode.UNSUPPORTED_VERSION
     assert find(site.client(), "tx", key_type=1, version=1).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert site.store.topics == {}
+    assert names_of(site.store) == set()
 
 
 def test_an_offsets_topic_that_cannot_be_made() -> None:
@@ -233,7 +235,7 @@ def test_a_commit_whose_client_has_gone_is_kept_all_the_same() -> None:
 
 
 def test_commits_wait_for_the_roll_in_their_order() -> None:
-    site = site_with_groups(log_segment_bytes=4096)
+    site = site_with_groups(offsets_topic_segment_bytes=4096)
     (log,) = site.store.topics[OFFSETS].partitions
     client = site.client()
     for offset in range(60):
@@ -247,6 +249,32 @@ def test_commits_wait_for_the_roll_in_their_order() -> None:
     assert committed(site.reopen("cut")) == (59, "m59")
 
 
+@pytest.mark.parametrize("how", ["stop", "cut"])
+def test_compacted_offsets_stay_small_and_are_loaded_rightly(how: str) -> None:
+    site = site_with_groups(offsets_topic_segment_bytes=4096)
+    (log,) = site.store.topics[OFFSETS].partitions
+    client = site.client()
+    for offset in range(400):
+        client.feed(client.frame(OFFSET_COMMIT, commit(offset, group=f"g{offset % 3}")))
+        if offset % 100 == 99:
+            site.settle()
+            while site.broker.cleaner.step(site.broker.now(), 500):
+                pass
+    assert all(commit_codes(one) == [0] for one in client.answers())
+    assert site.broker.cleaner.passes == 4
+    assert not site.broker.cleaner.notes
+    assert log.size < 3 * 4096
+    assert log.log_start_offset == 0
+    assert log.log_end_offset == 400
+    again = site.reopen(how)
+    assert [committed(again, group=f"g{number}") for number in range(3)] == [
+        (399, "m399"),
+        (397, "m397"),
+        (398, "m398"),
+    ]
+    assert again.broker.groups_fault is None
+
+
 def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
     site = site_with_groups()
     site.client().ask(OFFSET_COMMIT, commit(5))
@@ -255,15 +283,36 @@ def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
     assert health_problem(site.broker) == "committed offsets are still being loaded"
 
 
-def test_offsets_that_cannot_be_read_back_are_said_and_not_taken_for_none() -> None:
-    site = site_with_groups(log_segment_bytes=4096)
+def site_with_damaged_offsets(byte: int) -> Site:
+    """A site that stopped after a commit; then its first batch was damaged."""
+    site = site_with_groups(offsets_topic_segment_bytes=4096)
     (log,) = site.store.topics[OFFSETS].partitions
     for number in range(3):
         append(log, memoryview(bytearray(build_batch([(b"k", bytes(3000))], timestamp_ms=number))))
     sync(log)
+    assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.NONE]
     site.store.close()
     site.disk.kill()
-    site.disk.flip(f"/data/{OFFSETS}-0/00000000000000000000.log", 16)  # the magic byte, in a closed segment
+    site.disk.flip(f"/data/{OFFSETS}-0/00000000000000000000.log", byte)  # in a closed segment
+    return site
+
+
+@pytest.mark.parametrize("byte", [16, 1000])
+def test_damaged_offsets_are_contained_and_the_rest_is_loaded(byte: int) -> None:
+    again = Site(disk=site_with_damaged_offsets(byte).disk)
+    assert (again.broker.groups_loaded, again.broker.groups_fault) == (True, None)
+    assert ledgered(again.store) == [("damaged", OFFSETS, 0, 0, 0)]
+    assert committed(again) == (6, "m6")
+
+
+def test_offsets_that_cannot_be_read_back_are_said_and_not_taken_for_none() -> None:
+    site = site_with_damaged_offsets(16)
+
+    def broken(kind: str, path: str, size: int) -> None:
+        if kind == "read" and path.endswith(f"{OFFSETS}-0/00000000000000000000.log"):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory", path)
+
+    site.disk.fault = broken
     again = Site(disk=site.disk)
     assert again.broker.groups_fault is not None
     assert health_problem(again.broker) == again.broker.groups_fault

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import DELETE_TOPICS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.protocol.api import DELETE_TOPICS, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from edge_broker.storage.ledger import NoLedger
+from edge_broker.storage.removal import delete_expired
 from tests.support.broker import Site
-from tests.support.storage import NOW_MS, append, batch, fill, sync
+from tests.support.storage import NOW_MS, append, batch, fill, ledgered, sync, time_at
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -113,7 +116,7 @@ def test_earliest_follows_the_log_start_and_waits_for_nothing(timestamp: int) ->
         append(log, batch(bytes(2500)))
     sync(log)
     append(log, batch())
-    log.delete_expired(NOW_MS + 5000)
+    delete_expired(log, time_at(NOW_MS + 5000))
     client = site.client()
     client.send(LIST_OFFSETS, request(timestamp))
     assert one(client.answer()).offset == log.log_start_offset > 0
@@ -181,7 +184,50 @@ def test_another_leader_epoch_is_fenced() -> None:
     assert asked(site, EARLIEST, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_lookup_that_cannot_be_read() -> None:
+def test_each_partition_has_a_leader_epoch_of_its_own() -> None:
+    site = Site()
+    logs = site.topic(partitions=2)
+    logs[1].leader_epoch = 7
+    response = site.client().ask(METADATA, MetadataRequest(topics=None))
+    assert [partition.leader_epoch for partition in response.topics[-1].partitions] == [0, 7]
+    places = ("t", 0), ("t", 1)
+    response = site.client().ask(LIST_OFFSETS, request(EARLIEST, *places, epoch=0))
+    assert [topic.partitions[0].error_code for topic in response.topics] == [0, ErrorCode.FENCED_LEADER_EPOCH]
+    response = site.client().ask(LIST_OFFSETS, request(LATEST, *places))
+    assert [topic.partitions[0].leader_epoch for topic in response.topics] == [0, 7]
+    assert epoch_end(site, 7) == (0, -1, -1)
+    assert epoch_end(site, 7, partition=1) == (0, 7, 0)
+
+
+def test_the_epoch_of_an_offset_is_the_one_it_was_written_in() -> None:
+    site = Site()
+    fill(site.topic()[0], 2)
+    site = site.reopen("kill")
+    (log,) = site.store.topics["t"].partitions
+    records = batch(b"late", timestamp_ms=NOW_MS + 5)
+    append(log, records)
+    sync(log)
+    for timestamp, epoch in ((EARLIEST, 0), (EARLIEST_LOCAL, 0), (LATEST, 1), (NOW_MS, 0), (NOW_MS + 5, 1)):
+        assert asked(site, timestamp).leader_epoch == epoch
+
+
+def test_an_offline_log_is_answered_at_once() -> None:
+    site = Site()
+    (log,) = site.topic()
+    append(log, batch())
+    log.fail(StorageFault("/data/t-0", 0, "broken"))
+    client = site.client()
+    client.send(LIST_OFFSETS, request(LATEST))
+    assert one(client.answer()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_empty_log_has_no_epoch_at_its_start() -> None:
+    site = Site()
+    site.topic()
+    assert (asked(site, EARLIEST).offset, asked(site, EARLIEST).leader_epoch) == (0, -1)
+
+
+def test_a_lookup_that_meets_damage_goes_on_behind_it() -> None:
     site = Site()
     logs = site.topic(partitions=2)
     for log in logs:
@@ -194,7 +240,19 @@ def test_a_lookup_that_cannot_be_read() -> None:
     site.disk.fault = fault
     response = site.client().ask(LIST_OFFSETS, request(0, ("t", 0), ("t", 1)))
     codes = [(topic.partitions[0].error_code, topic.partitions[0].offset) for topic in response.topics]
-    assert codes == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 0)]
+    assert codes == [(ErrorCode.NONE, -1), (0, 0)]
+    assert ledgered(site.store) == [("damaged", "t", 0, 0, 0)]
+
+
+def test_a_lookup_where_damage_cannot_be_written_down() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    log.ledger = NoLedger()
+    log.segments[0].written_from = log.segments[0].size
+    site.disk.flip("/data/t-0/00000000000000000000.log", 70)
+    response = site.client().ask(LIST_OFFSETS, request(0, ("t", 0)))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def epoch_end(site: Site, epoch: int, current: int = -1, partition: int = 0) -> tuple[int, int, int]:

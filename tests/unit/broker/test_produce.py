@@ -283,7 +283,7 @@ def test_nothing_overtakes_between_the_end_of_a_roll_and_the_loop_learning_of_it
     early, late = site.client(), site.client()
     early.send(PRODUCE, produce(("t", 0, batch(bytes(1000) + b"1"))))
     site.disk_worker.work()
-    assert not log.rolling
+    assert log.segments_count == 2
     late.send(PRODUCE, produce(("t", 0, batch(b"2"))))
     assert log.log_end_offset == 1
     site.settle()

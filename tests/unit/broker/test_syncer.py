@@ -9,6 +9,7 @@ import pytest
 
 from edge_broker.network.syncer import Syncer
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.pace import Pace
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk
 from tests.support.broker import HandWorker, Loop
@@ -25,7 +26,9 @@ class Bench:
         self.loop = Loop()
         self.worker = HandWorker(self.loop)
         self.told: list[tuple[int, int]] = []
-        self.syncer = Syncer(cast(Any, self.loop), cast(Any, self.worker), interval_min_ms, self.moved)
+        self.syncer = Syncer(
+            cast(Any, self.loop), cast(Any, self.worker), self.store.rounds, interval_min_ms, self.moved, Pace()
+        )
         self.syncs: list[str] = []
         self.disk.fault = self.note
 

@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker import Site
-from tests.support.storage import batch, fill
+from tests.support.storage import batch, fill, names_of
 from tests.unit.broker.test_produce import code, produce
 
 KERNEL = "9223372036854775807"
@@ -73,7 +73,7 @@ def test_many_who_ask_at_once_get_one_topic() -> None:
     found = [client.answer().topics for client in clients]
     assert {topics[0].topic_id for topics in found} == {site.store.topics["t"].topic_id}
     assert all(topic.error_code == 0 for topics in found for topic in topics)
-    assert site.broker.creating == set()
+    assert site.broker.changing == set()
 
 
 def test_a_topic_that_cannot_be_made_leaves_its_neighbour_and_can_be_made_later() -> None:
@@ -81,10 +81,10 @@ def test_a_topic_that_cannot_be_made_leaves_its_neighbour_and_can_be_made_later(
     site.disk.fault = failing("create", "/bad-0/")
     response = site.client().ask(METADATA, metadata("bad", "good"))
     assert [topic.error_code for topic in response.topics] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert set(site.store.topics) == {"good"}
+    assert names_of(site.store) == {"good"}
     site.disk.fault = None
     assert site.client().ask(METADATA, metadata("bad")).topics[0].error_code == 0
-    assert set(site.reopen("cut").store.topics) == {"bad", "good"}
+    assert names_of(site.reopen("cut").store) == {"bad", "good"}
 
 
 def test_who_gives_up_before_the_topic_is_made_leaves_it_usable() -> None:
@@ -109,7 +109,7 @@ def test_no_topic_is_made_where_it_is_not_allowed(settings: dict[str, Any], allo
     response = site.client().ask(METADATA, metadata("t", "a b", allow=allow), version)
     refused = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert [topic.error_code for topic in response.topics] == refused
-    assert site.store.topics == {}
+    assert names_of(site.store) == set()
 
 
 def test_versions_without_the_flag_make_topics() -> None:
@@ -125,7 +125,7 @@ def test_a_bad_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "topics", "shown"), [(0, [], 2), (1, [], 0), (1, None, 2), (12, [], 0), (12, None, 2)]
+    ("version", "topics", "shown"), [(0, [], 3), (1, [], 0), (1, None, 3), (12, [], 0), (12, None, 3)]
 )
 def test_what_asks_for_all_topics(version: int, topics: list[MetadataRequestTopic] | None, shown: int) -> None:
     site = Site()
@@ -187,7 +187,7 @@ def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
         (new("n", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (new("n", config={"retention.msec": "1"}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
-        (new("n", config={"edge.durability": "kernel"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"edge.durability": "synced"}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG),
     ],
 )
@@ -199,14 +199,14 @@ def test_each_refusal_leaves_its_neighbour(topic: CreatableTopic, refused: Error
     assert (bad.error_code, good.error_code) == (refused, 0)
     assert bad.error_message
     assert bad.num_partitions == -1
-    assert set(site.store.topics) == ({"t"} if validate_only else {"t", "good"})
+    assert names_of(site.store) == ({"t"} if validate_only else {"t", "good"})
 
 
 def test_the_same_name_twice_in_one_request_is_refused() -> None:
     site = Site()
     results = create(site, new("n"), new("n"), new("n"), new("good"))
     assert [(one.name, one.error_code) for one in results] == [("n", ErrorCode.INVALID_REQUEST), ("good", 0)]
-    assert set(site.store.topics) == {"good"}
+    assert names_of(site.store) == {"good"}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_delete_is_answered_once_it_is_on_disk_and_tells_who_waits() -> None:
     (result,) = client.answer().responses
     assert (result.name, result.error_code) == ("t", 0)
     again = site.reopen("cut")
-    assert set(again.store.topics) == {"other"}
+    assert names_of(again.store) == {"other"}
     assert not any(name.startswith("t-") for name in again.disk.names("/data"))
 
 
@@ -310,7 +310,7 @@ def test_delete_by_id_and_its_refusals() -> None:
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
     assert response.responses[0].name == "t"
-    assert set(site.store.topics) == {"both", "__consumer_offsets"}
+    assert names_of(site.store) == {"both", "__consumer_offsets"}
 
 
 def test_old_versions_delete_by_name() -> None:
@@ -337,6 +337,43 @@ def test_a_deletion_that_fails_is_no_success() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def test_a_name_is_free_again_once_the_old_topic_is_erased() -> None:
+    """Also while the disk is at a sync or a roll of the old one, which knows its directory by name."""
+    site = Site()
+    old = site.topic(config={"segment.bytes": "4096"})[0]
+    fill(old, 1, 3500)
+    writing, client, other = site.client(), site.client(), site.client()
+    writing.send(PRODUCE, produce(("t", 0, batch(bytes(1000)))))
+    client.send(DELETE_TOPICS, by_name("t"))
+    other.send(METADATA, metadata("t"))
+    site.files.step()
+    assert site.disk.exists("/data/topics/t.json")
+    assert other.answers() == []
+    site.settle()
+    assert code(writing.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.answer().responses[0].error_code == 0
+    (made,) = other.answer().topics
+    assert made.error_code == 0
+    assert site.store.topics["t"].topic_id == made.topic_id
+    assert site.disk.names("/data/deleted") == []
+    assert site.broker.changing == set()
+    fill(site.store.topics["t"].partitions[0], 1)
+    again = site.reopen("cut").store
+    assert again.topics["t"].partitions[0].log_end_offset == 1
+    assert again.recovery_notes == []
+
+
+def test_making_a_topic_waits_for_no_sync() -> None:
+    site = Site()
+    site.topic()
+    site.client().send(PRODUCE, produce(("t", 0, batch())))
+    client = site.client()
+    client.send(METADATA, metadata("new"))
+    site.files.step()
+    assert len(site.disk_worker) == 1
+    assert client.answer().topics[0].error_code == 0
 
 
 def test_a_topic_that_is_deleted_during_a_sync_is_no_lost_partition(capsys: pytest.CaptureFixture[str]) -> None:
@@ -389,7 +426,7 @@ def test_topic_keys_say_where_they_come_from() -> None:
     assert found["retention.bytes"] == ("99", TOPIC_CONFIG)
     assert found["retention.ms"] == ("12345", STATIC_BROKER_CONFIG)
     assert found["segment.bytes"] == ("67108864", DEFAULT_CONFIG)
-    assert found["edge.durability"] == ("synced", DEFAULT_CONFIG)
+    assert found["edge.durability"] == ("sync", DEFAULT_CONFIG)
     entry = next(one for one in result.configs if one.name == "retention.bytes")
     assert entry.documentation
     assert [(one.name, one.value, one.source) for one in entry.synonyms] == [("retention.bytes", "99", TOPIC_CONFIG)]
@@ -403,7 +440,16 @@ def test_a_topic_left_to_the_kernel_says_so(by: str) -> None:
     site.topic(config={"flush.ms": KERNEL} if by == "topic" else {})
     result = describe(site, 2, "t", ["edge.durability"])
     assert shown(result) == {"edge.durability": ("kernel", DEFAULT_CONFIG)}
-    assert result.configs[0].read_only
+
+
+@pytest.mark.parametrize("durability", ["sync", "interval", "kernel"])
+def test_durability_can_be_chosen_when_a_topic_is_made(durability: str) -> None:
+    site = Site()
+    topic = new("n", config={"edge.durability": durability})
+    made = site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+    assert made.topics[0].error_code == 0
+    assert shown(describe(site, 2, "n", ["edge.durability"])) == {"edge.durability": (durability, TOPIC_CONFIG)}
+    assert site.reopen("kill").store.topics["n"].settings.durability == durability
 
 
 @pytest.mark.parametrize("name", ["1", ""])

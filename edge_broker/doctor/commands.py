@@ -1,0 +1,61 @@
+"""What the command line's options of the tools come to.
+
+Lives here: opening the directory as each command needs it. Must never come in: options and help (cli.py), layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from edge_broker.doctor.directory import DataDirectory
+from edge_broker.storage.filesystem import ReadOnlyDisk, lock_holder
+from edge_broker.storage.state_files import fault_of
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the tools; its exit status. ConfigurationError, StorageFault, BrokenPipeError."""
+    try:
+        if options.action == "ledger":
+            return _ledger(options)
+        return _repair(options) if options.action == "repair" else _look(options)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a name of another kind, a file that may not be read
+        raise fault_of(error, options.data_dir, 0) from error
+
+
+def _look(options: argparse.Namespace) -> int:
+    """`log ls`, `dump` and `check`: nothing is written and no lock is taken."""
+    directory = _open(options.data_dir)
+    if options.action == "ls":
+        from edge_broker.doctor.listing import ls  # noqa: PLC0415 - each command pays for itself alone
+
+        return ls(directory, options.name, as_json=options.json)
+    if options.action == "dump":
+        from edge_broker.doctor.dump import dump  # noqa: PLC0415
+
+        return dump(directory, options.name, records=options.records, producers=options.producers, as_json=options.json)
+    from edge_broker.doctor.check import check  # noqa: PLC0415
+
+    return check(directory, options.name, as_json=options.json)
+
+
+def _repair(options: argparse.Namespace) -> int:
+    """`log repair`: a stopped directory alone."""
+    from edge_broker.doctor.repair import repair  # noqa: PLC0415
+
+    return repair(options.data_dir, options.name, dry_run=options.dry_run, as_json=options.json)
+
+
+def _ledger(options: argparse.Namespace) -> int:
+    """`ledger`: its records or the proof."""
+    from edge_broker.doctor.ledger import prove, show  # noqa: PLC0415
+
+    directory = _open(options.data_dir)
+    if options.prove:
+        return prove(directory, options.topic, as_json=options.json)
+    return show(directory, options.topic, options.cause, as_json=options.json)
+
+
+def _open(data_dir: str) -> DataDirectory:
+    return DataDirectory(ReadOnlyDisk(), data_dir, lock_holder(f"{data_dir}/.lock"))

@@ -1,0 +1,274 @@
+"""A data directory as it lies, stopped or under a running broker: the store's own files, topics, partitions, segments.
+
+Lives here: finding and reading files through storage's own functions. Must never come in: what to think of them, any
+change to them. A name that vanishes under a running broker is no error: it is as if it had never been listed.
+Source: FORMATS.md.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from edge_broker.errors import ConfigurationError, Refusal, StorageFault
+from edge_broker.protocol.record_batch import BatchHeader
+from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
+from edge_broker.storage.damage import SUFFIX, Bounds, damage_from, read_holes
+from edge_broker.storage.epochs import KIND, Start
+from edge_broker.storage.filesystem import FileSystem
+from edge_broker.storage.open_files import OpenFiles
+from edge_broker.storage.positions import PartitionKey, Position, read_positions
+from edge_broker.storage.producers import Place, Producer, decode_snapshot
+from edge_broker.storage.removal import FILE, OFFSET_MAX, Removed, read_removed
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import fault_of, read_state, read_whole
+from edge_broker.storage.topic_config import LogSettings, topic_settings
+from edge_broker.storage.topics import TopicRecord, decode_partition_metadata, decode_topic, split_partition_directory
+
+_position = attrgetter("position")
+
+
+class Piece(NamedTuple):
+    """A part of a segment, in the order of the file: a batch, a known hole, or bytes that are neither (`reason`)."""
+
+    position: int
+    end_position: int
+    header: BatchHeader | None
+    hole: Hole | None
+    reason: str
+
+
+class PartitionFiles:
+    """The directory of one partition; `stored` is what the last checkpoint says of it."""
+
+    def __init__(
+        self, fs: FileSystem, topic: TopicRecord, partition: int, data_dir: str, stored: Position | None
+    ) -> None:
+        self.fs = fs
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic.name}-{partition}"
+        self.path = f"{data_dir}/{self.name}"
+        self.stored = stored
+        self.compacts = "compact" in settings_of(topic).cleanup_policy
+        self.files = OpenFiles(fs, files_max=4, indexes_max=1)
+
+    def names(self) -> list[str]:
+        """The names in the directory, sorted; none when it is gone."""
+        try:
+            return sorted(self.fs.names(self.path))
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes | None:
+        """A small file, None when it is not there; StorageFault."""
+        path = f"{self.path}/{name}"
+        try:
+            return read_whole(self.fs, path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise fault_of(error, path, 0) from error
+
+    def segments(self) -> list[Segment]:
+        """The segments with their sizes of now, by offset; the last one is the active one."""
+        return segments_of(self.files, self.path, self.names())
+
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic id that the directory itself names; None: it names none that can be read. StorageFault."""
+        data = self.read("partition.metadata")
+        return decode_partition_metadata(data) if data is not None else None
+
+    def epochs(self) -> list[Start] | None:
+        """The leader epoch checkpoint, None when there is none; StorageFault."""
+        lines = state_lines(self.fs, f"{self.path}/leader-epoch-checkpoint", KIND)
+        return None if lines is None else [(line[0], line[1]) for line in numbers(lines)]
+
+    def snapshot(self, name: str) -> tuple[Place, dict[int, Producer]] | None:
+        """A snapshot of the producers, None when it is damaged or gone; StorageFault."""
+        data = self.read(name)
+        return decode_snapshot(data) if data is not None else None
+
+    def holes(self, base_offset: int) -> list[Hole]:
+        """The known holes of a segment, by position; StorageFault."""
+        path = f"{self.path}/{base_offset:020d}{SUFFIX}"
+        try:
+            return sorted(read_holes(self.fs, path, self.fs.size(path[: -len(SUFFIX)] + ".log")), key=_position)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault_of(error, path, 0) from error
+
+    def removed(self) -> list[Removed]:
+        """What was taken from the log's front; StorageFault."""
+        try:
+            return list(read_removed(self.fs, self.path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault_of(error, f"{self.path}/{FILE}", 0) from error
+
+
+class DataDirectory:
+    """A data directory; `holder` is the process that has it in use, None when it is stopped."""
+
+    def __init__(self, fs: FileSystem, path: str, holder: int | None) -> None:
+        self.fs = fs
+        self.path = path.rstrip("/") or "/"
+        self.holder = holder
+        names = self.names()
+        if not names & {"store", "topics"} and not any(map(split_partition_directory, names)):
+            raise ConfigurationError(f"--data-dir {path} is no data directory of edge-broker: no file `store` is in it")
+        self.clean = holder is None and "clean-shutdown" in names
+
+    def names(self, directory: str = "") -> set[str]:
+        """The names in the directory or one below it; ConfigurationError when it cannot be read."""
+        try:
+            return set(self.fs.names(f"{self.path}/{directory}" if directory else self.path))
+        except FileNotFoundError:
+            if directory:
+                return set()
+            raise ConfigurationError(f"--data-dir {self.path} does not exist") from None
+        except OSError as error:
+            raise ConfigurationError(f"--data-dir {self.path} cannot be read: {error.strerror}") from None
+
+    def state(self, name: str, kind: str) -> list[list[str]] | None:
+        """The entries of one of the store's files, None when it is not there; StorageFault."""
+        return state_lines(self.fs, f"{self.path}/{name}", kind)
+
+    def one(self, name: str) -> str:
+        """The single entry of one of the store's files, `-` when it cannot be had: check says why."""
+        try:
+            lines = self.state(name, name)
+        except StorageFault:
+            return "-"
+        return lines[0][0] if lines and lines[0] else "-"
+
+    def positions(self) -> dict[PartitionKey, Position]:
+        """What the last checkpoint says, nothing when there is none; StorageFault."""
+        path = f"{self.path}/recovery-point-offset-checkpoint"
+        try:
+            return read_positions(self.fs, self.path)
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError) as error:
+            raise StorageFault(path, 0, f"a line cannot be understood ({error})") from None
+
+    def topics(self) -> Iterator[TopicRecord | StorageFault]:
+        """Every topic by name, or why its file cannot be used."""
+        for name in sorted(self.names("topics")):
+            if not name.endswith(".json"):
+                continue
+            path = f"{self.path}/topics/{name}"
+            try:
+                yield decode_topic(path, read_whole(self.fs, path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                yield fault_of(error, path, 0)
+            except StorageFault as fault:
+                yield fault
+
+    def partitions(self, name: str | None = None) -> Iterator[PartitionFiles]:
+        """The partitions of every topic, or those of topic NAME and that of directory NAME; ConfigurationError."""
+        try:
+            positions = self.positions()
+        except StorageFault:
+            positions = {}
+        found = False
+        for topic in self.topics():
+            if isinstance(topic, StorageFault):
+                continue
+            for partition in range(topic.partitions):
+                if name in (None, topic.name, f"{topic.name}-{partition}"):
+                    found = True
+                    stored = positions.get((topic.topic_id, partition))
+                    yield PartitionFiles(self.fs, topic, partition, self.path, stored)
+        if name is not None and not found:
+            raise ConfigurationError(
+                f"{name} is no topic and no partition in {self.path}; `edge-broker log ls` lists them"
+            )
+
+
+def settings_of(topic: TopicRecord) -> LogSettings:
+    """What a topic's logs go by, as far as its own file says."""
+    try:
+        return topic_settings(LogSettings(), topic.config)
+    except Refusal:  # written by a newer broker: check says so
+        return LogSettings()
+
+
+def state_lines(fs: FileSystem, path: str, kind: str) -> list[list[str]] | None:
+    """The entries of a file of state, None when it is not there; StorageFault."""
+    try:
+        return read_state(fs, path, kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise fault_of(error, path, 0) from error
+    except UnicodeDecodeError:
+        raise StorageFault(path, 0, "holds bytes that are no text; restore the file from a copy") from None
+
+
+def numbers(lines: list[list[str]]) -> list[tuple[int, ...]]:
+    """Lines of whole numbers; their CRC was right, so what is no number is a bug of the broker."""
+    return [tuple(map(int, line)) for line in lines]
+
+
+def segments_of(files: OpenFiles, path: str, names: list[str]) -> list[Segment]:
+    """The segments of a directory with their sizes of now."""
+    segments = []
+    for name in names:
+        if name.endswith(".log") and name[:-4].isdigit():
+            segment = Segment(files, path, int(name[:-4]), 0)
+            try:
+                segment.size = files.fs.size(segment.path)
+            except FileNotFoundError:
+                continue
+            segments.append(segment)
+    return sorted(segments, key=lambda segment: segment.base_offset)
+
+
+def bounds_of(segment: Segment, following: Segment | None, *, compacts: bool) -> Bounds:
+    """What is known of a segment apart from its bytes; `following` is the next one, None behind the active one."""
+    end_offset = OFFSET_MAX if following is None else following.base_offset
+    return Bounds(segment.size, end_offset, dense=not compacts)
+
+
+def pieces(
+    segment: Segment, holes: list[Hole], *, start: int = 0, verify: bool, bounds: Bounds | None = None
+) -> Iterator[Piece]:
+    """Walk a segment: batches (with `verify` their CRCs are right), known holes, and bytes that are neither.
+
+    With `bounds` the walk goes on behind those at the next batch that is right, else it ends there. OSError.
+    """
+    position, offset = start, segment.base_offset
+    for hole in (*(hole for hole in holes if hole.position >= start), None):
+        end = segment.size if hole is None else min(hole.position, segment.size)
+        for piece in _batches(segment, position, end, offset, verify, bounds):
+            yield piece
+            if piece.header is not None:
+                offset = piece.header.next_offset
+            elif bounds is None:
+                return
+        if hole is not None:
+            yield Piece(hole.position, hole.end_position, None, hole, "")
+            position, offset = max(position, hole.end_position), max(offset, hole.end_offset)
+
+
+def _batches(
+    segment: Segment, position: int, end: int, offset: int, verify: bool, bounds: Bounds | None
+) -> Iterator[Piece]:
+    while position < end:
+        try:
+            for at, header in batches_in(segment.file, position, end, position if verify else None):
+                offset, position = header.next_offset, at + header.size
+                yield Piece(at, position, header, None, "")
+        except BrokenBatchError as broken:
+            behind = end
+            if bounds is not None:
+                behind = min(damage_from(segment.file, broken.position, offset, bounds).hole.end_position, end)
+            yield Piece(broken.position, behind, None, None, broken.reason)
+            position = behind

@@ -1,0 +1,66 @@
+"""What a check found: each with its file, the byte, what is wrong and what to do.
+
+Lives here: the value and its texts, and the one check that fits every file of state. Must never come in: what else is
+right or wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from edge_broker.errors import StorageFault
+from edge_broker.storage.filesystem import FileSystem
+from edge_broker.storage.state_files import decode_state, read_whole
+
+REPAIR = "stop the broker and run `edge-broker log repair`"
+
+
+class Finding(NamedTuple):
+    """One thing worth saying; `damage`: something is not as the broker left it."""
+
+    damage: bool
+    path: str
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'damage' if self.damage else 'note'}: {self.path} at byte {self.position}: {self.reason}"
+
+
+class Findings(list[Finding]):
+    """Findings in the order in which they were made."""
+
+    def damage(self, path: str, position: int, reason: str) -> None:
+        """Note something that is not as the broker left it; `reason` ends in the remedy."""
+        self.append(Finding(True, path, position, reason))
+
+    def note(self, path: str, position: int, reason: str) -> None:
+        """Note something that is worth knowing and no damage."""
+        self.append(Finding(False, path, position, reason))
+
+    def fault(self, fault: StorageFault) -> None:
+        """Note what storage itself says of a file."""
+        self.damage(fault.path, fault.position, fault.reason)
+
+    @property
+    def damaged(self) -> bool:
+        """True when anything is not as the broker left it."""
+        return any(finding.damage for finding in self)
+
+
+def check_other(fs: FileSystem, path: str, findings: Findings) -> None:
+    """Check a file that nothing else has checked: a file of state by its CRC, any other is a stranger."""
+    try:
+        data = read_whole(fs, path)
+        words = data[:200].split(b" ")
+        if words[0] == b"drupelet" and len(words) > 3:
+            decode_state(path, data, words[1].decode(errors="replace"), 1)
+            return
+    except FileNotFoundError:
+        return
+    except StorageFault as fault:
+        findings.fault(fault)
+        return
+    except (OSError, UnicodeDecodeError):  # a directory, or no text at all
+        pass
+    findings.note(path, 0, "is no file of the broker's; move it away when nobody needs it")

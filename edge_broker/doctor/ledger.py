@@ -1,0 +1,290 @@
+"""`edge-broker ledger`: the records of `__edge_ledger`, and the proof that every offset is accounted for.
+
+A broker's record names the topic id in its id, so that losses of a topic that was deleted do not count for a new one of
+its name. Records of gateway and mirror are listed; the proof is about what this broker had and lost. A loss whose
+offsets went to other records later (a cut or a failed sync took it before anybody was shown it) is listed apart.
+
+Lives here: reading records and partitions for the account. Must never come in: the arithmetic (accounts.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from edge_broker.doctor.accounts import Account, Known, Span
+from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
+from edge_broker.doctor.output import time_text, write_json, write_table
+from edge_broker.errors import ConfigurationError, ProtocolViolation, Refusal, StorageFault
+from edge_broker.protocol.record_batch import records_of
+from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC
+from edge_broker.storage.removal import Removed
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.topics import id_text
+
+APART = ("unsynced_cut", "sync_failed")
+ATTEMPTS = 3  # a broker may be amid a removal: its ledger record is written before the act
+_COLUMNS = ("time", "cause", "partition", "first", "last", "records", "bytes", "node", "clock", "times")
+_PROOF = ("partition", "log end", "available", "compacted", "control", "expired", "ledgered", "unaccounted", "verdict")
+
+
+class Entry(NamedTuple):
+    """A record of the ledger; `times` is how often its id was written, `fields` what the first one said."""
+
+    id: str
+    fields: dict[str, Any]
+    times: int
+
+    def get(self, name: str) -> Any:
+        """A field, None when it is not there."""
+        return self.fields.get(name)
+
+    @property
+    def topic_id(self) -> str:
+        """The topic id in a broker's id; empty in others'."""
+        words = self.id.split(":")
+        return words[4] if self.get("cause") in CAUSES and len(words) > 4 else ""
+
+
+class Read(NamedTuple):
+    """What the ledger's partition held: entries by first appearance, and what could not be read of it."""
+
+    entries: list[Entry]
+    problems: list[str]
+
+
+def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_json: bool) -> int:
+    """Print the ledger's records, each id once; 0, 1 when a part of the ledger cannot be read."""
+    read = read_ledger(directory)
+    chosen = [
+        entry for entry in read.entries if topic in (None, entry.get("topic")) and cause in (None, entry.get("cause"))
+    ]
+    if as_json:
+        for entry in chosen:
+            write_json({**entry.fields, "id": entry.id, "times": entry.times})
+        for problem in read.problems:
+            write_json({"problem": problem})
+    else:
+        write_table(_COLUMNS, map(_row, chosen))
+        print(f"{directory.path}: {len(chosen)} of {len(read.entries)} losses in {LEDGER_TOPIC}")
+        for problem in read.problems:
+            print(problem)
+    return 1 if read.problems else 0
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    last = entry.get("last_offset")
+    return (
+        time_text(entry.get("time_ms")),
+        entry.get("cause"),
+        f"{entry.get('topic')}-{entry.get('partition')}",
+        str(entry.get("first_offset")),
+        "unknown" if last is None else str(last),
+        _count(entry.get("records")),
+        _count(entry.get("bytes")),
+        entry.get("node"),
+        entry.get("clock"),
+        entry.times,
+    )
+
+
+def _count(value: object) -> object:
+    return "unknown" if value is None else value
+
+
+def read_ledger(directory: DataDirectory) -> Read:
+    """Every record of the ledger; none when there is no ledger yet. ConfigurationError."""
+    try:
+        partitions = list(directory.partitions(LEDGER_TOPIC))
+    except ConfigurationError:  # a directory from before there was one
+        return Read([], [])
+    found: dict[str, Entry] = {}
+    problems: list[str] = []
+    for partition in partitions:
+        for text, fields in _records(partition, problems):
+            known = found.get(text)
+            found[text] = Entry(text, fields, 1) if known is None else known._replace(times=known.times + 1)
+    return Read(list(found.values()), problems)
+
+
+def _records(partition: PartitionFiles, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    segments = partition.segments()
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        bounds = None if following is None else bounds_of(segment, following, compacts=False)
+        try:
+            for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
+                if piece.header is not None:
+                    batch = segment.read(piece.header.size, piece.position, blocking=True)
+                    yield from _decoded(memoryview(batch), segment, piece, problems)
+                elif piece.hole is None and following is not None:
+                    problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
+        except StorageFault as fault:
+            problems.append(str(fault))
+        except OSError as error:
+            problems.append(str(fault_of(error, segment.path, 0)))
+
+
+def _decoded(
+    batch: memoryview, segment: Segment, piece: Piece, problems: list[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    where = f"{segment.path} at byte {piece.position}"
+    try:
+        for record in records_of(batch):
+            try:
+                fields = json.loads(record.value or b"")
+                yield str(fields.get("id") or (record.key or b"").decode()), fields
+            except (ValueError, AttributeError) as error:
+                problems.append(f"{where}: the record of offset {record.offset} is no ledger record ({error})")
+    except (Refusal, ProtocolViolation) as error:
+        problems.append(f"{where}: {error}")
+
+
+# the proof
+
+
+def prove(directory: DataDirectory, topic: str | None, *, as_json: bool) -> int:
+    """Account for every offset of every partition, or those of one topic; 1 when one is in no account or in two."""
+    partitions = list(directory.partitions(topic))
+    read = read_ledger(directory)
+    accounts = [(partition, _account_settled(directory, partition, read)) for partition in partitions]
+    apart = [entry for entry in read.entries if _apart(entry) and topic in (None, entry.get("topic"))]
+    if as_json:
+        _prove_json(accounts, apart, read.problems)
+    else:
+        _prove_text(directory, accounts, apart, read.problems)
+    return 1 if read.problems or any(account.problems for _, account in accounts) else 0
+
+
+def _apart(entry: Entry) -> bool:
+    return entry.get("cause") in APART or (entry.get("cause") in CAUSES and entry.get("last_offset") is None)
+
+
+def _account_settled(directory: DataDirectory, partition: PartitionFiles, read: Read) -> Account:
+    """The account; under a running broker looked at again while it does not hold, as two files never change at once."""
+    account = account_of(partition, read.entries)
+    for _ in range(ATTEMPTS - 1):
+        if not account.problems or directory.holder is None:
+            break
+        account = account_of(partition, read_ledger(directory).entries)
+    return account
+
+
+def account_of(partition: PartitionFiles, entries: Iterable[Entry]) -> Account:
+    """The account of one partition against the ledger's entries."""
+    account = Account()
+    end_offset = 0
+    try:
+        removed = partition.removed()
+        start_offset = _count_removed(account, removed)
+        end_offset = _count_segments(account, partition, start_offset)
+    except StorageFault as fault:
+        account.problems.append(str(fault))
+    topic_id = id_text(partition.topic.topic_id)
+    account.close(
+        end_offset,
+        [
+            Known(entry.fields["cause"], entry.fields["first_offset"], entry.fields["last_offset"] + 1, entry.id)
+            for entry in entries
+            if entry.topic_id == topic_id and entry.get("partition") == partition.partition and not _apart(entry)
+        ],
+    )
+    return account
+
+
+def _count_removed(account: Account, removed: Iterable[Removed]) -> int:
+    end = 0
+    for line in removed:
+        span = Span(line.first_offset, line.end_offset)
+        counts = {"records": line.records, "control": line.control, "compacted": line.compacted}
+        account.removed(line.cause, span, **counts, loss=line.cause in CAUSES)
+        end = line.end_offset
+    return end
+
+
+def _count_segments(account: Account, partition: PartitionFiles, start_offset: int) -> int:
+    """Count what is there from `start_offset` on; the log's end."""
+    segments = partition.segments()
+    offset = start_offset
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        bounds = None if following is None else bounds_of(segment, following, compacts=partition.compacts)
+        try:
+            for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
+                if piece.header is not None or piece.hole is not None:
+                    offset = _count_piece(account, piece, offset, partition.compacts)
+                elif following is not None:
+                    account.problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
+        except FileNotFoundError:
+            continue  # retention or compaction took it away meanwhile; the account does not hold, and is made again
+        except OSError as error:
+            raise fault_of(error, segment.path, 0) from error
+    return max(offset, segments[-1].base_offset if segments else 0)
+
+
+def _count_piece(account: Account, piece: Piece, offset: int, compacts: bool) -> int:
+    if piece.hole is not None:
+        span = Span(max(piece.hole.first_offset, offset), piece.hole.end_offset)
+    else:
+        assert piece.header is not None
+        span = Span(max(piece.header.base_offset, offset), piece.header.next_offset)
+    if span.end <= span.first:
+        return offset
+    if span.first > offset and compacts:
+        account.gap(Span(offset, span.first))
+    if piece.header is None:
+        account.hole(span)
+    else:
+        records = min(piece.header.records_count, span.end - span.first)
+        account.live(span, records, control=piece.header.is_control)
+    return span.end
+
+
+def _facts(partition: PartitionFiles, account: Account) -> dict[str, Any]:
+    return {
+        "partition": partition.name,
+        "log_end": account.end_offset,
+        "available": account.available,
+        "compacted": account.compacted,
+        "control": account.control,
+        "expired": account.expired,
+        "ledgered": account.ledgered,
+        "unaccounted": account.unaccounted,
+        "problems": account.problems,
+        "remarks": account.remarks,
+    }
+
+
+def _prove_json(accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], problems: list[str]) -> None:
+    for partition, account in accounts:
+        write_json({"kind": "account", **_facts(partition, account)})
+    for entry in apart:
+        write_json({"kind": "apart", **entry.fields, "id": entry.id, "times": entry.times})
+    for problem in problems:
+        write_json({"kind": "problem", "problem": problem})
+
+
+def _prove_text(
+    directory: DataDirectory, accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], problems: list[str]
+) -> None:
+    rows = []
+    for partition, account in accounts:
+        facts = _facts(partition, account)
+        verdict = "holds" if not account.problems else "DOES NOT HOLD"
+        rows.append((*(facts[key] for key in facts if key not in ("problems", "remarks")), verdict))
+    write_table(_PROOF, rows)
+    for partition, account in accounts:
+        for problem in account.problems:
+            print(f"{partition.name}: {problem}")
+        for remark in account.remarks:
+            print(f"{partition.name}: {remark} (a crash came between the record and the removal)")
+    for problem in problems:
+        print(problem)
+    if apart:
+        print("\nlost before anybody was shown it; the offsets were given to other records:")
+        write_table(_COLUMNS, map(_row, apart))
+    wrong = sum(bool(account.problems) for _, account in accounts)
+    print(
+        f"{directory.path}: log end = available + compacted + control + expired + ledgered "
+        + (f"does not hold for {wrong} of {len(accounts)} partitions" if wrong else f"for {len(accounts)} partitions")
+    )

@@ -1,0 +1,103 @@
+"""The disk watched: when it is looked at, what groups have passed, and who may write meanwhile.
+
+| event | what follows |
+|---|---|
+| a second is over | a look |
+| a write found no space, or the room of the last look is used up | a look at once |
+| a look closed segments, so that they can go | a look once they are closed |
+| an event while a look is under way | one more look behind it |
+
+Must never come in: what goes (storage/ladder.py), statvfs (storage/full_disk.py).
+"""
+
+from __future__ import annotations
+
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.storage.full_disk import Look, Passed
+from edge_broker.storage.ledger import LEDGER_TOPIC
+
+ROLL_MS_MAX = 60_000
+ALWAYS_WRITTEN = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
+
+
+def passed_offsets(broker: Broker) -> Passed:
+    """For each partition of a topic that names groups: below which offset all of them have committed; 0 for none."""
+    found = {}
+    for topic in broker.store.topics.values():
+        groups = topic.settings.groups
+        for log in topic.partitions if groups else ():
+            committed = [broker.groups.offsets.get(group, topic.name, log.partition) for group in groups]
+            found[topic.name, log.partition] = min(one.offset if one is not None else 0 for one in committed)
+    return found
+
+
+def look(broker: Broker) -> Outcome:
+    """Look at the disk in the worker `files`, unless that is under way: then once more afterwards."""
+    if broker.looking:
+        broker.look_again = True
+        return Reply(None)
+    broker.looking = True
+    passed, now = passed_offsets(broker), broker.now()
+
+    def work() -> Look:
+        try:
+            return broker.watch.look(passed, now)
+        except (StorageFault, Refusal):
+            raise
+        except Exception as error:  # a bug in one look must not be the end of looking
+            raise StorageFault(broker.store.data_dir, 0, f"the look at the disk failed: {error!r}") from error
+
+    return Do(work, lambda found: _looked(broker, found), lambda _: _over(broker))
+
+
+def look_soon(broker: Broker) -> None:
+    """Have the disk looked at as soon as the worker is free."""
+    if broker.looking:
+        broker.look_again = True
+    else:
+        broker.own_work.append(look(broker))
+
+
+def check_room(broker: Broker, topic: str) -> None:
+    """Refuse a write while there is no room for it: KAFKA_STORAGE_ERROR, which clients retry."""
+    if topic in ALWAYS_WRITTEN:
+        return
+    if broker.room_bytes < 0:
+        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full; nothing was written, it will be taken again")
+    if topic in broker.full_topics:
+        raise Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic!r} has reached edge.budget.bytes and nothing of it may go"
+        )
+
+
+def _looked(broker: Broker, found: Look) -> Outcome:
+    broker.last_look = found
+    if found.refusing != broker.space_refused:
+        now = "refused" if found.refusing else "taken again"
+        broker.notes.append(f"writes are {now}: {found.free} of {found.total} bytes are free")
+    broker.space_refused, broker.room_bytes, broker.full_topics = found.refusing, found.room_bytes, found.full_topics
+    broker.notes += found.notes
+    rolls = [log for log in found.rolls if log.begin_roll()]
+    broker.rolls += rolls
+    if not rolls:
+        return _over(broker)
+
+    def closed() -> Outcome | None:
+        return None if any(log.rolling and log.fault is None for log in rolls) else again()
+
+    def again() -> Outcome:
+        if any(not log.segments[-1].size for log in rolls):  # else there was no space for that either
+            broker.look_again = True
+        return _over(broker)
+
+    return Wait(rolls, closed, ROLL_MS_MAX, again)
+
+
+def _over(broker: Broker) -> Outcome:
+    broker.looking = False
+    if not broker.look_again:
+        return Reply(None)
+    broker.look_again = False
+    return look(broker)

@@ -1,0 +1,108 @@
+"""The few system calls that Python's os module has not got.
+
+Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), adjtimex(2), and mallopt(3) and malloc_trim(3)
+where the C library has them, through ctypes, loaded at the first use. Must never come in: policy. System calls raise
+OSError as the system does, and let other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
+FALLOC_FL_KEEP_SIZE = 1
+SYNC_FILE_RANGE_WRITE = 2
+STA_UNSYNC = 0x40
+M_ARENA_MAX = -8
+
+
+@cache
+def _libc() -> CDLL:
+    import ctypes  # noqa: PLC0415 - a broker that never needs it does not pay for it
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        import ctypes  # noqa: PLC0415
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def sync_file_range(descriptor: int, position: int, size: int) -> None:
+    """Start to write a file's dirty pages out, without waiting for them; `size` 0 reaches to the end."""
+    import ctypes  # noqa: PLC0415
+
+    long = ctypes.c_int64
+    _check(_libc().sync_file_range(descriptor, long(position), long(size), ctypes.c_uint(SYNC_FILE_RANGE_WRITE)))
+
+
+def syncfs(descriptor: int) -> None:
+    """Return when everything of the file system that holds this file is on the disk."""
+    _check(_libc().syncfs(descriptor))
+
+
+def file_system_type(descriptor: int) -> int:
+    """The magic number of the file system that holds this file, as statfs(2) lists them."""
+    import ctypes  # noqa: PLC0415
+
+    class StatFs(ctypes.Structure):
+        """The head of struct statfs, and room for its rest."""
+
+        _fields_ = (("type", ctypes.c_long), ("rest", ctypes.c_byte * 256))
+
+    found = StatFs()
+    _check(_libc().fstatfs(descriptor, ctypes.byref(found)))
+    return int(found.type) & 0xFFFFFFFF
+
+
+def reserve(descriptor: int, position: int, size: int) -> None:
+    """Set disk blocks aside for a range of a file without writing to them or changing its size."""
+    import ctypes  # noqa: PLC0415
+
+    long = ctypes.c_int64
+    name = "fallocate64" if hasattr(_libc(), "fallocate64") else "fallocate"
+    _check(getattr(_libc(), name)(descriptor, FALLOC_FL_KEEP_SIZE, long(position), long(size)))
+
+
+def share_one_heap() -> None:
+    """Let all threads allocate from one heap: the pages that one of them gave up serve the next. Before any thread."""
+    if hasattr(_libc(), "mallopt"):
+        _libc().mallopt(M_ARENA_MAX, 1)
+
+
+def give_back_memory() -> None:
+    """Return free pages of the heap to the system, of which the C library keeps some MB otherwise."""
+    if hasattr(_libc(), "malloc_trim"):
+        import ctypes  # noqa: PLC0415
+
+        _libc().malloc_trim(ctypes.c_size_t(0))
+
+
+def clock_is_synchronised() -> bool:
+    """True when a time service keeps the wall clock right, as far as it told the kernel (STA_UNSYNC is clear)."""
+    import ctypes  # noqa: PLC0415
+
+    class Timex(ctypes.Structure):
+        """The head of struct timex, and room for its rest."""
+
+        _fields_ = (
+            ("modes", ctypes.c_uint),
+            ("offset", ctypes.c_long),
+            ("freq", ctypes.c_long),
+            ("maxerror", ctypes.c_long),
+            ("esterror", ctypes.c_long),
+            ("status", ctypes.c_int),
+            ("rest", ctypes.c_byte * 256),
+        )
+
+    timex = Timex()
+    _check(_libc().adjtimex(ctypes.byref(timex)))
+    return not timex.status & STA_UNSYNC

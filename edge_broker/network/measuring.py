@@ -1,0 +1,64 @@
+"""Measures the card at the first start, one sample at a time between the other jobs of the worker `files`.
+
+Lives here: when. Must never come in: what is measured and how it is kept (storage/card.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from edge_broker.errors import StorageFault
+from edge_broker.handlers.broker import Broker
+from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.log_lines import log_line
+from edge_broker.storage.card import Card, describe, measure
+from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.store import LogStore
+
+DELAY_S = 5.0  # a board that boots has other things to do
+
+
+async def measure_card(broker: Broker, dispatcher: Dispatcher, delay_s: float = DELAY_S) -> None:
+    """Measure what a sync costs here and keep it, unless that was done before."""
+    store = broker.store
+    if store.rounds.card is not None:
+        return
+    await asyncio.sleep(delay_s)
+    steps = measure(store.fs, store.data_dir, broker.clock.seconds)
+    try:
+        while (card := await _step(dispatcher, store, steps)) is None:
+            pass
+    except StorageFault as fault:
+        log_line("warning", "card-not-measured", fault=fault)
+        return
+    store.rounds.card = card
+    for line in describe(card):
+        log_line("info", "card", text=line)
+
+
+async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | None]) -> Card | None:
+    done: asyncio.Future[Card | None] = asyncio.get_running_loop().create_future()
+
+    def work() -> Card | None:
+        try:
+            card = next(steps)
+        except OSError as error:
+            raise fault_of(error, store.data_dir, 0) from error
+        if card is not None:
+            store.keep_card(card)
+        return card
+
+    def told(card: Card | None) -> Outcome:
+        if not done.done():  # else the broker stops
+            done.set_result(card)
+        return Reply(None)
+
+    def failed(error: Exception) -> Outcome:
+        if not done.done():
+            done.set_exception(error)
+        return Reply(None)
+
+    dispatcher.start(lambda: Do(work, told, failed))
+    return await done

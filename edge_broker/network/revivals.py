@@ -1,0 +1,108 @@
+"""Brings partitions back that a failed sync or write took offline, again and again while the disk refuses.
+
+| a partition | next try |
+|---|---|
+| goes offline | at once, behind everything that workers still do to it |
+| could not be brought back, or failed again before its next sync | after 1 s, 2 s, 4 s, … 60 s |
+| was never opened (recovery set it offline), or its topic is deleted | none |
+
+Lives here: when. Must never come in: how (storage/revival.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from edge_broker.handlers.broker import Broker
+from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.network.log_lines import log_line
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.revival import Revived, revive
+
+PAUSE_S = 1.0
+PAUSE_S_MAX = 60.0
+
+
+class Revivals:
+    """Tries until it works; `start` runs work of the broker's own, `lost` and `back` hear of partitions."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        start: Callable[[Callable[[], Outcome]], None],
+        lost: Callable[[PartitionLog], None],
+        back: Callable[[PartitionLog], None],
+    ) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._start = start
+        self._lost = lost
+        self._back = back
+        self.tries: dict[PartitionLog, int] = {}
+        self.count = 0
+
+    def begin(self, log: PartitionLog) -> None:
+        """Bring an offline partition back, now or after the pause that its last tries have earned."""
+        if not log.revivable:
+            return
+        tries = self.tries.get(log, 0)
+        self.tries[log] = tries + 1
+        if tries:
+            self._loop.call_later(min(PAUSE_S * 2.0 ** (tries - 1), PAUSE_S_MAX), self._try, log)
+        else:
+            self._loop.call_soon(self._try, log)
+
+    def synced(self, log: PartitionLog) -> None:
+        """The disk has confirmed something of `log` again."""
+        self.tries.pop(log, None)
+
+    def _try(self, log: PartitionLog) -> None:
+        if not self._broker.store.holds(log):
+            self.tries.pop(log, None)
+            return
+        work = Do(
+            lambda: revive(self._broker.store, log, self._broker.now()),
+            lambda revived: self._revived(log, revived),
+            lambda _: self._failed(log),
+        )
+        self._start(lambda: behind("disk", behind("writer", work)))
+
+    def _revived(self, log: PartitionLog, revived: Revived | None) -> Outcome:
+        if revived is None or not self._broker.store.holds(log):
+            self.tries.pop(log, None)
+            return Reply(None)
+        fault, lost_offset = log.fault, log.log_end_offset
+        log.go_on_as(revived.log)
+        self.count += 1
+        for note in revived.notes:
+            log_line("warning", "revival", note=note)
+        log_line(
+            "warning",
+            "partition-back",
+            topic=log.topic,
+            partition=log.partition,
+            leader_epoch=log.leader_epoch,
+            log_end_offset=log.log_end_offset,
+            lost=lost_offset - log.log_end_offset,
+            fault=fault,
+        )
+        self._back(log)
+        loss = revived.loss
+        if loss is None:
+            return Reply(None)
+        return Do(lambda: self._broker.store.ledger.write([loss]), lambda _: Reply(None), lambda _: Reply(None))
+
+    def _failed(self, log: PartitionLog) -> Outcome:
+        for topic in self._broker.store.topics.values():  # perhaps it was the ledger, in a worker's hands
+            for other in topic.partitions:
+                if other.fault is not None:
+                    self._lost(other)
+        self.begin(log)
+        return Reply(None)
+
+
+def behind(worker: WorkerName, work: Do) -> Do:
+    """The same work, once `worker` is done with all it has been given until now."""
+    return Do(lambda: None, lambda _: work, lambda _: work, worker=worker)

@@ -1,0 +1,168 @@
+"""How much time has passed, on boards whose wall clock cannot be believed.
+
+Age counts elapsed milliseconds since the data directory was made. It is a value that readings of the clocks advance:
+
+| this reading's boot | its wall clock | what is added |
+|---|---|---|
+| that of the last reading | any | the monotonic time in between; a wall clock that is set changes nothing |
+| another | not trusted | nothing: how long the power was off is not known yet |
+| another | trusted, and was trusted once in an earlier boot | up to the difference of the two trusted wall times |
+| another | trusted for the first time ever | nothing: how long the power was off will never be known |
+
+What was written while the clock was not trusted was written after some of the time that is counted later, nobody knows
+how much. A `Jump` keeps what was counted, and `Now.elapsed_ms` takes all of it as past before such a thing was written:
+it may look younger than it is, never older.
+
+A difference is counted once, at the first trusted reading of a boot, and covers every boot since the last trusted
+one. Age never goes back, whatever the clocks do: it is less than true time, by power-off time that is not known, and
+never more than true time while what is trusted is right. Only a start after a power cut begins again at what was kept,
+at most `KEPT_MS` before.
+
+| who | goes by |
+|---|---|
+| retention.ms, segment.ms, idle producers | age |
+| groups, sessions, requests | monotonic time within the process (clock.steady_ms) |
+| timestamps that the broker stamps | the wall clock, as Kafka's formats want it |
+
+Lives here: that arithmetic and the line of the file `age`, pure. Must never come in: files, clocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_broker.clock import Reading
+    from edge_broker.storage.summary import Summary
+
+KIND = "age"
+KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever trusted, against one write each time
+STEP_MS = 1_000  # more than a time service slews between two looks at the clock
+TIMESTAMP_AHEAD_MS = 3_600_000
+TIMESTAMP_MIN_MS = 1_262_304_000_000  # 2010: clocks that were never set begin at 1970, 1980 or 2000
+JUMPS_MAX = 128
+AGE_UNKNOWN = -1 << 62
+
+
+class Jump(NamedTuple):
+    """At age `last_ms` another `counted_ms` were counted; ages noted from `first_ms` on did not know of them."""
+
+    first_ms: int
+    last_ms: int
+    counted_ms: int
+
+
+class Now(NamedTuple):
+    """The time of one act: the wall clock's, the age of the data directory, and whether the wall clock is right.
+
+    `age_ms` only grows. `trusted` speaks of `wall_ms`; `jumps` are what `elapsed_ms` needs to know.
+    """
+
+    wall_ms: int
+    age_ms: int
+    trusted: bool
+    boot_id: str
+    jumps: tuple[Jump, ...] = ()
+
+    def elapsed_ms(self, age_ms: int) -> int:
+        """At most the true time since something was noted at this age."""
+        jumps = self.jumps
+        if jumps and age_ms <= jumps[-1].last_ms:
+            for jump in jumps:
+                if jump.first_ms <= age_ms <= jump.last_ms:
+                    return max(0, self.age_ms - age_ms - jump.counted_ms)
+        return self.age_ms - age_ms
+
+
+class Age(NamedTuple):
+    """The age at the last reading, and at the last trusted one (`known_boot_id` is empty before the first).
+
+    `unsure_age_ms` is the age at which the first boot after that one began, if there was one.
+    """
+
+    age_ms: int = 0
+    boot_id: str = ""
+    boot_ms: int = 0
+    known_age_ms: int = 0
+    known_wall_ms: int = 0
+    known_boot_id: str = ""
+    unsure_age_ms: int = 0
+    jumps: tuple[Jump, ...] = ()
+
+    def advanced(self, reading: Reading) -> Age:
+        """The age once a reading is counted in."""
+        age_ms, jumps = self._age_ms(reading), self.jumps
+        first_other = self.boot_id == self.known_boot_id != reading.boot_id
+        unsure_ms = self.age_ms if first_other else self.unsure_age_ms
+        if not reading.trusted:
+            known = (self.known_age_ms, self.known_wall_ms, self.known_boot_id)
+            return Age(age_ms, reading.boot_id, reading.boot_ms, *known, unsure_ms, jumps)
+        if self.known_boot_id not in ("", reading.boot_id):
+            true_ms = self.known_age_ms + reading.wall_ms - self.known_wall_ms
+            if true_ms > age_ms:
+                jumps = _bounded((*jumps, Jump(unsure_ms, age_ms, true_ms - age_ms)))
+                age_ms = true_ms
+        return Age(age_ms, reading.boot_id, reading.boot_ms, age_ms, reading.wall_ms, reading.boot_id, 0, jumps)
+
+    def _age_ms(self, reading: Reading) -> int:
+        return self.age_ms + (max(0, reading.boot_ms - self.boot_ms) if reading.boot_id == self.boot_id else 0)
+
+    def now(self, reading: Reading) -> Now:
+        """The time at a reading of the boot in which the age was advanced last.
+
+        A wall clock that was set since then is not trusted before `advanced` has taken it in.
+        """
+        age_ms = self._age_ms(reading)
+        trusted = reading.trusted and self.known_boot_id == reading.boot_id
+        if trusted:
+            trusted = abs(reading.wall_ms - self.known_wall_ms - (age_ms - self.known_age_ms)) <= STEP_MS
+        return Now(reading.wall_ms, age_ms, trusted, reading.boot_id, self.jumps)
+
+    def worth_keeping(self, kept: Age | None) -> bool:
+        """True when the file should say this in place of what it says."""
+        if kept is None or kept.boot_id != self.boot_id or kept.known_boot_id != self.known_boot_id:
+            return True
+        return self.age_ms - kept.age_ms >= KEPT_MS
+
+    def lines(self) -> list[str]:
+        """The entries of the file: the readings, a boot id that is not known as a dash, then each jump."""
+        *readings, jumps = self
+        return [" ".join(str(field) or "-" for field in readings), *(" ".join(map(str, jump)) for jump in jumps)]
+
+
+def _bounded(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
+    """The newest jumps; the two oldest of too many are taken for one, which makes what they speak of younger."""
+    if len(jumps) <= JUMPS_MAX:
+        return jumps
+    first, second, *rest = jumps
+    return Jump(first.first_ms, second.last_ms, first.counted_ms + second.counted_ms), *rest
+
+
+def age_of(entries: Sequence[Sequence[str]]) -> Age:
+    """What the entries of the file say; ValueError when they cannot be right."""
+    (age_ms, boot_id, boot_ms, known_age_ms, known_wall_ms, known_boot_id, unsure_ms), *lines = entries
+    known = (int(known_age_ms), int(known_wall_ms), "" if known_boot_id == "-" else known_boot_id)
+    jumps = tuple(Jump(int(first), int(last), int(counted)) for first, last, counted in lines)
+    return Age(int(age_ms), boot_id, int(boot_ms), *known, int(unsure_ms), jumps)
+
+
+def expired(summary: Summary, now: Now, retention_ms: int) -> bool:
+    """True when everything in a segment is older than `retention_ms`; -1 keeps it for ever.
+
+    Whatever its records' timestamps say, also none: they count as far as `age_written` believed them.
+    """
+    age_ms = summary.written_age_ms
+    return 0 <= retention_ms < (now.age_ms - age_ms if summary.trusted else now.elapsed_ms(age_ms))
+
+
+def age_written(now: Now, timestamp_ms: int) -> int:
+    """The age at which a record with this timestamp counts as written, if it came now.
+
+    A producer's timestamp makes it older only where the wall clock is trusted and the timestamp lies between 2010 and
+    an hour ahead of it; it never makes it younger.
+    """
+    if not now.trusted or not TIMESTAMP_MIN_MS <= timestamp_ms <= now.wall_ms + TIMESTAMP_AHEAD_MS:
+        return now.age_ms
+    return now.age_ms - max(0, now.wall_ms - timestamp_ms)

@@ -1,0 +1,334 @@
+"""What is damaged is fenced in: written down in the ledger, jumped over by readers, and all around it stays in use.
+
+| step | on the disk | a crash behind it leaves |
+|---|---|---|
+| 1 | the damaged range is found: from the last batch that is right to the next one | nothing |
+| 2 | the ledger has it (`damaged`), synced | a record that the next reader makes again, with the same id |
+| 3 | `<base>.holes` has it, synced | a hole, known at every start |
+| 4 | readers jump over it | |
+
+The bytes stay in place. Where a range begins is decided by the log alone: from a batch before it whose CRC is right
+and whose offset is the one that an index entry says, or from the segment's start, the batches are walked up to the
+first one that is not as it was written. Where it ends: behind the length that a damaged batch claims, if a batch that
+is right lies there, else at the next bytes that are a batch by offset, lengths and CRC.
+
+CRCs do not cover the offset, length, magic and leader epoch of a batch. A wrong offset shows as a gap or a step back, a
+wrong length or magic as a broken batch. A wrong leader epoch is not noticed: nothing else says what it was for certain.
+
+Lives here: finding the range, containing it, the file of holes. Must never come in: when to look (reading, recovery,
+scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from errno import EIO, ENOENT
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_broker.errors import ProtocolViolation, StorageFault
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import BatchHeader, read_header
+from edge_broker.storage.batches import (
+    CHUNK_BYTES,
+    CRC_FROM,
+    HEADER_BYTES,
+    PAGE_BYTES,
+    BrokenBatchError,
+    Hole,
+    batches_in,
+    read_sound,
+)
+from edge_broker.storage.ledger import Loss
+from edge_broker.storage.segment import DamageFound, Segment
+from edge_broker.storage.state_files import encode_state, fault_of, read_state, replace
+
+if TYPE_CHECKING:
+    from edge_broker.storage.filesystem import File, FileSystem
+    from edge_broker.storage.log import PartitionLog
+
+KIND = "holes"
+SUFFIX = ".holes"
+ANCHORS_MAX = 64
+MAGIC_AT = 16
+FOLLOWERS_MAX = 3
+
+
+class Bounds(NamedTuple):
+    """What is known of a segment apart from its bytes.
+
+    Its batches lie before `position` and hold offsets below `end_offset`, none missing when `dense`.
+    """
+
+    position: int
+    end_offset: int
+    dense: bool
+
+
+class Damage(NamedTuple):
+    """A damaged range, and what its batches still say of themselves; None where not even that can be read."""
+
+    hole: Hole
+    records: int | None
+    first_timestamp: int | None
+    last_timestamp: int | None
+
+    def loss(self, topic: str, topic_id: str, partition: int, bytes_lost: int | None = None) -> Loss:
+        """The ledger's record of it; `bytes_lost` where the file has fewer bytes than were lost."""
+        size = self.hole.end_position - self.hole.position if bytes_lost is None else bytes_lost
+        return Loss(
+            "damaged",
+            topic,
+            topic_id,
+            partition,
+            self.hole.first_offset,
+            self.hole.end_offset,
+            self.records,
+            size,
+            self.first_timestamp,
+            self.last_timestamp,
+        )
+
+
+# containing
+
+
+def contain(log: PartitionLog, found: DamageFound) -> Hole | None:
+    """Contain what a reader found; None when nothing is wrong there (any more). [worker: files]
+
+    Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
+    ledger or the file of holes could not be written, and nothing is jumped over.
+    """
+    segment = found.segment
+    bounds = log.bounds(segment)
+    if bounds is None:
+        return None
+    try:
+        damage = find_damage(segment, found.position, bounds)
+    except OSError as error:
+        raise fault_of(error, segment.path, found.position) from error
+    segment.files.forget_index(segment)  # it may lie, or end where the damage begins
+    if damage is None or damage.hole.is_empty:
+        return None
+    if damage.hole.first_offset < damage.hole.end_offset:
+        log.ledger.write([damage.loss(log.topic, log.topic_id, log.partition)])
+    add_hole(segment, damage.hole)
+    log.note_damage(found, damage.hole)
+    return damage.hole
+
+
+def add_hole(segment: Segment, hole: Hole) -> None:
+    """Write a hole down beside its segment, synced, then let readers jump over it. StorageFault. [worker: files]"""
+    write_holes(segment, tuple(sorted((*segment.holes, hole), key=lambda one: (one.first_offset, one.position))))
+
+
+def write_holes(segment: Segment, holes: tuple[Hole, ...]) -> None:
+    """Write down all holes of a segment, synced, then let readers go by them. StorageFault. [worker: files]"""
+    try:
+        lines = [" ".join(map(str, one)) for one in holes]
+        data = encode_state(KIND, 1, lines)
+        replace(segment.files.fs, segment.directory, segment.name(KIND), data)
+    except OSError as error:
+        raise fault_of(error, f"{segment.directory}/{segment.name(KIND)}", 0) from error
+    segment.holes = holes
+
+
+def read_holes(fs: FileSystem, path: str, size: int) -> tuple[Hole, ...]:
+    """The holes of a segment as its file has them, in a log of `size` bytes.
+
+    StorageFault when the file is damaged itself; OSError.
+    """
+    lines = read_state(fs, path, KIND)
+    try:
+        holes = [Hole(*map(int, line)) for line in lines]
+    except (TypeError, ValueError):
+        raise StorageFault(path, 0, "has entries that are no holes; remove it, and they are looked for again") from None
+    return tuple(
+        hole._replace(position=min(hole.position, size), end_position=min(hole.end_position, size)) for hole in holes
+    )
+
+
+# finding
+
+
+def find_damage(segment: Segment, position: int, bounds: Bounds) -> Damage | None:
+    """The damaged range at or before a position; None when all up to there is right. OSError, StorageFault. [worker]"""
+    file = _file_of(segment)
+    if file is None:
+        return Damage(_whole(segment, bounds), None, None, None)
+    begin, offset = _anchor(segment, file, position, bounds)
+    end = begin
+    try:
+        walk = batches_in(file, begin, bounds.position, begin, holes=segment.holes, offset=offset, dense=bounds.dense)
+        for at, header in walk:
+            if at > position:
+                return None
+            offset, end = header.next_offset, at + header.size
+    except BrokenBatchError as broken:
+        end = broken.position
+        offset = due_behind(segment, end, offset)
+    else:
+        offset = segment.next_held(offset)
+        if not bounds.dense or offset >= bounds.end_offset:
+            return None
+        end = bounds.position
+    return damage_from(file, end, offset, up_to_next_hole(segment, end, offset, bounds))
+
+
+def _file_of(segment: Segment) -> File | None:
+    try:
+        return segment.file
+    except OSError as error:
+        if error.errno in (EIO, ENOENT):
+            return None
+        raise
+
+
+def _whole(segment: Segment, bounds: Bounds) -> Hole:
+    return Hole(segment.base_offset, bounds.end_offset, 0, bounds.position)
+
+
+def due_behind(segment: Segment, position: int, offset: int) -> int:
+    """The offset that is due at a position, where `offset` was due behind the last batch and holes may lie between."""
+    for hole in segment.holes:
+        if hole.end_position <= position:
+            offset = max(offset, hole.end_offset)
+    return offset
+
+
+def up_to_next_hole(segment: Segment, position: int, offset: int, bounds: Bounds) -> Bounds:
+    """The part of a segment from a position and the offset due there on, up to the next hole that is known."""
+    for hole in segment.holes:
+        if hole.position >= position and hole.first_offset >= offset:
+            return bounds._replace(position=min(hole.position, bounds.position), end_offset=hole.first_offset)
+    return bounds
+
+
+def _anchor(segment: Segment, file: File, position: int, bounds: Bounds) -> tuple[int, int]:
+    """A position before another one where a batch begins for certain, and the offset due there."""
+    known = max(
+        ((hole.end_position, hole.end_offset) for hole in segment.holes if hole.end_position < position),
+        default=(0, segment.base_offset),
+    )
+    entries = [entry for entry in segment.boundaries() if known[0] < entry[0] < position]
+    for at, last_offset in entries[: -ANCHORS_MAX - 1 : -1]:
+        header = _sound_batch(file, at, bounds.position)
+        if header is not None and header.last_offset == last_offset:
+            return at, header.base_offset
+    return known
+
+
+def damage_from(file: File, position: int, offset: int, bounds: Bounds) -> Damage:
+    """The damaged range that begins at a position, where `offset` was due: up to the next batch that is right.
+
+    OSError.
+    """
+    found = _next_sound(file, position, offset, bounds)
+    end_position, end_offset = found if found is not None else (bounds.position, bounds.end_offset)
+    hole = Hole(offset, end_offset, position, max(end_position, position))
+    return Damage(hole, *_what_headers_say(file, hole))
+
+
+def _next_sound(file: File, position: int, offset: int, bounds: Bounds) -> tuple[int, int] | None:
+    """Position and offset of the next batch that is right."""
+    at = position
+    for at, damaged in _claimed(file, position, offset, bounds):
+        header = _fitting(file, at, offset, bounds, damaged.next_offset)
+        if header is not None:
+            return at, header.base_offset
+    if at == bounds.position > position:
+        return None
+    for at in _candidates(file, position + 1, offset, bounds):
+        header = _fitting(file, at, offset, bounds)
+        if header is not None:
+            return at, header.base_offset
+    return None
+
+
+def _claimed(file: File, position: int, offset: int, bounds: Bounds) -> Iterator[tuple[int, BatchHeader]]:
+    """Where one damaged batch after another ends by its header, as long as these follow each other as they should."""
+    while position < bounds.position:
+        header = _header(file, position)
+        if header is None or header.base_offset < offset or (bounds.dense and header.base_offset != offset):
+            return
+        position, offset = position + header.size, header.next_offset
+        if position > bounds.position or offset > bounds.end_offset:
+            return
+        yield position, header
+
+
+def _candidates(file: File, position: int, offset: int, bounds: Bounds) -> Iterator[int]:
+    """Positions at which the magic of a batch lies where it should, and an offset of the range."""
+    end = bounds.position
+    while position + HEADER_BYTES <= end:
+        window = bytes(read_sound(file, min(CHUNK_BYTES, end - position), position))
+        last = len(window) - HEADER_BYTES
+        at = window.find(b"\x02", MAGIC_AT) - MAGIC_AT
+        while 0 <= at <= last:
+            if offset < int.from_bytes(window[at : at + 8], "big") < bounds.end_offset:
+                yield position + at
+            at = window.find(b"\x02", at + MAGIC_AT + 1) - MAGIC_AT
+        if last >= 0:
+            position += last + 1
+        else:  # a page that cannot be read, or the end of the file
+            position += PAGE_BYTES - (position + len(window)) % PAGE_BYTES + len(window)
+
+
+def _fitting(file: File, position: int, offset: int, bounds: Bounds, claimed: int = -1) -> BatchHeader | None:
+    """The header of a batch that is right and belongs behind `offset`, which was lost.
+
+    No CRC covers its own offset, within which a lost page may end: the damaged batch before it, by what it `claimed`,
+    or those that follow have to agree.
+    """
+    header = _header(file, position)
+    if header is None or not offset < header.base_offset <= header.last_offset < bounds.end_offset:
+        return None
+    if _sound_batch(file, position, bounds.position) is None:
+        return None
+    if not bounds.dense or header.base_offset == claimed:
+        return header
+    return header if _borne_out(file, position + header.size, header.next_offset, bounds) else None
+
+
+def _borne_out(file: File, position: int, offset: int, bounds: Bounds) -> bool:
+    """Whether what follows agrees with an offset; True when nothing does."""
+    for followers in range(FOLLOWERS_MAX):
+        header = _sound_batch(file, position, bounds.position)
+        if header is None:
+            return followers == 0 or (position == bounds.position and offset == bounds.end_offset)
+        if header.base_offset == offset:
+            return True
+        position, offset = position + header.size, offset + header.last_offset_delta + 1
+    return False
+
+
+def _header(file: File, position: int) -> BatchHeader | None:
+    try:
+        return read_header(read_sound(file, HEADER_BYTES, position))
+    except (ProtocolViolation, struct.error):
+        return None
+
+
+def _sound_batch(file: File, position: int, end: int) -> BatchHeader | None:
+    """The header of a batch whose bytes can be read and match its CRC."""
+    header = _header(file, position)
+    if header is None or position + header.size > end:
+        return None
+    data = read_sound(file, header.size, position)
+    if len(data) < header.size or crc32c(memoryview(data)[CRC_FROM:]) != header.crc:
+        return None
+    return header
+
+
+def _what_headers_say(file: File, hole: Hole) -> tuple[int | None, int | None, int | None]:
+    """Records, first and last timestamp of a damaged range by its headers; None unless they lead from end to end."""
+    bounds = Bounds(hole.end_position, hole.end_offset, dense=True)
+    position, headers = hole.position, []
+    for end, header in _claimed(file, hole.position, hole.first_offset, bounds):
+        headers.append(header)
+        position = end
+    records = sum(header.records_count for header in headers)
+    if position != hole.end_position or records != hole.end_offset - hole.first_offset or not records:
+        return None, None, None
+    first = min(header.base_timestamp for header in headers)
+    return records, first, max(header.max_timestamp for header in headers)

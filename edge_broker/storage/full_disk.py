@@ -1,0 +1,231 @@
+"""The look at the disk: how much is free, what the ladder has to take away, and whether writes are refused.
+
+About once a second, and at once when the system had no space. Most looks cost one statvfs: partitions are only looked
+at when the disk is low or a topic has a budget.
+
+| look finds | then |
+|---|---|
+| free space above the low mark, budgets kept | the reserves are renewed, nothing else |
+| less | the plan of ladder.py is carried out, partition by partition; one that fails costs no other |
+| an active segment that has to go | it is named in `rolls`; the next look takes it |
+| not enough could go | `refusing`, or the topic is in `full_topics` |
+
+Lives here: from logs to the plan's views and from its steps to removals. Must never come in: the order of what goes
+(ladder.py), the order of acts in a removal (removal.py), clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from edge_broker.errors import Refusal, StorageFault
+from edge_broker.storage.age import Now
+from edge_broker.storage.ladder import (
+    REFUSED,
+    Marks,
+    PartitionView,
+    Plan,
+    SegmentView,
+    marks_of,
+    plan,
+    refuses,
+)
+from edge_broker.storage.ledger import CAUSES
+from edge_broker.storage.removal import OFFSET_MAX, Counted, Going, Part, expired_causes, remove_front, split_at
+from edge_broker.storage.space import Reserve
+from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.store import WRITTEN_ON
+
+if TYPE_CHECKING:
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.store import LogStore, Topic
+
+Passed: TypeAlias = Mapping[tuple[str, int], int]
+NOTHING_PASSED: Passed = {}
+ATTEMPTS = 4  # others are tried so often where something fails; the next look begins anew
+LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
+
+
+class Look(NamedTuple):
+    """What a look found and did; `free` and `total` are bytes of the disk, `rung` the highest that was needed."""
+
+    total: int
+    free: int
+    marks: Marks
+    rung: int
+    refusing: bool
+    full_topics: frozenset[str]
+    rolls: Sequence[PartitionLog]
+    notes: Sequence[str]
+
+    @property
+    def room_bytes(self) -> int:
+        """What may be written before the next look is due; below 0 nothing may."""
+        return -1 if self.refusing else self.free - self.marks.min
+
+
+class Lost(NamedTuple):
+    """Records and bytes of a topic that were written down as lost by this process."""
+
+    records: int
+    bytes: int
+
+
+class DiskWatch:
+    """Looks at one store's disk; all methods for the worker `files`, the attributes for anybody to read."""
+
+    def __init__(self, store: LogStore, low_bytes: int = -1, min_bytes: int = -1) -> None:
+        self._store = store
+        self._low_bytes, self._min_bytes = low_bytes, min_bytes
+        self._reserves: dict[PartitionLog, Reserve] = {}
+        self._reserve_noted = False
+        self._refusing = False
+        self._notes: list[str] = []
+        self._rolls: list[PartitionLog] = []
+        self._told: set[str] = set()
+        self._wrong: set[str] = set()  # what this look found wrong
+        self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
+
+    def look(self, passed: Passed, now: Now) -> Look:
+        """Look, and take away what has to go; `passed` is each partition's least offset among its topic's groups.
+
+        StorageFault when the disk itself cannot be looked at.
+        """
+        self._notes, self._rolls = [], []
+        self._told, self._wrong = self._wrong, set()
+        try:
+            total, free = self._store.fs.space(self._store.data_dir)
+            marks = marks_of(total, self._low_bytes, self._min_bytes)
+            rung = 0
+            if free < marks.low:
+                rung = self._relieve(self._topics(), passed, now, lambda: marks.low - self._free())
+            for topic in self._budgets():
+                rung = max(rung, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
+            free = self._free()
+            self._refusing = refuses(free, marks, self._refusing)
+            self._set_aside()
+        except OSError as error:
+            raise fault_of(error, self._store.data_dir, 0) from error
+        rolling = {log.topic for log in self._rolls}
+        full = frozenset(topic.name for topic in self._budgets() if _excess(topic) > 0 and topic.name not in rolling)
+        rung = REFUSED if self._refusing or full else rung
+        return Look(total, free, marks, rung, self._refusing, full, self._rolls, self._notes)
+
+    def _free(self) -> int:
+        return self._store.fs.space(self._store.data_dir).free
+
+    def _topics(self) -> list[Topic]:
+        return [topic for topic in list(self._store.topics.values()) if topic.name not in WRITTEN_ON]
+
+    def _budgets(self) -> list[Topic]:
+        return [topic for topic in self._topics() if topic.settings.budget_bytes >= 0]
+
+    def _relieve(self, topics: Sequence[Topic], passed: Passed, now: Now, wanted: Callable[[], int]) -> int:
+        """Plan and carry out until `wanted` bytes are had; the rung that it came to. Others stand in for who fails."""
+        rung = 0
+        failed: set[PartitionLog] = set()
+        for _ in range(ATTEMPTS):
+            bytes_wanted = wanted()
+            if bytes_wanted <= 0:
+                break
+            seen = [(log, view) for log, view in self._views(topics, passed, now) if log not in failed]
+            found = plan([view for _, view in seen], bytes_wanted)
+            rung = max(rung, found.rung)
+            more = self._carry_out(seen, found, now)
+            if not more:
+                self._rolls += [seen[at][0] for at in found.rolls]
+                break
+            failed |= more
+        return rung
+
+    def _carry_out(
+        self, seen: Sequence[tuple[PartitionLog, PartitionView]], found: Plan, now: Now
+    ) -> set[PartitionLog]:
+        """Remove what the plan says, step by step; the partitions where that failed."""
+        gone = [0] * len(seen)
+        failed: set[PartitionLog] = set()
+        for step in found.steps:
+            log, view = seen[step.view]
+            segments = view.segments[gone[step.view] : gone[step.view] + step.segments]
+            gone[step.view] += step.segments
+            if log in failed:
+                continue
+            going = [Going(segment, _parts(view, one)) for segment, one in zip(log.segments, segments, strict=False)]
+            try:
+                self._note(log, remove_front(log, going, now))
+            except (StorageFault, Refusal) as fault:
+                failed.add(log)
+                self._complain(f"{log.topic}-{log.partition}: nothing can be removed: {fault}")
+        return failed
+
+    def _complain(self, sentence: str) -> None:
+        """Note what is wrong, once as long as it lasts."""
+        self._wrong.add(sentence)
+        if sentence not in self._told:
+            self._notes.append(sentence)
+
+    def _note(self, log: PartitionLog, counted: Sequence[Counted]) -> None:
+        for one in counted:
+            entry = one.entry()
+            self._notes.append(
+                f"{log.topic}-{log.partition}: offsets {entry.first_offset} to {entry.end_offset - 1} went "
+                f"({entry.cause}, {entry.records} records, {entry.bytes} bytes)"
+            )
+            if entry.cause in CAUSES:
+                before = self.lost.get(log.topic, Lost(0, 0))
+                self.lost[log.topic] = Lost(before.records + entry.records, before.bytes + entry.bytes)
+
+    def _views(self, topics: Sequence[Topic], passed: Passed, now: Now) -> list[tuple[PartitionLog, PartitionView]]:
+        found = []
+        for log in (log for topic in topics if topic.settings.deletes for log in topic.partitions):
+            if log.fault is None:
+                try:
+                    found.append((log, view_of(log, passed.get((log.topic, log.partition), 0), now)))
+                except StorageFault as fault:
+                    self._complain(f"{log.topic}-{log.partition} cannot be looked at: {fault}")
+        return found
+
+    def _set_aside(self) -> None:
+        """Keep the reserves, which belong to what goes on when the disk is full."""
+        self._store.spare.renew()
+        logs = [log for name in WRITTEN_ON if name in self._store.topics for log in self._store.topics[name].partitions]
+        self._reserves = {log: self._reserves.get(log) or Reserve(log) for log in logs[:LOGS_RESERVED_MAX]}
+        for reserve in self._reserves.values():
+            if reserve.log.fault is None:
+                reserve.renew()
+            if not reserve.possible and not self._reserve_noted:
+                self._reserve_noted = True
+                self._notes.append(f"{reserve.log.directory}: this file system sets no space aside for a full disk")
+
+
+def _excess(topic: Topic) -> int:
+    return sum(log.size for log in topic.partitions) - topic.settings.budget_bytes
+
+
+def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
+    """A partition as the plan sees it. StorageFault when a segment cannot be read. [worker]"""
+    settings, segments = log.settings, log.segments
+    expired = len(expired_causes(log, now, lambda segment: segment.summary(now)))
+    ends = [segment.base_offset for segment in segments[1:]]
+    closed = [
+        SegmentView(segment.base_offset, end, segment.size, segment.summary(now).written_age_ms, at < expired)
+        for at, (segment, end) in enumerate(zip(segments, ends, strict=False))
+    ]
+    last = segments[-1]
+    active = SegmentView(last.base_offset, log.log_end_offset, last.size, last.tally.written_age_ms, expired=False)
+    return PartitionView(
+        log.topic,
+        log.partition,
+        settings.priority,
+        bool(settings.required_groups),
+        passed_offset,
+        closed,
+        active if last.size else None,
+    )
+
+
+def _parts(view: PartitionView, segment: SegmentView) -> list[Part]:
+    passed = OFFSET_MAX if segment.expired and not view.names_groups else view.passed_offset
+    safe, lost = ("retention", "expired_unpassed") if segment.expired else ("passed", "evicted")
+    return split_at(segment.base_offset, segment.end_offset, passed, safe, lost)

@@ -1,0 +1,326 @@
+"""Taking segments away from the front of a log, and the account of everything that ever went that way.
+
+| step of a removal | a crash after it |
+|---|---|
+| losses are synced in the ledger | the removal was not begun; the next one writes the same ids again |
+| `removed-offsets` is replaced and synced: the log starts later | the next start removes the files that it names |
+| the files are removed, the directory is synced | done |
+
+| cause in `removed-offsets` | meaning |
+|---|---|
+| retention, retention_bytes | the topic's own policy |
+| passed | for space, and every group that the topic names had it |
+| a cause of the ledger | a loss |
+
+Lives here: that order, the file, and what retention takes. Must never come in: what is taken for want of space
+(ladder.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_broker.errors import StorageFault
+from edge_broker.storage import age
+from edge_broker.storage.batches import BrokenBatchError, batches_in
+from edge_broker.storage.ledger import CAUSES, Loss
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import encode_state, fault_of, read_state, replace
+
+if TYPE_CHECKING:
+    from edge_broker.protocol.record_batch import BatchHeader
+    from edge_broker.storage.age import Now
+    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.space import Spare
+    from edge_broker.storage.summary import Summary
+
+KIND = "removed-offsets"
+FILE = "removed-offsets"
+POLICY_CAUSES = ("retention", "retention_bytes", "passed")
+DAMAGED = "damaged"
+OFFSET_MAX = (1 << 63) - 1
+_KEPT_SUFFIX = ".snapshot"  # speaks of the producers from that offset on, not of the segment's bytes
+
+
+class Removed(NamedTuple):
+    """Offsets [first_offset, end_offset) that went for one cause: records + control + compacted = end - first."""
+
+    cause: str
+    first_offset: int
+    end_offset: int
+    records: int
+    control: int
+    compacted: int
+    bytes: int
+
+
+class Part(NamedTuple):
+    """Offsets [first_offset, end_offset) of one segment that are to go for one cause."""
+
+    cause: str
+    first_offset: int
+    end_offset: int
+
+
+class Going(NamedTuple):
+    """A segment at the front that is to go; its parts cover it from its first offset to the next segment's."""
+
+    segment: Segment
+    parts: Sequence[Part]
+
+
+class Counted:
+    """What was counted of one part; `broken`: the walk ended early, the offsets behind count as records."""
+
+    __slots__ = ("broken", "bytes", "control", "first_timestamp", "last_timestamp", "part", "records")
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.records = self.control = self.bytes = 0
+        self.first_timestamp = self.last_timestamp = -1
+        self.broken = False
+
+    def take(self, header: BatchHeader, count: int, size: int) -> None:
+        """Count `count` records of a batch and `size` of its bytes."""
+        self.bytes += size
+        if header.is_control:
+            self.control += count
+            return
+        self.records += count
+        if self.first_timestamp < 0 or header.first_timestamp < self.first_timestamp:
+            self.first_timestamp = header.first_timestamp
+        self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
+
+    def entry(self) -> Removed:
+        """The account's line; offsets without a record were compacted away."""
+        cause, first, end = self.part
+        compacted = 0 if self.broken else end - first - self.records - self.control
+        return Removed(cause, first, end, end - first - self.control - compacted, self.control, compacted, self.bytes)
+
+    def loss(self, log: PartitionLog) -> Loss:
+        """The ledger's record of it."""
+        cause = next(known for known in CAUSES if known == self.part.cause)
+        records, size = (None, None) if self.broken else (self.records, self.bytes)
+        return Loss(
+            cause,
+            log.topic,
+            log.topic_id,
+            log.partition,
+            self.part.first_offset,
+            self.part.end_offset,
+            records,
+            size,
+            self.first_timestamp if self.first_timestamp >= 0 else None,
+            self.last_timestamp if self.last_timestamp >= 0 else None,
+        )
+
+
+def read_removed(fs: FileSystem, directory: str) -> tuple[Removed, ...]:
+    """The account of a partition; FileNotFoundError, StorageFault when it is damaged."""
+    path = f"{directory}/{FILE}"
+    try:
+        entries = tuple(Removed(line[0], *map(int, line[1:])) for line in read_state(fs, path, KIND))
+    except (ValueError, TypeError) as error:
+        raise StorageFault(path, 0, f"holds a line that is none of {KIND} ({error}); restore it from a copy") from None
+    return entries
+
+
+def write_removed(fs: FileSystem, directory: str, entries: Iterable[Removed], spare: Spare | None = None) -> None:
+    """Replace the account, synced; with a spare also where no space is left. OSError."""
+    data = encode_state(KIND, 1, [" ".join(map(str, entry)) for entry in entries])
+    if spare is None:
+        replace(fs, directory, FILE, data)
+    else:
+        spare.replace(directory, FILE, data)
+
+
+def removed_end(entries: Sequence[Removed]) -> int:
+    """Where the log starts by its account."""
+    return entries[-1].end_offset if entries else 0
+
+
+def with_removed(entries: Sequence[Removed], more: Iterable[Removed]) -> tuple[Removed, ...]:
+    """The account with more at its end; neighbours of one cause are one line."""
+    merged = list(entries)
+    for entry in more:
+        last = merged[-1] if merged else None
+        if last is not None and last.cause == entry.cause and last.end_offset == entry.first_offset:
+            sums = (have + add for have, add in zip(last[3:], entry[3:], strict=True))
+            merged[-1] = Removed(last.cause, last.first_offset, entry.end_offset, *sums)
+        elif entry.end_offset > entry.first_offset:
+            merged.append(entry)
+    return tuple(merged)
+
+
+def count_parts(segment: Segment, parts: Sequence[Part]) -> list[Counted]:
+    """Count records and bytes of each part by the headers of the segment's batches. OSError. [worker]
+
+    Of a batch that two parts share, each gets its offsets' records and the later one the bytes; one that compaction
+    has thinned out is counted in the later part as far as its offsets reach.
+    """
+    counted = [Counted(part) for part in parts]
+    for one in counted:
+        one.broken = one.part.cause == DAMAGED
+    try:
+        for _, header in batches_in(segment.file, 0, segment.size, holes=segment.holes):
+            _count_batch(counted, header)
+    except BrokenBatchError:
+        for one in counted:
+            one.broken = True
+    return counted
+
+
+def _count_batch(counted: Sequence[Counted], header: BatchHeader) -> None:
+    left, size = header.records_count, header.size
+    for one in reversed(counted):
+        width = min(header.next_offset, one.part.end_offset) - max(header.base_offset, one.part.first_offset)
+        if width > 0:
+            one.take(header, min(left, width), size)
+            left, size = left - min(left, width), 0
+
+
+def around_holes(going: Going) -> Going:
+    """The parts with the segment's holes taken out of them: what was damaged is in the ledger as that already."""
+    parts = list(going.parts)
+    for hole in going.segment.holes:
+        for part in list(parts):
+            first, end = max(part.first_offset, hole.first_offset), min(part.end_offset, hole.end_offset)
+            if first >= end:
+                continue
+            pieces = (
+                Part(part.cause, part.first_offset, first),
+                Part(DAMAGED, first, end),
+                Part(part.cause, end, part.end_offset),
+            )
+            at = parts.index(part)
+            parts[at : at + 1] = [piece for piece in pieces if piece.end_offset > piece.first_offset]
+    return Going(going.segment, parts)
+
+
+def _count(going: Going, now: Now) -> list[Counted]:
+    """As its summary says when the segment goes for one cause, else from its batches. OSError."""
+    segment, parts = going = around_holes(going)
+    if len(parts) > 1 or parts[0].cause == DAMAGED:
+        return count_parts(segment, parts)
+    counted, summary = Counted(parts[0]), segment.summary(now)
+    counted.records, counted.control, counted.bytes = summary.records, summary.control, summary.bytes
+    counted.first_timestamp, counted.last_timestamp = summary.first_timestamp, summary.max_timestamp
+    return [counted]
+
+
+def remove_front(log: PartitionLog, going: Sequence[Going], now: Now) -> list[Counted]:
+    """Take the oldest segments away, in the order of the table above; what went. [worker]
+
+    StorageFault or Refusal of the ledger: nothing is removed. StorageFault of the account: nothing is removed.
+    StorageFault afterwards: the log starts later, the next start removes what is left of the files. None takes the
+    partition offline.
+    """
+    if not going:
+        return []
+    try:
+        counted = [counted for one in going for counted in _count(one, now)]
+    except OSError as error:
+        raise fault_of(error, going[0].segment.path, 0) from error
+    losses = [one.loss(log) for one in counted if one.part.cause in CAUSES and one.part.cause != DAMAGED]
+    if losses:
+        log.ledger.write(losses)
+    entries = with_removed(log.removed, [one.entry() for one in counted])
+    try:
+        write_removed(log.files.fs, log.directory, entries, log.spare)
+    except OSError as error:
+        raise fault_of(error, f"{log.directory}/{FILE}", 0) from error
+    gone = log.drop_front(len(going), entries)
+    for segment in gone:
+        log.files.forget(segment)
+    remove_segments(log.files.fs, log.directory, {segment.base_offset for segment in gone})
+    return counted
+
+
+def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX) -> int:
+    """Delete whole sealed segments by retention.ms and retention.bytes; how many. [worker]
+
+    What lies at or above `passed_offset` was not read by every group that the topic names: it is a loss, and the
+    ledger has it before it goes. Raises as `remove_front`.
+    """
+    causes = expired_causes(log, now, lambda segment: segment.summary(now))
+    segments = log.segments
+    going = [
+        Going(segment, split_at(segment.base_offset, following.base_offset, passed_offset, cause, "expired_unpassed"))
+        for segment, following, cause in zip(segments, segments[1:], causes, strict=False)
+    ]
+    remove_front(log, going, now)
+    return len(going)
+
+
+def split_at(first_offset: int, end_offset: int, passed_offset: int, passed: str, unpassed: str) -> list[Part]:
+    """A segment's offsets in up to two parts: what every named group has passed, and the rest."""
+    border = min(max(passed_offset, first_offset), end_offset)
+    parts = [Part(passed, first_offset, border), Part(unpassed, border, end_offset)]
+    return [part for part in parts if part.end_offset > part.first_offset]
+
+
+def expired(log: PartitionLog, now: Now) -> bool:
+    """True when delete_expired would delete something, as far as is known without reading. Safe on the loop."""
+    return bool(expired_causes(log, now, lambda segment: segment.stored_summary))
+
+
+def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None]) -> list[str]:
+    """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
+    settings, sealed = log.settings, log.segments[:-1]
+    if log.fault is not None or not settings.deletes:
+        return []
+    excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
+    causes = []
+    for segment in sealed:
+        excess -= segment.size
+        if settings.retention_ms >= 0 and _too_old(summary_of(segment), now, settings.retention_ms):
+            causes.append("retention")
+        elif excess >= 0:
+            causes.append("retention_bytes")
+        else:
+            break
+    return causes
+
+
+def _too_old(summary: Summary | None, now: Now, retention_ms: int) -> bool:
+    """True also when it is not known yet: whoever deletes knows."""
+    return summary is None or age.expired(summary, now, retention_ms)
+
+
+def remove_segments(fs: FileSystem, directory: str, bases: set[int]) -> None:
+    """Remove the files of segments by their first offsets, durably; one that is gone is no error. StorageFault."""
+    try:
+        _remove_files(fs, directory, [name for name in fs.names(directory) if _base_of(name) in bases])
+    except OSError as error:
+        raise fault_of(error, directory, 0) from error
+
+
+def _base_of(name: str) -> int:
+    """The first offset of the segment that a file belongs to; -1 for one that may stay without it."""
+    return int(name[:20]) if name[:20].isdigit() and not name.endswith(_KEPT_SUFFIX) else -1
+
+
+def _remove_files(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
+    for name in sorted(names, key=lambda name: name.endswith(".log")):
+        try:
+            fs.remove(f"{directory}/{name}")
+        except FileNotFoundError:
+            continue
+    fs.sync_directory(directory)
+
+
+def finish_removal(fs: FileSystem, directory: str, names: list[str], start_offset: int) -> list[str]:
+    """Remove the segments that the account says are gone and a crash left; the names that stay. OSError. [start]
+
+    The newest segment at or below `start_offset` holds it and stays.
+    """
+    bases = [_base_of(name) for name in names if name.endswith(".log")]
+    stay = max((base for base in bases if base <= start_offset), default=start_offset)
+    gone = [name for name in names if 0 <= _base_of(name) < stay]
+    if not gone:
+        return names
+    fs.sync_directory(directory)  # a killed process may leave an account that no disk has
+    _remove_files(fs, directory, gone)
+    return [name for name in names if name not in gone]

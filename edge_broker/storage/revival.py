@@ -1,0 +1,112 @@
+"""A partition whose disk failed a sync or a write, brought back without asking that disk the same thing again.
+
+| step | a crash after it |
+|---|---|
+| the store's leader epoch is raised above the partition's, synced | the next start raises it again |
+| what is lost is synced in the ledger, `sync_failed` | a start keeps what is whole: the ledger may name too much |
+| the active segment is cut to what the disk has confirmed, synced | a start finds just that |
+| the partition is opened as after an unclean stop, the next segment begins | the same |
+
+A failed fsync leaves unknown which of its pages are on the disk, and the next one succeeds without them. So nothing of
+what it covered is kept: consumers never saw it, as the high watermark is the synced end. Only of a topic that is left
+to the kernel they may have: there, what the disk really has is read back, and whole batches from the synced end on are
+kept. The page in which the confirmed bytes end was part of the failed sync as well, so it is written again.
+
+Lives here: these steps. Must never come in: when to try again (network/revivals.py). Source: fsync(2), Errors;
+PostgreSQL's fsyncgate; KIP-101.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_broker.storage.batches import BrokenBatchError, batches_in
+from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.positions import Position
+from edge_broker.storage.recovery import PAGE_BYTES
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import fault_of, write_all
+
+if TYPE_CHECKING:
+    from edge_broker.storage.age import Now
+    from edge_broker.storage.filesystem import File
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.store import LogStore
+
+
+class Revived(NamedTuple):
+    """The partition as it goes on, sentences about it, and the ledger's own loss, which is still to be written down."""
+
+    log: PartitionLog
+    notes: list[str]
+    loss: Loss | None
+
+
+def revive(store: LogStore, log: PartitionLog, now: Now) -> Revived | None:
+    """Make a log of what is left of an offline one; None when its topic is gone. [worker]
+
+    Nothing else may run on `log`. StorageFault, Refusal: the disk or the ledger still refuses, try again later.
+    """
+    topic = store.topics.get(log.topic)
+    if topic is None or log not in topic.partitions:
+        return None
+    segment, position, offset = log.synced
+    try:
+        epoch = store.raise_leader_epoch(log.leader_epoch)
+        file = log.files.fs.open(segment.path)
+        if log.settings.left_to_kernel:
+            position, offset = _whole_up_to(file, segment, position, offset)
+        loss = _loss(log, segment, position, offset, epoch)
+        if loss is not None and log.topic != LEDGER_TOPIC:
+            log.ledger.write([loss])
+        _cut(file, position)
+        notes: list[str] = []
+        end = Position(log.log_start_offset, segment.base_offset, position, offset)
+        fresh = store.reopen(topic, log, end, now, notes)
+    except OSError as error:
+        raise fault_of(error, segment.path, position) from error
+    if fresh.fault is None:
+        fresh.begin_epoch()
+    if fresh.fault is not None:
+        raise fresh.fault
+    return Revived(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
+
+
+def _loss(log: PartitionLog, segment: Segment, position: int, offset: int, epoch: int) -> Loss | None:
+    if offset == log.log_end_offset:
+        return None
+    records, size = log.log_end_offset - offset, segment.size - position
+    return Loss(
+        "sync_failed",
+        log.topic,
+        log.topic_id,
+        log.partition,
+        offset,
+        log.log_end_offset,
+        records,
+        size,
+        occasion=str(epoch),
+    )
+
+
+def _whole_up_to(file: File, segment: Segment, position: int, offset: int) -> tuple[int, int]:
+    """Position and offset up to which the disk itself, not memory, has whole batches. OSError."""
+    file.datasync()
+    file.forget_cached(position // PAGE_BYTES * PAGE_BYTES, 0)
+    try:
+        for at, header in batches_in(file, position, min(segment.size, file.size()), position):
+            if header.base_offset != offset:
+                break
+            position, offset = at + header.size, header.next_offset
+    except (BrokenBatchError, OSError):
+        return position, offset  # the rest is lost, and counted as such
+    return position, offset
+
+
+def _cut(file: File, position: int) -> None:
+    """Leave the confirmed bytes alone in the file, on the disk. OSError."""
+    page = position // PAGE_BYTES * PAGE_BYTES
+    confirmed = bytes(file.read(position - page, page)) if position > page else b""
+    file.truncate(position)
+    write_all(file, confirmed, page)
+    file.datasync()

@@ -1,0 +1,107 @@
+"""One commit round: every file with unsynced data, made durable together.
+
+| files in the round | way |
+|---|---|
+| 1, or no measured card, or a file system whose syncfs proves nothing | each: fdatasync of every file |
+| more, and the card's figures say that one syncfs costs less | all: one syncfs |
+| more, and the last syncfs took much longer than the files alone would have | each, for EACH_ROUNDS rounds |
+
+syncfs(2) waits for everything of the file system, other programs' data too, so a measured advantage can be gone for a
+while. Before either way the write-out of all files is begun, so that the card works on the last one while the first
+is waited for. When syncfs fails, fdatasync of each file says whose failure it was: each descriptor learns of the
+errors of its own file, once.
+
+Lives here: the choice, pure, and the run. Must never come in: threads, clocks, when a round begins (network/syncer.py).
+Source: fdatasync(2), syncfs(2), sync_file_range(2); PostgreSQL's group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
+
+from edge_broker.errors import StorageFault
+from edge_broker.storage.state_files import fault_of
+
+if TYPE_CHECKING:
+    from edge_broker.storage.card import Card
+    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.reading import Synced
+
+Way = Literal["each", "all"]
+EACH_ROUNDS = 64
+SLOW = 3
+
+
+class SyncTicket:
+    """What one sync will confirm: everything written when it was begun, from byte `begin` of its segment on."""
+
+    __slots__ = ("begin", "end", "shown_time")
+
+    def __init__(self, begin: int, end: Synced, shown_time: tuple[int, int]) -> None:
+        self.begin = begin
+        self.end = end
+        self.shown_time = shown_time
+
+    def start(self) -> None:
+        """Begin to write what the sync will wait for. [worker]"""
+        with suppress(OSError):  # the sync says what came of it
+            self.end.segment.file.start_writeout(self.begin)
+
+    def run(self) -> None:
+        """Wait for the disk; StorageFault. Reads only this ticket; the loop may append meanwhile. [worker]"""
+        try:
+            self.end.segment.datasync()
+        except OSError as error:
+            raise fault_of(error, self.end.segment.path, self.end.position) from error
+
+
+class Rounds:
+    """How the rounds of one data directory are run; `card` None: not measured."""
+
+    def __init__(self, fs: FileSystem, data_dir: str, card: Card | None = None) -> None:
+        self.card = card
+        self._fs = fs
+        self._data_dir = data_dir
+        self._each_left = 0
+
+    def way(self, files: int) -> Way:
+        """The way that costs less for so many files, as far as is known."""
+        if files < 2 or self.card is None or self.card.all_us < 0:
+            return "each"
+        if self._each_left:
+            self._each_left -= 1
+            return "each"
+        return "all" if self.card.all_us < self.card.each_us(files) else "each"
+
+    def took(self, way: Way, files: int, seconds: float) -> None:
+        """Learn what a round cost."""
+        if way == "all" and self.card is not None and seconds * 1e6 > SLOW * self.card.each_us(files):
+            self._each_left = EACH_ROUNDS
+
+    def run(self, tickets: Sequence[SyncTicket], way: Way) -> list[StorageFault | None]:
+        """Sync every ticket; what each came to. One failure costs no other. [worker]"""
+        if len(tickets) > 1:
+            for ticket in tickets:
+                ticket.start()
+        if way == "all" and self._sync_all():
+            return [None] * len(tickets)
+        return [_run(ticket) for ticket in tickets]
+
+    def _sync_all(self) -> bool:
+        try:
+            self._fs.sync_all(self._data_dir)
+        except OSError:  # whose failure it was, each file is asked for itself
+            return False
+        return True
+
+
+def _run(ticket: SyncTicket) -> StorageFault | None:
+    try:
+        ticket.run()
+    except StorageFault as fault:
+        return fault
+    except Exception as error:  # noqa: BLE001 - a bug: what it left unsynced is unknown, and the others go on
+        return StorageFault(ticket.end.segment.path, ticket.end.position, f"the sync failed: {error!r}")
+    return None

@@ -1,0 +1,98 @@
+"""Disk space that is set aside for what must go on when the disk is full.
+
+| what | how much | for |
+|---|---|---|
+| blocks behind the end of the ledger and of committed offsets | 256 KiB each | losses and commits |
+| `.spare` in the data directory | 256 KiB | the account of a removal, and a start, where not one block is free |
+
+Lives here: keeping both. Must never come in: what is removed to make space (ladder.py). Source: fallocate(2) with
+FALLOC_FL_KEEP_SIZE, rename(2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_broker.storage.state_files import OUT_OF_SPACE, replace, temporary_name, write_all
+
+if TYPE_CHECKING:
+    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.segment import Segment
+
+RESERVED_BYTES = 256 << 10
+SPARE = ".spare"
+SPARE_BYTES = 256 << 10
+
+
+class Reserve:
+    """Blocks kept ahead of a log's end; `possible` turns False where the file system cannot."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.possible = True
+        self._segment: Segment | None = None
+        self._end = 0
+
+    def renew(self) -> None:
+        """Set blocks aside when less than half is left; without space what was set aside stays. OSError. [worker]"""
+        active = self.log.segments[-1]
+        if active is not self._segment:
+            self._segment, self._end = active, 0
+        if not self.possible or self._end - active.size >= RESERVED_BYTES // 2:
+            return
+        size = active.size
+        try:
+            self.possible = active.file.reserve(size, RESERVED_BYTES)
+        except OSError as error:
+            if error.errno in OUT_OF_SPACE:
+                return  # asked for again by the next look at the disk
+            raise
+        self._end = size + RESERVED_BYTES
+
+
+class Spare:
+    """A file of blocks that nobody needs, which a file of state may be written into when there are no others."""
+
+    def __init__(self, fs: FileSystem, data_dir: str) -> None:
+        self._fs = fs
+        self.path = f"{data_dir}/{SPARE}"
+        self._there = False
+
+    def renew(self) -> None:
+        """Make it, when it was used and there is space again. OSError. [worker]"""
+        if self._there:
+            return
+        try:
+            file = self._fs.create(self.path)
+            if not file.reserve(0, SPARE_BYTES):
+                write_all(file, bytes(SPARE_BYTES), 0)
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
+            self.give_up()
+            return
+        self._there = True
+
+    def replace(self, directory: str, name: str, data: bytes) -> None:
+        """As state_files.replace; without space into the spare's blocks. OSError: those are gone too. [worker]"""
+        try:
+            replace(self._fs, directory, name, data)
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE or not self._fs.exists(self.path):
+                raise
+            self._there = False
+            temporary = temporary_name(directory, name)
+            self._fs.rename(self.path, temporary)
+            file = self._fs.open(temporary)
+            write_all(file, data, 0)
+            file.truncate(len(data))
+            file.datasync()
+            self._fs.rename(temporary, f"{directory}/{name}")
+            self._fs.sync_directory(directory)
+
+    def give_up(self) -> None:
+        """Let its blocks go, for whoever needs them first. OSError."""
+        self._there = False
+        if self._fs.exists(self.path):
+            self._fs.remove(self.path)

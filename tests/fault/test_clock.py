@@ -1,0 +1,184 @@
+"""A broker whose wall clock is wrong, and set while it runs: libfaketime shows it another time of day.
+
+What must hold: no record younger than its retention goes, none older stays, producers and groups notice nothing. Each
+time a second topic, whose records are past their retention at once, shows that retention did run after the jump.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import runtimes
+from tests.support.processes import EdgeBroker, wait_until
+
+RECORDS = 48
+BATCH_RECORDS = 6  # a segment holds one such batch
+YEAR, WEEK = "365d", "7d"
+SETTINGS = {
+    "log.retention.check.interval.ms": 100,
+    "log.segment.bytes": 4096,
+    "producer.id.expiration.ms": 60_000,
+    "log.roll.ms": 3_600_000,
+}
+# Whether the broker believes its clock, and whose time records carry: a clock that lies and is believed makes old what
+# producers with the right time send, so it stamps them itself.
+WARY, TRUSTING = ("false", "CreateTime"), ("true", "LogAppendTime")
+CONFIGS = {"kept": {"retention.ms": "600000"}, "short": {"retention.ms": "1"}}
+
+
+class Site:
+    """A broker, the clock it is shown, and clients with the right one."""
+
+    def __init__(self, directory: Path, clock: tuple[str, str], shift: str) -> None:
+        trusted, self.timestamps = clock
+        self.clock = directory / "clock"
+        self.shift(shift)
+        self.broker = EdgeBroker(directory, settings={**SETTINGS, "edge.clock.trusted": trusted})
+        self.broker.environment = {
+            "LD_PRELOAD": str(runtimes.libfaketime()),
+            "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        self.sent = 0
+        self._asking: Consumer | None = None
+
+    def shift(self, shift: str) -> None:
+        """Set the broker's clock this far from the right one."""
+        new = self.clock.with_suffix(".new")
+        new.write_text(f"{shift}\n")
+        new.rename(self.clock)
+
+    def make_topics(self) -> None:
+        """One topic that keeps its records for ten minutes, one for a millisecond."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        stamp = {"message.timestamp.type": self.timestamps}
+        topics = [NewTopic(name, num_partitions=1, config={**config, **stamp}) for name, config in CONFIGS.items()]
+        for made in admin.create_topics(topics).values():
+            made.result(20)
+
+    def produce(self, producer: Producer) -> None:
+        """Send records to both topics; each is acked."""
+        errors: list[object] = []
+        for number in range(RECORDS):
+            for topic in CONFIGS:
+                producer.produce(topic, bytes(500), on_delivery=lambda error, _: errors.append(error))
+            self.sent += 1
+            if number % BATCH_RECORDS == BATCH_RECORDS - 1:
+                producer.flush(20)
+        assert errors == [None] * (RECORDS * len(CONFIGS))
+
+    def retention_ran(self) -> None:
+        """Wait until what is due by now is gone: everything that is sealed of the topic that keeps nothing."""
+        end = self.watermarks("short")[1]
+        wait_until(lambda: self.watermarks("short")[0] >= end - 2 * BATCH_RECORDS, 60, "retention after the jump")
+
+    def watermarks(self, topic: str) -> tuple[int, int]:
+        if self._asking is None:
+            self._asking = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "watermarks"})
+        first, end = self._asking.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        return first, end
+
+    def forget(self) -> None:
+        """Let the asking client go, before the broker goes."""
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
+
+    def check(self) -> None:
+        """Every record of the topic that keeps its records is there."""
+        self.retention_ran()
+        assert self.watermarks("kept") == (0, self.sent)
+
+    def producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True, "linger.ms": 1000})
+
+
+def group_member(site: Site) -> tuple[Consumer, list[str]]:
+    """A member of a group, and what its group told it of rebalances."""
+    told: list[str] = []
+    member = Consumer(
+        {
+            "bootstrap.servers": site.broker.bootstrap,
+            "group.id": "steady",
+            "session.timeout.ms": 30_000,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    member.subscribe(
+        ["kept"],
+        on_assign=lambda *_: told.append("assigned"),
+        on_revoke=lambda *_: told.append("revoked"),
+        on_lost=lambda *_: told.append("lost"),
+    )
+    return member, told
+
+
+def drain(member: Consumer, records: int) -> None:
+    end = time.monotonic() + 60
+    while records:
+        message = member.poll(1)
+        assert time.monotonic() < end, f"{records} records are missing"
+        if message is not None:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            records -= 1
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory in memory: what is shown here takes many syncs and no disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="edge-clock-") as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize(
+    ("clock", "first", "then"),
+    [
+        (WARY, f"+{YEAR}", "+0"),
+        (WARY, "+0", f"+{YEAR}"),
+        (WARY, "+0", f"-{WEEK}"),
+        (TRUSTING, "+0", f"+{YEAR}"),
+        (TRUSTING, "+0", f"-{WEEK}"),
+    ],
+)
+def test_a_clock_that_is_set_while_the_broker_runs(memory: Path, clock: tuple[str, str], first: str, then: str) -> None:
+    site = Site(memory, clock, first)
+    with site.broker:
+        site.make_topics()
+        producer = site.producer()
+        site.produce(producer)
+        member, told = group_member(site)
+        drain(member, site.sent)
+        site.check()
+        site.shift(then)
+        site.produce(producer)  # the same idempotent producer: its sequence goes on
+        drain(member, RECORDS)
+        site.check()
+        member.close()
+        site.forget()
+        assert told == ["assigned", "revoked"], "only leaving the group may take the partition away"
+
+
+@pytest.mark.parametrize(
+    ("clock", "then"), [(WARY, f"+{YEAR}"), (WARY, f"-{WEEK}"), (TRUSTING, f"+{YEAR}"), (TRUSTING, f"-{WEEK}")]
+)
+def test_a_clock_that_is_wrong_from_the_next_start_on(memory: Path, clock: tuple[str, str], then: str) -> None:
+    site = Site(memory, clock, "+0")
+    with site.broker:
+        site.make_topics()
+        site.produce(site.producer())
+    site.shift(then)
+    for end in (site.broker.stop, site.broker.kill):
+        with site.broker:
+            site.produce(site.producer())
+            site.check()
+            site.forget()
+            end()

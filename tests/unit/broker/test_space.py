@@ -1,0 +1,208 @@
+"""A full disk as clients see it: who is refused, who is not, and that it ends by itself."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from edge_broker.app import delete_expired
+from edge_broker.errors import ErrorCode
+from edge_broker.handlers.space_work import look, passed_offsets
+from edge_broker.network.metrics import health_problem, metrics_text
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
+from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.storage.filesystem import Space
+from edge_broker.storage.ledger import LEDGER_TOPIC
+from tests.simulation.disk import SimulatedDisk
+from tests.support.broker import Site
+from tests.support.storage import batch, fill
+from tests.unit.broker.test_fetch import batches, fetch, parts
+from tests.unit.broker.test_groups_and_ids import commit, commit_codes, find
+from tests.unit.broker.test_produce import code, failing, produce
+from tests.unit.broker.test_topics import metadata, new
+
+TOTAL, LOW, MIN = 1 << 30, 50_000, 20_000
+SETTINGS = {"edge.disk.free.low.bytes": LOW, "edge.disk.free.min.bytes": MIN}
+
+
+def look_at(site: Site, free: int) -> None:
+    """Let the broker find so many bytes free."""
+    site.disk.room = Space(TOTAL, free)
+    site.dispatcher.start(lambda: look(site.broker))
+    site.settle()
+
+
+def site_with(config: dict[str, str] | None = None) -> Site:
+    site = Site(SETTINGS)
+    site.topic(config={"segment.bytes": "4096", "cleanup.policy": "delete", **(config or {})})
+    return site
+
+
+def test_writes_are_refused_below_the_mark_and_taken_again_above_it() -> None:
+    site = site_with()
+    client = site.client()
+    look_at(site, MIN - 1)
+    assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "the disk is full" in (health_problem(site.broker) or "")
+    look_at(site, LOW - 1)
+    assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
+    assert health_problem(site.broker) is None
+
+
+def test_reading_committing_and_the_ledger_go_on() -> None:
+    site = site_with({"cleanup.policy": "compact"})
+    client = site.client()
+    fill(site.store.topics["t"].partitions[0], 1)
+    look_at(site, MIN - 1)
+    find(client, "g")
+    assert commit_codes(client.ask(OFFSET_COMMIT, commit(1))) == [0]
+    assert code(client.ask(PRODUCE, produce((LEDGER_TOPIC, 0, batch())))) is ErrorCode.NONE
+    assert len(batches(parts(client.ask(FETCH, fetch(("t", 0, 0)), 12))[0])) == 1
+
+
+def test_no_topic_is_made_meanwhile() -> None:
+    site = site_with()
+    look_at(site, MIN - 1)
+    (made,) = site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new("x")])).topics
+    assert made.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (asked,) = site.client().ask(METADATA, metadata("y")).topics
+    assert asked.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    look_at(site, TOTAL)
+    (made,) = site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new("x")])).topics
+    assert made.error_code == 0
+
+
+def test_what_lies_below_the_mark_is_kept_between_two_looks() -> None:
+    site = site_with({"max.message.bytes": "100000"})
+    look_at(site, MIN + 30_000)
+    site.disk.room = Space(TOTAL, 0)
+    client = site.client()
+    assert code(client.ask(PRODUCE, produce(("t", 0, batch(bytes(29_000)))))) is ErrorCode.NONE
+    assert code(client.ask(PRODUCE, produce(("t", 0, batch(bytes(5_000)))))) is ErrorCode.NONE
+    client.send(PRODUCE, produce(("t", 0, batch())))
+    site.settle()
+    assert code(client.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.broker.space_refused  # the look came without a second having passed
+
+
+def test_a_write_without_space_is_refused_and_the_disk_is_looked_at_at_once() -> None:
+    site = site_with()
+    site.disk.fault = failing("write", "/t-0/", errno.ENOSPC)
+    site.disk.room = Space(TOTAL, 0)
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.broker.space_refused
+    site.disk.fault = None
+    look_at(site, TOTAL)
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
+    assert all(log.fault is None for log in site.store.topics["t"].partitions)
+
+
+def test_an_active_segment_that_has_to_go_is_closed_first() -> None:
+    site = site_with()
+    (log,) = site.store.topics["t"].partitions
+    fill(log, 3, 100)
+    look_at(site, LOW - 1)
+    assert log.log_start_offset == 3
+    assert [entry[:3] for entry in log.removed] == [("evicted", 0, 3)]
+
+
+def test_without_space_to_close_a_segment_the_disk_is_not_looked_at_without_end() -> None:
+    site = site_with()
+    (log,) = site.store.topics["t"].partitions
+    fill(log, 3, 100)
+    site.disk.fault = failing("create", "/t-0/", errno.ENOSPC)
+    look_at(site, MIN - 1)
+    assert (log.log_start_offset, log.fault, site.broker.looking) == (0, None, False)
+    site.disk.fault = None
+    look_at(site, LOW - 1)
+    assert log.log_start_offset == 3
+
+
+def test_passed_is_what_every_named_group_has_committed() -> None:
+    site = Site(SETTINGS)
+    site.topic("t", config={"edge.required.groups": "g, h"})
+    site.topic("free")
+    assert passed_offsets(site.broker) == {("t", 0): 0}
+    find(site.client(), "g")
+    site.client().ask(OFFSET_COMMIT, commit(7, group="g"))
+    assert passed_offsets(site.broker) == {("t", 0): 0}
+    site.client().ask(OFFSET_COMMIT, commit(5, group="h"))
+    assert passed_offsets(site.broker) == {("t", 0): 5}
+
+
+def test_groups_of_the_broker_hold_for_topics_that_name_none() -> None:
+    site = Site({**SETTINGS, "edge.required.groups": "mirror"})
+    site.topic("t")
+    site.topic("own", config={"edge.required.groups": ""})
+    site.topic("__consumer_offsets", config={"cleanup.policy": "compact"})
+    assert {topic for topic, _ in passed_offsets(site.broker)} >= {"t"}
+    assert ("own", 0) not in passed_offsets(site.broker)
+    assert (LEDGER_TOPIC, 0) not in passed_offsets(site.broker)
+
+
+@pytest.mark.parametrize(("groups", "cause"), [("", "retention"), ("g", "expired_unpassed")])
+def test_retention_writes_down_what_was_not_passed(groups: str, cause: str) -> None:
+    site = Site({"log.retention.ms": 1000})
+    (log,) = site.topic(config={"segment.bytes": "4096", "edge.required.groups": groups})
+    fill(log, 3, 2500)
+    site.loop.advance(10_000)
+    delete_expired(site.broker, passed_offsets(site.broker))
+    assert [entry.cause for entry in log.removed] == [cause]
+    assert site.store.topics[LEDGER_TOPIC].partitions[0].log_end_offset == (2 if groups else 0)
+
+
+def test_a_topic_over_its_budget_is_refused_alone() -> None:
+    site = site_with({"edge.budget.bytes": "0", "cleanup.policy": "compact"})
+    site.topic("other")
+    client = site.client()
+    look_at(site, TOTAL)
+    keyed: Any = batch()
+    fill(site.store.topics["t"].partitions[0], 1)
+    look_at(site, TOTAL)
+    answer = client.ask(PRODUCE, produce(("t", 0, keyed), ("other", 0, batch())))
+    assert [code(answer, 0), code(answer, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+
+def test_metrics_say_what_the_look_found() -> None:
+    site = site_with()
+    fill(site.store.topics["t"].partitions[0], 3, 100)
+    look_at(site, LOW - 1)
+    text = metrics_text(site.broker, site.dispatcher, site.server, 0)
+    for line in (
+        f"edge_broker_disk_free_bytes {LOW - 1}",
+        f'edge_broker_disk_mark_bytes{{mark="low"}} {LOW}',
+        'edge_broker_lost_records_total{topic="t"} 3',
+        "edge_broker_disk_ladder_rung 0",
+    ):
+        assert line in text, line
+
+
+def test_the_ledger_cannot_be_deleted_or_made() -> None:
+    site = Site()
+    (gone,) = (
+        site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name=LEDGER_TOPIC)])).responses
+    )
+    (made,) = site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new(LEDGER_TOPIC)])).topics
+    assert gone.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_segments_are_small_on_a_small_disk_whatever_the_topic_says() -> None:
+    disk = SimulatedDisk(1)
+    disk.room = Space(64 << 20, 60 << 20)
+    site = Site(disk=disk)
+    assert site.topic()[0].settings.segment_bytes == 2 << 20
+    assert site.topic("tight", config={"edge.budget.bytes": str(4 << 20)})[0].settings.segment_bytes == 512 << 10
+    assert site.topic("own", config={"segment.bytes": "4096"})[0].settings.segment_bytes == 4096
+    assert site.reopen("stop").store.topics["t"].partitions[0].settings.segment_bytes == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("edge.priority", "10"), ("edge.priority", "-1"), ("edge.budget.bytes", "-2")]
+)
+def test_keys_of_the_ladder_have_bounds(key: str, value: str) -> None:
+    (made,) = Site().client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new("x", config={key: value})])).topics
+    assert made.error_code == ErrorCode.INVALID_CONFIG

@@ -1,0 +1,88 @@
+"""Data directories that the storage code itself made, and the command as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from edge_broker.cli import main
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.store import LogStore
+from tests.support.storage import append, batch, fill, make_topic, open_store, sync
+
+SEGMENT_BYTES = 4096
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def run(capsys) -> Callable[..., Ran]:
+    """Run `edge-broker` with some words."""
+
+    def run(*words: object) -> Ran:
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Ran(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A directory with topic t: partition 0 has several segments, partition 1 an idempotent producer; nobody has it."""
+    return fill_directory(tmp_path / "data")
+
+
+def fill_directory(path: Path, *, clean: bool = True) -> Path:
+    store = open_store(Disk(), str(path))
+    topic = make_topic(store, "t", 2, {"segment.bytes": str(SEGMENT_BYTES)})
+    fill(topic.partitions[0], 100)
+    for number in range(30):
+        append(topic.partitions[1], batch(b"v%d" % number, b"w" * 90, producer=(7, 0, 2 * number)))
+    sync(topic.partitions[1])
+    if clean:
+        store.close()
+    else:
+        store.checkpoint()
+        let_go(store)
+    return path
+
+
+def let_go(store: LogStore) -> None:
+    """End as a killed process does: nothing more is written, the lock is free."""
+    for topic in store.topics.values():
+        for log in topic.partitions:
+            log.close_files()
+    store._lock = None
+
+
+def names(directory: Path, pattern: str) -> list[Path]:
+    return sorted(directory.glob(pattern))
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def content_of(path: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

@@ -1,0 +1,379 @@
+"""`edge-broker ledger`: what it prints, and the proof: it holds for what storage did, and for nothing less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, union
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.ledger import Loss
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.removal import Going, Part, delete_expired, remove_front
+from edge_broker.storage.state_files import encode_state
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.topics import id_text
+from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, sync, time_at
+from tests.unit.doctor.conftest import flip, let_go, names
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def store(tmp_path) -> Iterator[LogStore]:
+    store = open_store(Disk(), str(tmp_path / "data"))
+    yield store
+    let_go(store)
+
+
+def log_of(store: LogStore, topic: str = "t", **config: str) -> PartitionLog:
+    config = {"segment.bytes": "4096"} | {key.replace("_", "."): value for key, value in config.items()}
+    return make_topic(store, topic, 1, config).partitions[0]
+
+
+def loss(store: LogStore, cause: str, first: int, end: int | None, topic: str = "t", occasion: str = "") -> Loss:
+    topic_id = id_text(store.topics[topic].topic_id)
+    return Loss(cause, topic, topic_id, 0, first, end, None if end is None else end - first, 99, occasion=occasion)
+
+
+def evict(log: PartitionLog, segments: int, cause: str = "evicted") -> None:
+    going = [
+        Going(segment, [Part(cause, segment.base_offset, following.base_offset)])
+        for segment, following in zip(log.segments[:segments], log.segments[1:], strict=False)
+    ]
+    remove_front(log, going, time_at(NOW_MS))
+
+
+def accounts(run, store: LogStore, *words: str) -> dict[str, dict[str, object]]:
+    ran = run("ledger", "--prove", "--json", "--data-dir", store.data_dir, *words)
+    found = {row["partition"]: row for row in ran.rows if row["kind"] == "account"}
+    assert ran.status == (1 if any(row["problems"] for row in found.values()) else 0), ran.out
+    return found
+
+
+def test_losses_are_listed_each_once(run, store):
+    log_of(store)
+    store.ledger.write([loss(store, "evicted", 0, 24), loss(store, "unsynced_cut", 30, None, occasion="3")])
+    store.ledger.write([loss(store, "evicted", 0, 24)])
+    ran = run("ledger", "--data-dir", store.data_dir)
+    assert ran.status == 0
+    head, first, second, last = ran.out.splitlines()
+    assert head.split()[:5] == ["time", "cause", "partition", "first", "last"]
+    assert first.split()[1:7] == ["evicted", "t-0", "0", "23", "24", "99"]
+    assert first.split()[-1] == "2"
+    assert second.split()[1:6] == ["unsynced_cut", "t-0", "30", "unknown", "unknown"]
+    assert last.endswith("2 of 2 losses in __edge_ledger")
+
+
+@pytest.mark.parametrize(
+    ("words", "causes"),
+    [
+        ((), ["evicted", "damaged", "evicted"]),
+        (("--topic", "t"), ["evicted", "damaged"]),
+        (("--cause", "evicted"), ["evicted", "evicted"]),
+        (("--cause", "evicted", "--topic", "other"), ["evicted"]),
+        (("--topic", "gone"), []),
+    ],
+)
+def test_filters(run, store, words, causes):
+    log_of(store)
+    log_of(store, "other")
+    store.ledger.write([loss(store, "evicted", 0, 24), loss(store, "damaged", 30, 32)])
+    store.ledger.write([loss(store, "evicted", 0, 5, "other")])
+    rows = run("ledger", "--json", "--data-dir", store.data_dir, *words).rows
+    assert [row["cause"] for row in rows] == causes
+    assert all(row["times"] == 1 for row in rows)
+
+
+def test_the_proof_holds_for_a_log_that_lost_nothing(run, store):
+    fill(log_of(store), 100)
+    found = accounts(run, store)["t-0"]
+    assert (found["log_end"], found["available"]) == (100, 100)
+    text = run("ledger", "--prove", "--data-dir", store.data_dir).out.splitlines()
+    assert text[-1].endswith("log end = available + compacted + control + expired + ledgered for 2 partitions")
+    assert text[2].split() == ["t-0", "100", "100", "0", "0", "0", "0", "0", "holds"]
+
+
+def test_the_proof_holds_for_retention_and_eviction_one_after_the_other(run, store):
+    log = log_of(store, retention_ms="1000")
+    fill(log, 60)
+    delete_expired(log, time_at(NOW_MS + DAY_MS))
+    fill(log, 60)
+    evict(log, 1)
+    delete_expired(log, time_at(NOW_MS + DAY_MS), passed_offset=log.log_start_offset + 5)
+    found = accounts(run, store)["t-0"]
+    assert found["problems"] == []
+    assert found["log_end"] == 120
+    assert (found["expired"], found["ledgered"]) == (48 + 5, 24 + 19)
+    assert found["available"] == 120 - 48 - 5 - 24 - 19
+
+
+def test_what_compaction_thinned_out_and_markers_have_rows_of_their_own(run, store):
+    log = log_of(store, "c", cleanup_policy="compact")
+    fill(log, 10)
+    path = Path(log.segments[0].path)
+    content = path.read_bytes()
+    path.write_bytes(content[:340] + content[680:])  # offsets 2 and 3 are compacted away
+    assert accounts(run, store)["c-0"] | {"partition": ""} == {
+        "kind": "account",
+        "partition": "",
+        "log_end": 10,
+        "available": 8,
+        "compacted": 2,
+        "control": 0,
+        "expired": 0,
+        "ledgered": 0,
+        "unaccounted": 0,
+        "problems": [],
+        "remarks": [],
+    }
+
+
+def make_hole(store: LogStore, log: PartitionLog) -> None:
+    """Offsets 2 and 3 of the first segment, as they are when the scrubber has met damage."""
+    Path(log.directory, f"{0:020d}.holes").write_bytes(encode_state("holes", 1, ["2 4 340 680"]))
+    flip(Path(log.segments[0].path), 400)
+
+
+def test_the_proof_holds_for_a_hole_that_the_ledger_has(run, store):
+    log = log_of(store)
+    fill(log, 60)
+    store.ledger.write([loss(store, "damaged", 2, 4)])
+    store.ledger.write([loss(store, "damaged", 2, 4)])
+    make_hole(store, log)
+    found = accounts(run, store)["t-0"]
+    assert found["problems"] == []
+    assert (found["available"], found["ledgered"]) == (58, 2)
+
+
+def test_losses_without_end_and_before_anybody_saw_them_are_listed_apart(run, store):
+    fill(log_of(store), 10)
+    store.ledger.write([loss(store, "unsynced_cut", 5, None, occasion="1"), loss(store, "sync_failed", 7, 9)])
+    assert accounts(run, store)["t-0"]["problems"] == []
+    text = run("ledger", "--prove", "--data-dir", store.data_dir).out
+    assert "lost before anybody was shown it" in text
+    assert text.count("unsynced_cut") == text.count("sync_failed") == 1
+
+
+def test_losses_of_an_earlier_topic_of_that_name_do_not_count(run, store):
+    fill(log_of(store), 10)
+    store.ledger.write([Loss("evicted", "t", "AAAAAAAAAAAAAAAAAAAAAA", 0, 0, 5, 5, 9)])
+    assert accounts(run, store)["t-0"]["problems"] == []
+
+
+def test_records_of_gateway_and_mirror_are_listed_and_do_not_count(run, store):
+    fill(log_of(store), 10)
+    ledger = store.topics["__edge_ledger"].partitions[0]
+    records = batch(
+        b'{"version":1,"id":"x","cause":"skipped","topic":"t","partition":0,"first_offset":1,"last_offset":2}'
+    )
+    append(ledger, records)
+    sync(ledger)
+    assert accounts(run, store)["t-0"]["problems"] == []
+    assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir).rows] == ["skipped"]
+
+
+def hole_without_record(store, log):
+    make_hole(store, log)
+    return "offsets 2 to 3 are lost (damaged) and no ledger record says so"
+
+
+def record_without_hole(store, log):
+    store.ledger.write([loss(store, "damaged", 2, 4)])
+    return "offsets 2 to 3 are in the ledger as damaged, and nothing here was lost for that"
+
+
+def test_a_removal_that_a_crash_kept_from_its_account_is_remarked_until_it_is_done(run, store):
+    log = log_of(store)
+    fill(log, 60)
+    store.ledger.write([loss(store, "evicted", 0, 24)])
+    sentence = "offsets 0 to 23 are in the ledger as evicted, and nothing here was lost for that"
+    found = accounts(run, store)["t-0"]
+    assert (found["problems"], found["remarks"], found["available"]) == ([], [sentence], 60)
+    assert f"t-0: {sentence} (a crash came" in run("ledger", "--prove", "--data-dir", store.data_dir).out
+    evict(log, 1)
+    found = accounts(run, store)["t-0"]
+    assert (found["problems"], found["remarks"], found["ledgered"]) == ([], [], 24)
+
+
+def two_records_of_one_loss(store, log):
+    store.ledger.write([loss(store, "damaged", 2, 4), loss(store, "damaged", 3, 5)])
+    make_hole(store, log)
+    return "the ledger counts offsets twice"
+
+
+def segment_that_vanished(store, log):
+    Path(log.segments[1].path).unlink()
+    return "offsets 24 to 47 are in no account"
+
+
+def front_that_vanished(store, log):
+    Path(log.segments[0].path).unlink()
+    return "offsets 0 to 23 are in no account"
+
+
+def damage_that_nobody_met(store, log):
+    flip(Path(log.segments[0].path), 400)
+    return "offsets 2 to 2 are in no account"
+
+
+def removal_without_record(store, log):
+    evict(log, 1)
+    names(Path(store.data_dir), "__edge_ledger-0/*.log")[0].write_bytes(b"")
+    return "offsets 0 to 23 are lost (evicted) and no ledger record says so"
+
+
+def account_that_reaches_too_far(store, log):
+    line = "retention 0 10 10 0 0 99"
+    Path(log.directory, "removed-offsets").write_bytes(
+        encode_state("removed-offsets", 1, [line, "retention 5 9 4 0 0 1"])
+    )
+    return "offsets 5 to 9 are counted twice"
+
+
+def wrong_cause(store, log):
+    evict(log, 1)
+    line = "expired_unpassed 0 24 24 0 0 99"
+    Path(log.directory, "removed-offsets").write_bytes(encode_state("removed-offsets", 1, [line]))
+    return "offsets 0 to 23 are lost (expired_unpassed) and no ledger record says so"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        hole_without_record,
+        record_without_hole,
+        two_records_of_one_loss,
+        segment_that_vanished,
+        front_that_vanished,
+        damage_that_nobody_met,
+        removal_without_record,
+        account_that_reaches_too_far,
+        wrong_cause,
+    ],
+)
+def test_what_does_not_add_up_is_named_and_the_status_is_1(run, store, spoil):
+    log = log_of(store)
+    fill(log, 60)
+    sentence = spoil(store, log)
+    ran = run("ledger", "--prove", "--data-dir", store.data_dir, "--topic", "t")
+    assert ran.status == 1
+    assert f"t-0: {sentence}" in ran.out, ran.out
+    assert "DOES NOT HOLD" in ran.out
+
+
+def test_a_ledger_that_cannot_be_read_is_said(run, store):
+    log_of(store)
+    ledger = store.topics["__edge_ledger"].partitions[0]
+    for number in range(30):
+        store.ledger.write([loss(store, "evicted", number, number + 1)] * 200)
+    assert len(ledger.segments) > 1
+    flip(Path(ledger.segments[0].path), 90)
+    ran = run("ledger", "--data-dir", store.data_dir)
+    assert ran.status == 1
+    assert "at byte 0: the CRC of a record batch does not match" in ran.out
+
+
+# the arithmetic
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda pair: Span(pair[0], sum(pair))), max_size=8
+)
+
+
+def offsets(spans: list[Span]) -> set[int]:
+    return {offset for span in spans for offset in range(*span)}
+
+
+@given(SPANS, SPANS)
+def test_sets_of_spans(one, other):
+    assert offsets(union(one)) == offsets(one)
+    assert all(before.end < after.first for before, after in zip(union(one), union(one)[1:], strict=False))
+    assert offsets(minus(union(one), union(other))) == offsets(one) - offsets(other)
+
+
+@given(SPANS)
+def test_overlaps_are_found(spans):
+    entries = [Known("damaged", *span, str(at)) for at, span in enumerate(spans) if span.end > span.first]
+    each = [offset for known in entries for offset in range(known.first, known.end)]
+    assert bool(overlaps(entries)) == (len(each) != len(set(each)))
+
+
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["live", "control", "gap", "hole", "retention", "evicted"]), st.integers(1, 9)),
+    max_size=12,
+)
+
+
+def account_of(parts: list[tuple[str, int]], *, skip: int = -1, unledgered: int = -1) -> tuple[Account, dict[str, int]]:
+    account, offset, ledger, counts = (
+        Account(),
+        0,
+        [],
+        dict.fromkeys(("live", "control", "gap", "retention", "lost"), 0),
+    )
+    for at, (what, width) in enumerate(parts):
+        span = Span(offset, offset + width)
+        offset += width
+        counts["lost" if what in ("hole", "evicted") else what] += width
+        if what in ("hole", "evicted") and at != unledgered:
+            ledger.append(Known("damaged" if what == "hole" else what, *span, str(at)))
+        if at == skip:
+            continue
+        if what in ("live", "control"):
+            account.live(span, width, control=what == "control")
+        elif what == "gap":
+            account.gap(span)
+        elif what == "hole":
+            account.hole(span)
+        else:
+            account.removed(what, span, records=width, control=0, compacted=0, loss=what == "evicted")
+    account.close(offset, ledger)
+    return account, counts
+
+
+@pytest.mark.parametrize(
+    ("cause", "compacted", "holds"),
+    [("retention", 2, True), ("retention", 0, True), ("evicted", 2, True), ("evicted", 0, False)],
+)
+def test_damage_that_was_removed_later_stays_ledgered(cause, compacted, holds):
+    account, loss = Account(), cause == "evicted"
+    account.removed(cause, Span(0, 10), records=10 - compacted, control=0, compacted=compacted, loss=loss)
+    account.live(Span(10, 15), 5, control=False)
+    account.close(15, [Known("damaged", 2, 4, "d"), *([Known(cause, 0, 10, "e")] if loss else [])])
+    assert (account.problems == []) == holds
+    if holds:
+        assert account.available + account.compacted + account.expired + account.ledgered == 15
+        assert account.ledgered == (10 if loss else 2)
+
+
+def test_damage_that_was_compacted_away_later_stays_ledgered():
+    account = Account()
+    account.live(Span(0, 5), 5, control=False)
+    account.gap(Span(5, 10))
+    account.close(10, [Known("damaged", 6, 8, "d")])
+    assert (account.problems, account.compacted, account.ledgered) == ([], 3, 2)
+
+
+@given(PARTS)
+def test_an_account_that_is_whole_holds(parts):
+    account, counts = account_of(parts)
+    assert account.problems == []
+    found = (account.available, account.control, account.compacted, account.expired, account.ledgered)
+    assert found == (counts["live"], counts["control"], counts["gap"], counts["retention"], counts["lost"])
+    assert sum(found) == account.end_offset
+
+
+@given(PARTS.filter(bool), st.data())
+def test_an_account_that_lacks_anything_does_not_hold(parts, data):
+    skip = data.draw(st.integers(0, len(parts) - 1))
+    account, _ = account_of(parts, skip=skip)
+    assert account.problems
+    assert account.unaccounted == parts[skip][1]
+    losses = [at for at, part in enumerate(parts) if part[0] in ("hole", "evicted")]
+    if losses:
+        assert account_of(parts, unledgered=data.draw(st.sampled_from(losses)))[0].problems

@@ -1,0 +1,234 @@
+"""Elapsed time on boards whose clock cannot be believed: the table in age.py's head, line by line."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from edge_broker.clock import Reading, SystemClock
+from edge_broker.config import read_config
+from edge_broker.errors import ConfigurationError
+from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, Now, age_of, age_written
+from edge_broker.storage.log import RollDue
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.topic_config import LogSettings
+from tests.simulation.disk import SimulatedDisk
+from tests.support.storage import NOW, NOW_MS, READING, batch, make_topic, open_store, reading_at, time_at
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+YEAR = 365 * DAY
+WALL = 1_700_000_000_000
+
+
+def reading(boot: str, boot_ms: int, wall_ms: int = WALL, *, trusted: bool = False) -> Reading:
+    return Reading(boot, boot_ms, wall_ms, trusted)
+
+
+def aged(*readings: Reading) -> int:
+    age = Age()
+    for one in readings:
+        age = age.advanced(one)
+    return age.age_ms
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("jump", [0, YEAR, -YEAR])
+def test_within_a_boot_only_monotonic_time_counts(jump: int, trusted: bool) -> None:
+    first = reading("a", 5_000, trusted=trusted)
+    assert aged(first, reading("a", 9_000, WALL + jump, trusted=trusted)) == 4_000
+    assert aged(first, reading("a", 9_000, WALL + jump, trusted=not trusted)) == 4_000
+
+
+def test_monotonic_time_that_goes_back_counts_as_none() -> None:
+    assert aged(reading("a", 9_000), reading("a", 5_000), reading("a", 6_000)) == 1_000
+
+
+@pytest.mark.parametrize("wall", [WALL + YEAR, WALL - YEAR])
+def test_an_untrusted_clock_tells_nothing_about_the_time_without_power(wall: int) -> None:
+    before = reading("a", 1_000, trusted=True), reading("a", 2_000, WALL + 1_000, trusted=True)
+    assert aged(*before, reading("b", 50_000, wall), reading("b", 51_000, wall)) == 2_000
+
+
+def test_time_without_power_counts_once_the_clock_is_trusted() -> None:
+    before = reading("a", 1_000, trusted=True), reading("a", 2_000, WALL + 1_000)
+    boots = reading("b", 0), reading("b", 3_000), reading("c", 0), reading("c", 500, WALL + YEAR)
+    assert aged(*before, *boots) == 4_500
+    assert aged(*before, *boots, reading("c", 600, WALL + DAY, trusted=True)) == DAY
+    last = reading("c", 600, WALL + DAY, trusted=True), reading("c", 700, WALL + 2 * DAY, trusted=True)
+    assert aged(*before, *boots, *last) == DAY + 100
+
+
+def test_time_without_power_before_the_first_trusted_reading_is_never_known() -> None:
+    assert aged(reading("a", 0), reading("a", 10), reading("b", 0, WALL + YEAR, trusted=True)) == 10
+
+
+def test_a_trusted_clock_that_went_back_takes_nothing_away() -> None:
+    assert aged(reading("a", 0, trusted=True), reading("a", 70), reading("b", 0, WALL - YEAR, trusted=True)) == 70
+
+
+def test_a_wall_clock_that_was_set_is_not_trusted_before_it_was_looked_at() -> None:
+    age = Age().advanced(reading("a", 0, trusted=True))
+    assert age.now(reading("a", 400, WALL + 900, trusted=True)) == Now(WALL + 900, 400, True, "a")
+    assert not age.now(reading("a", 400, WALL + YEAR, trusted=True)).trusted
+    assert not age.now(reading("a", 400, WALL - YEAR, trusted=True)).trusted
+    set_now = reading("a", 500, WALL + YEAR, trusted=True)
+    assert age.advanced(set_now).now(set_now).trusted
+    assert not Age().advanced(reading("a", 0)).now(reading("a", 1, trusted=True)).trusted
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (WALL - DAY, NOW.age_ms - DAY),
+        (WALL + HOUR, NOW.age_ms),
+        (WALL + HOUR + 1, NOW.age_ms),
+        (-1, NOW.age_ms),
+        (0, NOW.age_ms),
+        (TIMESTAMP_MIN_MS - 1, NOW.age_ms),
+        (TIMESTAMP_MIN_MS, NOW.age_ms - (WALL - TIMESTAMP_MIN_MS)),
+    ],
+)
+def test_a_timestamp_counts_only_within_trusted_time(timestamp: int, expected: int) -> None:
+    assert age_written(NOW, timestamp) == expected
+    assert age_written(NOW._replace(trusted=False), timestamp) == NOW.age_ms
+
+
+def test_the_files_line_says_it_all() -> None:
+    for age in (Age().advanced(reading("a", 5)), Age().advanced(reading("a", 5, trusted=True))):
+        assert age_of([line.split(" ") for line in age.lines()]) == age
+    with pytest.raises(ValueError, match="values to unpack"):
+        age_of([])
+
+
+def test_it_is_kept_when_trust_comes_a_boot_begins_and_now_and_then() -> None:
+    first = Age().advanced(reading("a", 0))
+    assert first.worth_keeping(None)
+    assert not first.advanced(reading("a", KEPT_MS - 1)).worth_keeping(first)
+    assert first.advanced(reading("a", KEPT_MS)).worth_keeping(first)
+    trusted = first.advanced(reading("a", 1, trusted=True))
+    assert trusted.worth_keeping(first)
+    assert not trusted.advanced(reading("a", 2)).worth_keeping(trusted)
+    assert first.advanced(reading("b", 0)).worth_keeping(first)
+
+
+def test_the_store_goes_on_where_it_stopped() -> None:
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    store.look(reading_at(NOW_MS + 7_000))
+    store.close()
+    disk.crash()
+    again = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + 9_000), uuid.uuid4)
+    assert again.age.age_ms == 9_000
+    again.close()
+    disk.kill()
+    other_boot = READING._replace(boot_id="other", wall_ms=NOW_MS + DAY)
+    assert LogStore.open(disk, "/data", LogSettings(), other_boot, uuid.uuid4).age.age_ms == DAY
+
+
+def test_a_checkpoint_writes_the_age_only_when_it_is_worth_it() -> None:
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    store.checkpoint()
+    steps = disk.steps
+    store.look(reading_at(NOW_MS + KEPT_MS - 1))
+    store.checkpoint()
+    assert disk.steps == steps
+    store.look(reading_at(NOW_MS + KEPT_MS))
+    store.checkpoint()
+    assert disk.steps > steps
+    disk.crash()
+    assert open_store(disk).age.age_ms == KEPT_MS
+
+
+def test_a_damaged_age_begins_anew_and_is_noted() -> None:
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    store.look(reading_at(NOW_MS + DAY))
+    store.close()
+    disk.kill()
+    disk.flip("/data/age", 30)
+    again = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + DAY), uuid.uuid4)
+    assert again.age.age_ms == 0
+    assert any("/data/age" in note and "longer" in note for note in again.recovery_notes)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR])
+def test_a_jump_of_the_wall_clock_rolls_nothing_and_forgets_no_producer(jump: int) -> None:
+    log = make_topic(open_store(SimulatedDisk(1)), config={"segment.ms": "60000"}).partitions[0]
+    first, jumped = batch(b"a", producer=(7, 0, 0)), Now(NOW_MS + jump, 1_000, True, "boot")
+    assert log.append(first, [read_header(first)], NOW).base_offset == 0
+    again = batch(b"a", producer=(7, 0, 0))
+    assert log.append(again, [read_header(again)], jumped).duplicate
+    second = batch(b"b", producer=(7, 0, 1))
+    log.append(second, [read_header(second)], jumped)
+    assert log.segments_count == 1
+    third = batch(b"c", producer=(7, 0, 2))
+    with pytest.raises(RollDue):
+        log.append(third, [read_header(third)], time_at(NOW_MS + 60_001))
+
+
+def test_the_systems_clocks() -> None:
+    clock = SystemClock("true")
+    first, second = clock.look(), clock.reading()
+    assert first.trusted
+    assert second.trusted
+    assert first.boot_id == second.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert 0 < first.boot_ms <= second.boot_ms < first.boot_ms + 60_000
+    assert not SystemClock("false").look().trusted
+    assert not SystemClock().reading().trusted
+
+
+def test_where_the_boot_id_may_not_be_read_each_start_counts_as_a_boot(tmp_path) -> None:
+    one, two = (SystemClock("auto", str(tmp_path / "hidden")).reading() for _ in range(2))
+    assert one.boot_id
+    assert two.boot_id not in ("", one.boot_id)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_automatic_clock_asks_the_kernel(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock("auto")
+    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", lambda: told)
+    assert clock.look().trusted is told
+    assert clock.reading().trusted is told
+
+    def refused() -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", refused)
+    assert not clock.look().trusted
+
+
+def test_trust_is_configured_as_text_or_as_a_truth_value() -> None:
+    assert read_config(None, "", []).text("edge.clock.trusted") == "auto"
+    assert read_config("[edge.clock]\ntrusted = false", "a.toml", []).text("edge.clock.trusted") == "false"
+    assert read_config(None, "", ["edge.clock.trusted=true"]).text("edge.clock.trusted") == "true"
+    with pytest.raises(ConfigurationError, match=r"edge.clock.trusted.*auto, true, false"):
+        read_config(None, "", ["edge.clock.trusted=yes"])
+
+
+def test_what_came_while_the_clock_was_wrong_is_never_taken_for_older_than_it_is() -> None:
+    """Off for eight days, on again, a record before the time service has set the clock."""
+    age = Age().advanced(reading("a", 0, trusted=True)).advanced(reading("b", 0, WALL - YEAR))
+    written = age.now(reading("b", 1_000, WALL - YEAR)).age_ms
+    age = age.advanced(reading("b", 2_000, WALL + 8 * DAY, trusted=True))
+    assert age.age_ms == 8 * DAY
+    now = age.now(reading("b", 5_000, WALL + 8 * DAY + 3_000, trusted=True))
+    assert now.elapsed_ms(written) == 4_000
+    assert now.elapsed_ms(age.age_ms) == 3_000
+    assert now.elapsed_ms(-5) == now.age_ms + 5
+    assert age_of([line.split(" ") for line in age.lines()]) == age
+
+
+def test_the_file_stays_small() -> None:
+    age = Age().advanced(reading("0", 0, trusted=True))
+    for boot in range(1, 3 * JUMPS_MAX):
+        age = age.advanced(reading(str(boot), 0)).advanced(reading(str(boot), 10, WALL + boot * DAY, trusted=True))
+    assert len(age.jumps) == JUMPS_MAX
+    assert age.age_ms == (3 * JUMPS_MAX - 1) * DAY
+    now = age.now(reading(str(boot), 10, WALL + boot * DAY, trusted=True))
+    assert 0 <= now.elapsed_ms(0) <= now.age_ms
+    assert now.elapsed_ms(age.age_ms - DAY + 5) == 5, "the newest are kept apart"

@@ -1,0 +1,222 @@
+"""Looks at a disk that gets full: what goes, what the ledger says, and when writes are refused."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from edge_broker.protocol.record_batch import records_of
+from edge_broker.storage.filesystem import Space
+from edge_broker.storage.full_disk import DiskWatch
+from edge_broker.storage.ladder import Marks
+from edge_broker.storage.ledger import LEDGER_TOPIC
+from tests.simulation.disk import SimulatedDisk
+from tests.support.storage import NOW, NOW_MS, append, batch, make_topic, open_store, read_all, sync, time_at
+
+TOTAL = 1 << 40
+
+
+class Card:
+    """A store on a disk whose free space is what is left of `capacity`; segments of 4 KiB."""
+
+    def __init__(self, capacity=200_000):
+        self.disk = SimulatedDisk(1)
+        self.capacity = capacity
+        self.store = open_store(self.disk)
+        self.watch = DiskWatch(self.store, 40_000, 20_000)
+        self.begin = None
+
+    def topic(self, name, partitions=1, **config):
+        keys = {key.replace("_", "."): str(value) for key, value in config.items()}
+        return make_topic(self.store, name, partitions, {"segment.bytes": "4096", **keys}).partitions
+
+    def fill(self, log, batches, timestamp_ms=NOW_MS):
+        for _ in range(batches):
+            append(log, batch(bytes(900), timestamp_ms=timestamp_ms))
+        sync(log)
+
+    def used(self):
+        return sum(log.size for topic in self.store.topics.values() for log in topic.partitions)
+
+    def look(self, passed=None, now=NOW):
+        disk, card = self.disk, self
+
+        class Room(SimulatedDisk):
+            @property
+            def room(self):
+                return Space(TOTAL, max(card.capacity - card.used(), 0))
+
+            @room.setter
+            def room(self, _room):
+                raise AssertionError
+
+        disk.__dict__.pop("room", None)
+        disk.__class__ = Room
+        return self.watch.look(passed or {}, now)
+
+    def look_until_done(self, passed=None):
+        """Look as the broker does: again when segments were closed for it."""
+        found = self.look(passed)
+        while found.rolls:
+            for log in found.rolls:
+                assert log.begin_roll()
+                log.roll()
+                log.end_roll()
+            found = self.look(passed)
+        return found
+
+    def ledgered(self):
+        log = self.store.topics[LEDGER_TOPIC].partitions[0]
+        return [json.loads(bytes(one.value)) for part in read_all(log, 1 << 20) for one in records_of(memoryview(part))]
+
+
+@pytest.fixture
+def card():
+    return Card()
+
+
+def test_with_space_enough_nothing_goes(card):
+    (log,) = card.topic("t")
+    card.fill(log, 100)
+    found = card.look()
+    assert (found.rung, found.refusing, found.marks) == (0, False, Marks(40_000, 20_000))
+    assert log.log_start_offset == 0
+    assert found.room_bytes == found.free - 20_000
+    assert card.disk.exists("/data/.spare")
+
+
+def test_the_rungs_are_climbed_one_by_one(card):
+    (expired,) = card.topic("expired", retention_ms=1000)
+    (passed,) = card.topic("passed", edge_required_groups="mirror", edge_priority=0)
+    (low,) = card.topic("low", edge_priority=1)
+    (high,) = card.topic("high", edge_priority=9)
+    card.fill(expired, 40, NOW_MS - 5000)
+    for log in (passed, low, high):
+        card.fill(log, 40)
+    ends = {("passed", 0): 30}
+    seen = []
+    while low.size or high.size:
+        before = [log.log_start_offset for log in (expired, passed, low, high)]
+        card.capacity -= 6000
+        found = card.look_until_done(ends)
+        after = [log.log_start_offset for log in (expired, passed, low, high)]
+        seen += [at for at in range(4) if after[at] != before[at]]
+        if found.rung == 4:
+            break
+    assert list(dict.fromkeys(seen)) == [0, 1, 2, 3]
+    assert passed.removed[0].cause == "passed"
+    assert expired.removed[0].cause == "retention"
+    assert {one["topic"] for one in card.ledgered()} == {"passed", "low", "high"}
+    assert {one["cause"] for one in card.ledgered()} == {"evicted"}
+    assert min(one["first_offset"] for one in card.ledgered() if one["topic"] == "passed") >= 30
+    assert card.watch.lost["low"].records == sum(one["records"] for one in card.ledgered() if one["topic"] == "low")
+
+
+def test_a_loss_begins_where_the_groups_have_come_to(card):
+    (log,) = card.topic("t", edge_required_groups="mirror")
+    card.fill(log, 100)
+    middle = log.segments[1].base_offset + 2
+    card.capacity = card.used() + 30_000
+    card.look({("t", 0): middle})
+    assert [entry[:2] for entry in log.removed] == [("passed", 0), ("evicted", middle)]
+    assert card.ledgered()[0]["first_offset"] == middle
+
+
+def test_what_is_expired_and_not_passed_is_named_so(card):
+    (log,) = card.topic("t", edge_required_groups="mirror", retention_ms=1000)
+    card.fill(log, 100, NOW_MS - 5000)
+    card.capacity = card.used() + 30_000
+    card.look({})
+    assert {one["cause"] for one in card.ledgered()} == {"expired_unpassed"}
+
+
+def test_writes_are_refused_when_nothing_may_go_and_taken_again_with_space(card):
+    (log,) = card.topic("t", cleanup_policy="compact")
+    for _ in range(100):
+        append(log, batch(bytes(900)))
+    sync(log)
+    card.capacity = card.used() + 19_000
+    found = card.look()
+    assert (found.refusing, found.rung, found.room_bytes, log.log_start_offset) == (True, 4, -1, 0)
+    card.capacity += 9_000
+    assert card.look().refusing
+    card.capacity += 5_000
+    found = card.look()
+    assert (found.refusing, found.rung) == (False, 0)
+
+
+def test_internal_topics_are_never_taken_from(card):
+    offsets = make_topic(card.store, "__consumer_offsets", 1, {"segment.bytes": "4096"}).partitions[0]
+    ledger = card.store.topics[LEDGER_TOPIC].partitions[0]
+    for log in (offsets, ledger):
+        log.settings.segment_bytes = 4096
+        card.fill(log, 60)
+    card.capacity = card.used()
+    found = card.look()
+    assert found.refusing
+    assert (offsets.log_start_offset, ledger.log_start_offset, found.rolls) == (0, 0, [])
+
+
+def test_a_topic_is_kept_within_its_budget(card):
+    first, second = card.topic("t", 2, edge_budget_bytes=20_000)
+    (other,) = card.topic("other")
+    for log in (first, second, other):
+        card.fill(log, 20)
+    found = card.look_until_done()
+    assert first.size + second.size <= 20_000
+    assert (other.log_start_offset, found.full_topics, found.refusing) == (0, frozenset(), False)
+    assert sum(one["records"] for one in card.ledgered()) == first.log_start_offset + second.log_start_offset
+
+
+def test_a_topic_of_which_nothing_may_go_is_full(card):
+    (log,) = card.topic("t", edge_budget_bytes=20_000, cleanup_policy="compact")
+    for _ in range(30):
+        append(log, batch(bytes(900)))
+    sync(log)
+    found = card.look()
+    assert (found.full_topics, found.refusing, found.rung) == (frozenset({"t"}), False, 4)
+
+
+def test_a_ledger_that_takes_nothing_lets_nothing_go(card):
+    (log,) = card.topic("t")
+    card.fill(log, 100)
+    card.capacity = card.used()
+
+    def broken(step, path, _size):
+        if step == "write" and LEDGER_TOPIC in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    card.disk.fault = broken
+    found = card.look()
+    assert (log.log_start_offset, found.refusing) == (0, True)
+    assert any("nothing can be removed" in note for note in found.notes)
+    assert (log.fault, card.store.topics[LEDGER_TOPIC].partitions[0].fault) == (None, None)
+    card.disk.fault = None
+    assert not card.look().refusing
+    assert log.log_start_offset > 0
+
+
+def test_one_partition_that_fails_costs_no_other(card):
+    first, second = card.topic("t", 2)
+    for log in (first, second):
+        card.fill(log, 50)
+
+    def broken(step, path, _size):
+        if step == "create" and "t-0" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    card.disk.fault = broken
+    card.capacity = card.used() + 30_000
+    card.look()
+    assert (first.log_start_offset, first.fault) == (0, None)
+    assert second.log_start_offset > 0
+
+
+def test_the_plan_goes_by_age_and_not_by_a_clock_that_jumped(card):
+    (log,) = card.topic("t", retention_ms=10_000)
+    card.fill(log, 100)
+    card.capacity = card.used() + 30_000
+    now = time_at(NOW_MS)._replace(wall_ms=NOW_MS + 10**9, trusted=False)
+    card.look({}, now)
+    assert {one["cause"] for one in card.ledgered()} == {"evicted"}
