@@ -101,7 +101,7 @@ def _end_offset(log: PartitionLog, dirty_offset: int, now: Now) -> int:
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
     for segment, following in pairwise(segments):
-        if lag_ms and following.base_offset > dirty_offset and not expired(segment.summary(now), now, lag_ms - 1):
+        if lag_ms and following.base_offset > dirty_offset and not expired(log.summary(segment, now), now, lag_ms - 1):
             return segment.base_offset
     return segments[-1].base_offset
 
@@ -111,7 +111,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
     if lag_ms >= LONG_MAX:
         return False
     first = next(segment for segment, end in pairwise(log.segments) if end.base_offset > dirty_offset)
-    if expired(first.summary(now), now, lag_ms):
+    if expired(log.summary(first, now), now, lag_ms):
         return True
     try:
         batches = whole_batches(log.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
@@ -292,7 +292,7 @@ class Cleaning:
 
     def _rewrite(self, group: list[Segment], rules: Compaction) -> Iterator[int]:
         begin, end_offset = max(group[0].base_offset, self.log.log_start_offset), self._end_of(group)
-        summaries = [segment.summary(self._now) for segment in group]
+        summaries = [self.log.summary(segment, self._now) for segment in group]
         output: _Output | None = None
         last: BatchHeader | None = None
         try:

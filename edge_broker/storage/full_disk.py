@@ -206,10 +206,10 @@ def _excess(topic: Topic) -> int:
 def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
     """A partition as the plan sees it. StorageFault when a segment cannot be read. [worker]"""
     settings, segments = log.settings, log.segments
-    expired = len(expired_causes(log, now, lambda segment: segment.summary(now)))
+    expired = len(expired_causes(log, now, lambda segment: log.summary(segment, now)))
     ends = [segment.base_offset for segment in segments[1:]]
     closed = [
-        SegmentView(segment.base_offset, end, segment.size, segment.summary(now).written_age_ms, at < expired)
+        SegmentView(segment.base_offset, end, segment.size, log.summary(segment, now).written_age_ms, at < expired)
         for at, (segment, end) in enumerate(zip(segments, ends, strict=False))
     ]
     last = segments[-1]

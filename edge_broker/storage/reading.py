@@ -28,10 +28,12 @@ from edge_broker.storage.damage import Bounds
 from edge_broker.storage.segment import DamageFound, Segment, WouldBlockError
 
 if TYPE_CHECKING:
+    from edge_broker.storage.age import Now
     from edge_broker.storage.epochs import LeaderEpochs
     from edge_broker.storage.filesystem import Bytes
     from edge_broker.storage.open_files import OpenFiles
     from edge_broker.storage.producers import Producers
+    from edge_broker.storage.summary import Summary
     from edge_broker.storage.topic_config import LogSettings
 
 _LENGTH = Struct(">i")
@@ -130,6 +132,18 @@ class ReadableLog:
                     return Bounds(segment.size, segments[at + 1].base_offset, dense)
                 return Bounds(synced.position, synced.offset, dense)
         return None
+
+    def summary(self, segment: Segment, now: Now) -> Summary:
+        """The numbers of a sealed segment; made again from the log when they are lost. StorageFault. [worker: files]"""
+        if segment.stored_summary is None:
+            segment.stored_summary = segment.read_summary() or self._count(segment, now)
+        return segment.stored_summary
+
+    def _count(self, segment: Segment, now: Now) -> Summary:
+        bounds = self.bounds(segment)
+        if bounds is None:
+            raise StorageFault(segment.path, 0, "was removed meanwhile")
+        return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
     def note_damage(self, found: DamageFound, hole: Hole) -> None:
         """Count and say what was contained. [worker: files]"""

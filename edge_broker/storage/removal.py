@@ -199,12 +199,12 @@ def around_holes(going: Going) -> Going:
     return Going(going.segment, parts)
 
 
-def _count(going: Going, now: Now) -> list[Counted]:
+def _count(log: PartitionLog, going: Going, now: Now) -> list[Counted]:
     """As its summary says when the segment goes for one cause, else from its batches. OSError."""
     segment, parts = going = around_holes(going)
     if len(parts) > 1 or parts[0].cause == DAMAGED:
         return count_parts(segment, parts)
-    counted, summary = Counted(parts[0]), segment.summary(now)
+    counted, summary = Counted(parts[0]), log.summary(segment, now)
     counted.records, counted.control, counted.bytes = summary.records, summary.control, summary.bytes
     counted.first_timestamp, counted.last_timestamp = summary.first_timestamp, summary.max_timestamp
     return [counted]
@@ -220,7 +220,7 @@ def remove_front(log: PartitionLog, going: Sequence[Going], now: Now) -> list[Co
     if not going:
         return []
     try:
-        counted = [counted for one in going for counted in _count(one, now)]
+        counted = [counted for one in going for counted in _count(log, one, now)]
     except OSError as error:
         raise fault_of(error, going[0].segment.path, 0) from error
     losses = [one.loss(log) for one in counted if one.part.cause in CAUSES and one.part.cause != DAMAGED]
@@ -244,7 +244,7 @@ def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX)
     What lies at or above `passed_offset` was not read by every group that the topic names: it is a loss, and the
     ledger has it before it goes. Raises as `remove_front`.
     """
-    causes = expired_causes(log, now, lambda segment: segment.summary(now))
+    causes = expired_causes(log, now, lambda segment: log.summary(segment, now))
     segments = log.segments
     going = [
         Going(segment, split_at(segment.base_offset, following.base_offset, passed_offset, cause, "expired_unpassed"))

@@ -352,12 +352,6 @@ class Segment:
         for suffix, data in files:
             replace(fs, self.directory, self.name(suffix), data, sync_name=False)
 
-    def summary(self, now: Now) -> Summary:
-        """The numbers of this sealed segment; made again from the log when they are lost. StorageFault. [worker]"""
-        if self.stored_summary is None:
-            self.stored_summary = self.read_summary() or self._summary_from_log(now)
-        return self.stored_summary
-
     def read_summary(self) -> Summary | None:
         """What the file says; None when it is lost, torn, damaged or of another version. [worker]"""
         try:
@@ -365,17 +359,23 @@ class Segment:
         except (OSError, StorageFault, ValueError, KeyError):
             return None
 
-    def _summary_from_log(self, now: Now) -> Summary:
-        """Kept for the next time unless there is no space; what is damaged is counted up to the damage."""
-        tally, end_offset, greatest = Tally(), self.base_offset, -1
+    def summary_from_log(self, now: Now, end_offset: int, *, dense: bool) -> Summary:
+        """Count this sealed segment, which ends before `end_offset`, anew; `dense`: compaction took nothing.
+
+        Kept for the next time unless there is no space; what is damaged is counted up to the damage. StorageFault.
+        [worker]
+        """
+        tally, end, greatest = Tally(), self.base_offset, -1
         try:
-            for _, header in batches_in(self.file, 0, self.size, holes=self.holes):
+            for _, header in batches_in(self.file, 0, self.size, holes=self.holes, offset=end, dense=dense):
                 tally.find(header, now)
-                end_offset, greatest = header.next_offset, max(greatest, header.max_timestamp)
+                end, greatest = header.next_offset, max(greatest, header.max_timestamp)
         except BrokenBatchError:
-            return tally.summary(self.base_offset, end_offset, self.size, greatest)
+            return tally.summary(self.base_offset, end, self.size, greatest)
         except OSError as error:
             raise StorageFault(self.path, 0, f"cannot be read: {error.strerror}") from error
+        if dense and self.next_held(end) < end_offset:  # batches are missing that nothing took on purpose
+            return tally.summary(self.base_offset, end, self.size, greatest)
         summary = tally.summary(self.base_offset, end_offset, self.size, greatest)
         try:
             self.write_summary(summary)

@@ -11,7 +11,8 @@
 | `clock`, `boot_id` | `trusted` or `untrusted`, the wall clock at the last append, and the boot it was in |
 
 Lives here: counting while a segment grows, and that file, pure. Must never come in: files, clocks.
-A lost, torn or newer file is made again from the log (Segment.summary), as if all of it had been written just then.
+A lost, torn or newer file is made again from the log (Segment.summary_from_log), as if all of it had been written just
+then.
 """
 
 from __future__ import annotations

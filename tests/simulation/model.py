@@ -206,6 +206,8 @@ class Partition:
             assert offset < self.start or covers(damaged, offset, offset + 1), f"{log!r}: {offset} is not in the ledger"
         lost = [loss for loss in losses if loss.cause not in ("unsynced_cut", "sync_failed")]
         assert self.lossy or not lost, f"{log!r} lost what nothing took: {lost}"
+        damaged = [loss for loss in losses if loss.cause == "damaged"]
+        assert self.flipped or not damaged, f"{log!r} has damage that nothing did: {damaged}"
 
     def _check_cause(self, log: PartitionLog, entry: Removed, losses: Sequence[Entry], now_ms: int) -> None:
         """What went had to go, and a loss is in the ledger."""

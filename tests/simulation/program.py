@@ -71,6 +71,7 @@ class Program(Acts):
             (self.checkpoint, 3),
             (self.expire, 5),
             (self.clean, 8),
+            (self.overwrite, 6),
             (self.squeeze, 2),
             (self.pass_time, 3),
             (self.no_space, 1),
@@ -80,6 +81,7 @@ class Program(Acts):
             (self.revive_some, 3),
             (self.fail_files, 3),
             (self.flip, 2),
+            (self.lose_file, 3),
             (self.reserve, 1),
             (self.make_some, 3),
             (self.delete, 1),
@@ -252,6 +254,24 @@ class Program(Acts):
         model.lossy = True
         self.note(f"flipped a bit of byte {at} of the batch at offset {offset} of {log!r}")
         self.restart()
+
+    def lose_file(self) -> None:
+        """A file that can be made again from the log is gone at the next start; nothing else is."""
+        closed = [(log, model) for log, model in self.in_use() if len(log.segments) > 1]
+        if not closed:
+            return
+        compacted = [one for one in closed if one[1].compact]
+        log, _ = self.dice.choice(compacted if compacted and self.dice.random() < 0.7 else closed)
+        segment = self.dice.choice(log.segments[:-1])
+        path = f"{log.directory}/{segment.name(self.dice.choice(('summary', 'summary', 'index', 'timeindex')))}"
+        if self.disk.exists(path):
+            self.note(f"{path} is lost")
+            self.disk.remove(path)
+            self.disk.sync_directory(log.directory)
+        self.restart()
+        for again, model in self.in_use():
+            if (again.topic_id, again.partition) == (log.topic_id, log.partition):
+                self.count(again, model)
 
     def revive_some(self) -> None:
         """Bring a partition back that a failure took offline, if the disk lets us."""

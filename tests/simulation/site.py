@@ -40,9 +40,10 @@ from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_e
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=128, producer_id_expiration_ms=1 << 60)
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 CONFIGS = {
-    OFFSETS_TOPIC: {"cleanup.policy": "compact", "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0.1"},
-    "latest": {"cleanup.policy": "compact", "delete.retention.ms": "60000", "min.cleanable.dirty.ratio": "0.1"},
+    OFFSETS_TOPIC: {**COMPACT, "delete.retention.ms": "0"},
+    "latest": {**COMPACT, "delete.retention.ms": "60000"},
     "plain": {"retention.ms": "-1"},
     "wide": {"retention.ms": "-1", "segment.bytes": "20000", "message.timestamp.type": "LogAppendTime"},
     "kernel": {"retention.ms": "-1", "flush.ms": "9223372036854775807"},
@@ -82,7 +83,9 @@ class Site(ABC):
         self.trace: list[str] = []
         self.values = 0
         self.marks = self.dice.choice(((-1, -1), (0, 0)))
-        self.names = self.dice.sample([name for name in CONFIGS if name != OFFSETS_TOPIC], 2)
+        self.names = self.dice.sample([name for name in CONFIGS if name not in (OFFSETS_TOPIC, "latest")], 2)
+        if self.dice.random() < 0.5:
+            self.names[1] = "latest"
         self.store: LogStore | None = None
         self.cleaner: LogCleaner | None = None
         self.watch: DiskWatch | None = None

@@ -10,6 +10,7 @@ from edge_broker.storage.batches import batches_in
 from edge_broker.storage.cleaner import FILE, LogCleaner, cleanable, groups_of
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.removal import delete_expired
+from edge_broker.storage.scrub import Scrubber
 from tests.simulation.disk import Crashed, SimulatedDisk
 from tests.support.compaction import (
     BUFFER_BYTES,
@@ -218,9 +219,9 @@ def test_summaries_count_what_is_left_and_keep_the_age(store, disk):
     for number in range(60):
         write(log, (b"key-2", b"%d" % number), now=time_at(NOW_MS + 900), timestamp=NOW_MS + 900)
     sync(log)
-    old = [segment.summary(NOW) for segment in log.segments[:-1]]
+    old = [log.summary(segment, NOW) for segment in log.segments[:-1]]
     clean(store, time_at(NOW_MS + 5000))
-    found = [segment.summary(time_at(NOW_MS + 9000)) for segment in log.segments[:-1]]
+    found = [log.summary(segment, time_at(NOW_MS + 9000)) for segment in log.segments[:-1]]
     ends = [segment.base_offset for segment in log.segments[1:]]
     assert [summary.end_offset for summary in found] == ends
     for segment, summary in zip(log.segments, found, strict=False):
@@ -230,6 +231,30 @@ def test_summaries_count_what_is_left_and_keep_the_age(store, disk):
         inside = [one.written_age_ms for one in old if segment.base_offset < one.end_offset <= summary.end_offset]
         assert summary.written_age_ms == max(inside)
     assert sum(summary.records for summary in found) == len([r for r in content(log) if r[0] < ends[-1]])
+
+
+def test_what_compaction_took_from_the_end_of_a_segment_is_no_damage_when_its_summary_is_lost(store, disk):
+    log = compacted(store).partitions[0]
+    write(log, (b"once", b"v"))
+    for number in range(100):
+        write(log, (b"key", b"%d" % number * 50))
+    sync(log)
+    clean(store)
+    segment, following = log.segments[:2]
+    assert read_header(read_all(log)[0]).next_offset == 1 < following.base_offset, "there is a gap at the end alone"
+    right = segment.stored_summary
+    store.close()
+    disk.kill()  # as if between the new segment's name and its summary
+    disk.remove(f"{segment.directory}/{segment.name('summary')}")
+    store = open_store(disk)
+    log = store.topics[log.topic].partitions[0]
+    summary = log.summary(log.segments[0], NOW)
+    assert summary._replace(written_age_ms=right.written_age_ms) == right
+    assert log.read(summary.end_offset - 1, 100, blocking=True), "the next segment answers"
+    scrubber = Scrubber(store)
+    while scrubber.step():
+        pass
+    assert (scrubber.notes, log.damages) == ([], 0)
 
 
 def test_a_log_is_cleaned_when_enough_of_it_is_dirty(store):

@@ -56,7 +56,7 @@ def test_it_is_written_when_a_segment_is_sealed() -> None:
     assert disk.content(PATH) == encode_summary(expected(log))
     reopened = again(disk, store)
     assert first_segment(reopened).stored_summary is None, "a clean start reads no summary"
-    assert first_segment(reopened).summary(NOW) == expected(log)
+    assert reopened.summary(first_segment(reopened), NOW) == expected(log)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -108,7 +108,7 @@ def test_it_is_made_again_from_the_log(fate: str) -> None:
         }
         disk.put(PATH, broken[fate])
     found = expected(log)._replace(written_age_ms=5000)  # as if written now: kept longer, never shorter
-    assert first_segment(reopened).summary(time_at(NOW_MS + 5000)) == found
+    assert reopened.summary(first_segment(reopened), time_at(NOW_MS + 5000)) == found
     assert disk.content(PATH) == encode_summary(found), "kept for the next time"
 
 
@@ -125,7 +125,7 @@ def test_without_space_it_is_made_again_and_not_kept() -> None:
 
     disk.fault = full
     found = expected(log)._replace(written_age_ms=5000)
-    assert first_segment(reopened).summary(time_at(NOW_MS + 5000)) == found
+    assert reopened.summary(first_segment(reopened), time_at(NOW_MS + 5000)) == found
     assert not disk.exists(PATH)
 
 
@@ -136,7 +136,21 @@ def test_damage_is_counted_up_to_and_not_written_down() -> None:
     reopened = again(disk, store)
     disk.remove(PATH)
     disk.flip(first_segment(log).path, size + 16)  # the magic of the second batch
-    assert first_segment(reopened).summary(NOW)[:5] == (2, 2, 0, 0, 1)
+    assert reopened.summary(first_segment(reopened), NOW)[:5] == (2, 2, 0, 0, 1)
+    assert not disk.exists(PATH)
+
+
+def test_batches_that_are_missing_at_the_end_are_not_taken_for_compacted() -> None:
+    disk = SimulatedDisk(1)
+    store, log = sealed(disk)
+    whole = disk.content(first_segment(log).path)
+    size = read_header(memoryview(whole)).size
+    store.close()
+    disk.kill()
+    disk.remove(PATH)
+    disk.put(first_segment(log).path, whole[:size])
+    reopened = open_store(disk).topics["t"].partitions[0]
+    assert reopened.summary(first_segment(reopened), NOW)[:5] == (2, 2, 0, 0, 1)
     assert not disk.exists(PATH)
 
 
@@ -187,6 +201,6 @@ def test_filling_and_rolling_agrees_with_the_log() -> None:
         assert written is not None
         disk.remove(f"{segment.directory}/{segment.name('summary')}")
         segment.stored_summary = None
-        assert segment.summary(NOW) == written
+        assert log.summary(segment, NOW) == written
         assert written.end_offset == following.base_offset
         assert written.records == written.batches == written.end_offset - segment.base_offset
