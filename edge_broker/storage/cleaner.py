@@ -171,7 +171,7 @@ class Cleaning:
     def step(self, work_max: int) -> bool:
         """Go on for about `work_max` records or KiB; False when the pass is over.
 
-        PutOffError; StorageFault when the partition is offline now, or was before. [worker]
+        PutOffError; StorageFault when the partition is offline now. [worker]
         """
         try:
             for work in self._work:
@@ -499,6 +499,9 @@ class LogCleaner:
                 return False
             self._under_way = Cleaning(chosen, now, self._buffer_bytes, self._free_min_bytes, self.breathe)
         cleaning = self._under_way
+        if cleaning.log.fault is not None:  # offline, or deleted: then another topic may have its directory now
+            self._under_way = None
+            return True
         before = cleaning.bytes_read, cleaning.bytes_written
         try:
             if not cleaning.step(work_max):

@@ -97,8 +97,10 @@ def contain(log: PartitionLog, found: DamageFound) -> Hole | None:
     """Contain what a reader found; None when nothing is wrong there (any more). [worker: files]
 
     Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
-    ledger or the file of holes could not be written, and nothing is jumped over.
+    ledger or the file of holes could not be written, or the log is offline or deleted, and nothing is jumped over.
     """
+    if log.fault is not None:
+        raise log.fault  # another topic may have its directory now
     segment = found.segment
     bounds = log.bounds(segment)
     if bounds is None:

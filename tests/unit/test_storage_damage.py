@@ -317,3 +317,16 @@ def test_what_left_memory_is_checked_when_it_comes_back(disk):
     disk.cold = True
     with pytest.raises(DamageFound):
         read_all(log)
+
+
+def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another_topics(disk):
+    damaged = Damaged(disk)
+    log = damaged.open()
+    segment = log.segments[0]
+    damaged.store.erase_topic(damaged.store.remove_topic("t"))
+    make_topic(damaged.store)
+    names = disk.names("/data/t-0")
+    with pytest.raises(StorageFault, match="deleted"):
+        contain(log, DamageFound(segment, 0, "no record batch begins here"))
+    assert damaged.ledger.losses == []
+    assert disk.names("/data/t-0") == names
