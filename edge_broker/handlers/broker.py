@@ -120,7 +120,7 @@ class Broker:
             if self.pace.slow:
                 return self._append_behind(log, records, batches)
             begin = self.clock.seconds()
-            appended = log.append(records, batches, self._now_at(begin))
+            appended = log.append(records, batches, self._now_at(begin, log))
         except RollDue:
             self.rolls.append(log)
             raise
@@ -136,9 +136,10 @@ class Broker:
             self.appended_bytes += len(records)
         return appended
 
-    def _now_at(self, seconds: float) -> Now:
-        """The time, read once for all that is appended within a millisecond."""
-        if seconds - self._now_s > 0.001 or self._now_age is not self.store.age:
+    def _now_at(self, seconds: float, log: PartitionLog) -> Now:
+        """The time, read once for all that is appended within 10 ms, or 1 ms where the log has it stamped."""
+        exact_s = 0.001 if log.settings.log_append_time else 0.01
+        if seconds - self._now_s > exact_s or self._now_age is not self.store.age:
             self._now_s, self._now_age, self._now = seconds, self.store.age, self.now()
         return self._now
 

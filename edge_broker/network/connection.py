@@ -1,14 +1,15 @@
 """One client connection: frames out of bytes, responses in the order of requests.
 
 A Kafka frame is a 4-byte big-endian size and that many bytes. All connections receive into one shared buffer; only a
-frame that has
-not arrived whole gets memory of its own, of exactly its size, after that size was checked and reserved.
+frame that has not arrived whole gets memory of its own, of exactly its size, after that size was checked and reserved.
 
 | receiving into | when | what happens to the bytes |
 |---|---|---|
-| shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory; when a frame
-stops the reading, the rest waits in memory of its own too |
+| shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory |
 | own memory | inside a frame | handled when full, then released |
+
+When a frame stops the reading, what came behind it waits in memory of its own too. Answers to frames that came in one
+read go out in one send.
 
 Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
 """
@@ -44,10 +45,11 @@ class Exchange:
     def answer(self, frame: Buffers) -> None:
         """Give the response (an empty list for none) and send all that is now in order."""
         self.frame = frame
-        if self.connection.unanswered and self.connection.unanswered[0] is not self:
-            self.connection.keep(self)
+        connection = self.connection
+        if connection.gathers or (connection.unanswered and connection.unanswered[0] is not self):
+            connection.keep(self)
         else:
-            self.connection.flush()
+            connection.flush()
 
 
 class Owner(Protocol):
@@ -95,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_own_view",
         "_paused",
         "_writing_paused",
+        "gathers",
         "last_active",
         "on_close",
         "owner",
@@ -110,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self.unanswered: deque[Exchange] = deque()
         self.on_close: dict[int, Callable[[], None]] = {}
         self.last_active = now()
+        self.gathers = False  # answers wait for those to the frames that came in the same read
         self._header = bytearray()
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
@@ -185,14 +189,24 @@ class Connection(asyncio.BufferedProtocol):
             size = int.from_bytes(self._header, "big", signed=True)
             self._header.clear()
             position = self._take_frame(data, position, end, size)
+        self.gathers = True
+        try:
+            position = self._take_whole_sizes(data, position, end)
+        finally:
+            self.gathers = False
+            self.flush()
+        if position < end:
+            self._header += data[position:end]
+
+    def _take_whole_sizes(self, data: memoryview, position: int, end: int) -> int:
+        """Handle one frame after another whose size field is whole; the position behind what was used or put back."""
         while end - position >= 4 and not self.closing:
             if self._paused:
                 self._put_back(data[position:end])
-                return
+                return end
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             position = self._take_frame(data, position + 4, end, size)
-        if position < end:
-            self._header += data[position:end]
+        return position
 
     def _put_back(self, data: memoryview) -> None:
         """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -153,6 +154,53 @@ def test_answers_leave_in_order() -> None:
     assert transport.sent == []
     exchanges[0].answer([b"first"])
     assert transport.sent == [b"firstthird"]
+
+
+class EchoOwner(FakeOwner):
+    """Answers each frame at once with itself; `bad` is no request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], None]] = []
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def received(self, connection: Connection, frame: memoryview) -> None:
+        if bytes(frame) == b"bad":
+            raise ProtocolViolation("no request")
+        exchange = Exchange(connection, 0)
+        connection.expect(exchange)
+        exchange.answer([bytes(frame)])
+
+
+def test_answers_to_frames_of_one_read_leave_in_one_send() -> None:
+    connection, transport = connected(EchoOwner())
+    feed(connection, wire([b"a", b"b"]) + b"\0\0", [])
+    assert transport.sent == [b"ab"]
+    feed(connection, b"\0\1c", [])
+    assert transport.sent == [b"ab", b"c"]
+
+
+def test_what_was_right_is_answered_before_a_violation_closes() -> None:
+    connection, transport = connected(EchoOwner())
+    feed(connection, wire([b"a", b"bad", b"c"]), [])
+    assert transport.sent == [b"a"]
+    assert transport.aborted
+
+
+def test_gathered_answers_are_bounded() -> None:
+    owner = EchoOwner()
+    owner.receive_buffer = memoryview(bytearray(1 << 20))
+    connection, transport = connected(owner)
+    frames = wire([b"x"] * (2 * UNANSWERED_MAX))
+    feed(connection, frames, [])
+    assert transport.sent == [b"x" * UNANSWERED_MAX]
+    assert owner.reserved == len(frames) // 2, "the rest waits for the next turn of the loop"
+    while owner.calls:
+        owner.calls.pop(0)()
+    assert transport.sent == [b"x" * UNANSWERED_MAX] * 2
+    assert owner.reserved == 0
 
 
 def test_too_many_unanswered_requests_stop_the_reading() -> None:
