@@ -65,6 +65,14 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
     if request.session_id != 0:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    gathered = _gather(broker, context, request)
+    if not gathered.cold and (request.max_wait_ms <= 0 or gathered.enough(request.min_bytes)):
+        return gathered.reply()
+    return _wait_or_read(broker, context, request, gathered)
+
+
+def _wait_or_read(broker: Broker, context: RequestContext, request: FetchRequest, gathered: _Gathered) -> Outcome:
+    """What is cold is read by a worker; where there is too little, the logs are waited for."""
     deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
 
     def look() -> Outcome | None:
@@ -85,7 +93,6 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
         last = _gather(broker, context, request)
         return _read_cold(broker, last, _Gathered.reply) if last.cold else last.reply()
 
-    gathered = _gather(broker, context, request)
     return _read_cold(broker, gathered, settle) if gathered.cold else settle(gathered)
 
 
@@ -129,10 +136,10 @@ def _topic(broker: Broker, context: RequestContext, wanted: FetchTopic) -> Topic
 def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
-    data.high_watermark = data.last_stable_offset = log.high_watermark
+    data.high_watermark = data.last_stable_offset = end = log.high_watermark
     gathered.logs.append(log)
-    gathered.ends.append(log.high_watermark)
-    if log.high_watermark < log.log_end_offset and wanted.fetch_offset >= log.high_watermark:
+    gathered.ends.append(end)
+    if end < log.log_end_offset and wanted.fetch_offset >= end:
         broker.wanted.append(log)  # also for a poll that does not wait
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.failed = True

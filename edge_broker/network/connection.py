@@ -189,24 +189,20 @@ class Connection(asyncio.BufferedProtocol):
             size = int.from_bytes(self._header, "big", signed=True)
             self._header.clear()
             position = self._take_frame(data, position, end, size)
-        self.gathers = True
         try:
-            position = self._take_whole_sizes(data, position, end)
+            while end - position >= 4 and not self.closing:
+                if self._paused:
+                    self._put_back(data[position:end])
+                    return
+                size = int.from_bytes(data[position : position + 4], "big", signed=True)
+                self.gathers = position + size + 8 <= end  # there is more to answer at once
+                position = self._take_frame(data, position + 4, end, size)
         finally:
             self.gathers = False
-            self.flush()
+            if self.unanswered and self.unanswered[0].frame is not None:
+                self.flush()
         if position < end:
             self._header += data[position:end]
-
-    def _take_whole_sizes(self, data: memoryview, position: int, end: int) -> int:
-        """Handle one frame after another whose size field is whole; the position behind what was used or put back."""
-        while end - position >= 4 and not self.closing:
-            if self._paused:
-                self._put_back(data[position:end])
-                return end
-            size = int.from_bytes(data[position : position + 4], "big", signed=True)
-            position = self._take_frame(data, position + 4, end, size)
-        return position
 
     def _put_back(self, data: memoryview) -> None:
         """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""
