@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import uuid
+import weakref
 from typing import Any
 
 import pytest
@@ -351,6 +353,32 @@ def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile()
     assert len(batches(parts(neighbour.answer())[0])) == 1
     site.reader.step()
     assert batches(parts(client.answer())[0]) == written
+
+
+def test_cold_data_that_was_answered_is_let_go_of_without_a_garbage_collection(monkeypatch) -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 3)
+    site.disk.cold = True
+    given, read = [], log.read
+
+    def noted(*arguments, **options):
+        data = read(*arguments, **options)
+        if data is not None:
+            data = memoryview(bytes(data))
+            given.append(weakref.ref(data))
+        return data
+
+    monkeypatch.setattr(log, "read", noted)
+    client = site.client()
+    gc.disable()
+    try:
+        client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+        site.reader.step()
+        assert client.answer() is not None
+        assert [one() for one in given] == [None]
+    finally:
+        gc.enable()
 
 
 def test_where_every_read_is_left_to_a_worker_a_poll_waits_for_as_much_as_it_wants() -> None:
