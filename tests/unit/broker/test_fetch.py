@@ -452,6 +452,12 @@ def test_a_long_poll_reads_cold_data_when_it_ends() -> None:
     assert len(batches(parts(client.answer())[0])) == 1
 
 
+def unreadable(kind: str, path: str, _size: int) -> None:
+    """A disk that cannot read the first partition of `t`."""
+    if kind == "read" and "/t-0/" in path:
+        raise OSError(errno.EIO, "broken")
+
+
 @pytest.mark.parametrize("cold", [True, False])
 def test_data_that_the_disk_gives_up_on_is_contained_and_the_partition_goes_on(
     cold: bool, capsys: pytest.CaptureFixture[str]
@@ -461,12 +467,7 @@ def test_data_that_the_disk_gives_up_on_is_contained_and_the_partition_goes_on(
     for log in logs:
         fill(log, 3)
     site.disk.cold = cold
-
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "read" and "/t-0/" in path:
-            raise OSError(errno.EIO, "broken")
-
-    site.disk.fault = fault
+    site.disk.fault = unreadable
     for _ in range(3):
         bad, good = parts(ask(site, fetch(("t", 0, 0), ("t", 1, 0))))
         assert (bad.error_code, bad.high_watermark, len(batches(bad))) == (0, 3, 0)
@@ -504,12 +505,7 @@ def test_damage_that_cannot_be_written_down_is_a_storage_error_of_its_partition(
         fill(log, 1)
         log.ledger = NoLedger()
     site.disk.cold = cold
-
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "read" and "/t-0/" in path:
-            raise OSError(errno.EIO, "broken")
-
-    site.disk.fault = fault
+    site.disk.fault = unreadable
     for _ in range(3):
         bad, good = parts(ask(site, fetch(("t", 0, 0), ("t", 1, 0))))
         assert bad.error_code == ErrorCode.KAFKA_STORAGE_ERROR
