@@ -33,6 +33,8 @@ VERSIONS = {FETCH: 12, METADATA: 9, OFFSET_FOR_LEADER_EPOCH: 4, PRODUCE: 9}
 LEADER_S = 60.0
 pytestmark = pytest.mark.timeout(300)  # Apache Kafka starts four times
 STARTS = 4
+# Synced at once, as it is killed; a broker that comes back is taken for its dead self until that one's session ends.
+KAFKA = {"log.flush.interval.messages": 1, "broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 300}
 
 History = tuple[list[tuple[int, int]], int, int]  # (epoch, first offset) of each epoch, the current epoch, the end
 
@@ -89,7 +91,7 @@ def broker(request, tmp_path_factory):
     """A broker that was killed and started again several times, with records of every life but one."""
     process = request.param(
         tmp_path_factory.mktemp("epochs"),
-        settings={"log.flush.interval.messages": 1} if request.param is ApacheKafka else {},
+        settings=KAFKA if request.param is ApacheKafka else {},
     )
     try:
         for start in range(STARTS):
