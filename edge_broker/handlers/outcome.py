@@ -31,13 +31,13 @@ class Reply:
 
 
 class Wait:
-    """Ask `ready` again whenever one of `logs` moves; unsynced data of `logs` is synced at once, as somebody waits for
-    it.
+    """Ask `ready` again whenever one of `logs` moves.
 
-    `holds`: the request keeps a copy of its records, so that its connection may send no more meanwhile.
+    `syncs`: unsynced data of `logs` is synced at once, as somebody waits for it. `holds`: the request keeps a copy of
+    its records, so that its connection may send no more meanwhile.
     """
 
-    __slots__ = ("at_deadline", "holds", "logs", "ready", "wait_ms")
+    __slots__ = ("at_deadline", "holds", "logs", "ready", "syncs", "wait_ms")
 
     def __init__(
         self,
@@ -46,9 +46,11 @@ class Wait:
         wait_ms: int,
         at_deadline: Callable[[], Outcome],
         *,
+        syncs: bool = True,
         holds: bool = False,
     ) -> None:
         self.logs = logs
+        self.syncs = syncs
         self.holds = holds
         self.ready = ready
         self.wait_ms = wait_ms

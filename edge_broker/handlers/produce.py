@@ -98,7 +98,8 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
                 part.refuse(ErrorCode.REQUEST_TIMED_OUT, "the disk did not confirm the write in time; retry")
         return _reply(request, parts)
 
-    return Wait(logs, ready, max(request.timeout_ms, 1), too_late, holds=any(part.response is None for part in parts))
+    held = any(part.response is None for part in parts)
+    return Wait(logs, ready, max(request.timeout_ms, 1), too_late, syncs=request.acks == -1, holds=held)
 
 
 def _append(broker: Broker, part: _Part) -> None:

@@ -213,7 +213,7 @@ class Dispatcher:
         call.wait = wait
         for log in wait.logs:
             self._waiting.setdefault(log, {})[call] = None
-            if log.high_watermark < log.log_end_offset and log.fault is None:
+            if wait.syncs and log.high_watermark < log.log_end_offset and log.fault is None:
                 self.syncer.sync_awaited(log)
         call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
         if call.exchange is not None:
@@ -258,8 +258,12 @@ class Dispatcher:
             self._offline(log)
         self._wake(log)
         self._drain()
-        if log in self._waiting and log.high_watermark < log.log_end_offset and log.fault is None:
+        if self._sync_is_awaited(log) and log.high_watermark < log.log_end_offset and log.fault is None:
             self.syncer.sync_awaited(log)
+
+    def _sync_is_awaited(self, log: PartitionLog) -> bool:
+        """True while somebody waits for more than a write or a roll of this log."""
+        return any(call.wait is not None and call.wait.syncs for call in self._waiting.get(log, ()))
 
     def _offline(self, log: PartitionLog) -> None:
         """Say once that a partition is lost, and bring it back; one that was deleted is none."""
@@ -314,7 +318,7 @@ class Dispatcher:
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:
             self._wake(log)
-        elif log in self._waiting:
+        elif log in self._waiting and self._sync_is_awaited(log):
             self.syncer.sync_awaited(log)
         elif self.broker.pace.sync_early:
             self.syncer.sync_soon(log)
@@ -347,15 +351,18 @@ class Dispatcher:
         self._workers["writer"].submit(work, done)
 
     def _roll(self, log: PartitionLog) -> None:
-        """Close the segment in the disk worker; appends to this partition wait for it, others do not."""
+        """Close the segment in the disk worker, which syncs it; appends to this partition wait, others do not."""
         self._log_jobs += 1
+        pace, size = self.broker.pace, 0 if log.settings.left_to_kernel else log.unsynced_bytes
 
         def done(_result: Any, error: Exception | None) -> None:
             self._log_jobs -= 1
             log.end_roll()
-            if isinstance(error, StorageFault):
+            if error is None:
+                pace.unsynced_bytes = max(0, pace.unsynced_bytes - size)
+            elif isinstance(error, StorageFault):
                 log.fail(error)
-            elif error is not None:
+            else:
                 log_line("error", "roll-failed", topic=log.topic, partition=log.partition, error=repr(error))
                 log.fail(StorageFault(f"{log.topic}-{log.partition}", log.log_end_offset, repr(error)))
             self.moved(log)

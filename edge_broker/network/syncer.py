@@ -118,6 +118,7 @@ class Syncer:
                 round_.append((log, ticket))
         self._wanted.clear()
         if round_:
+            self._pace.syncing_bytes = sum(log.unsynced_bytes for log, _ in round_)
             way = self._how.way(len(round_))
             self._worker.submit(
                 lambda: self._run(round_, way), lambda result, error: self._end_round(round_, way, result, error)
@@ -144,6 +145,7 @@ class Syncer:
             else:
                 log.fail(fault)
         self._pace.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
+        self._pace.syncing_bytes = 0
         for log, _ in round_:
             self._moved(log)
         if self._wanted and not self._busy:

@@ -9,7 +9,8 @@
 A small write that was quick says little about a large one that comes next: it counts as WRITE_BYTES_MIN, no more.
 
 Above EARLY_SYNC_BYTES what is written is synced at once and not when its time comes, so that a disk that keeps up
-never gets there. One pace for all partitions, as they lie on one device.
+never gets there; what a round under way covers does not ask for another one. One pace for all partitions, as they lie
+on one device.
 
 Lives here: that table. Must never come in: clocks, threads. Source: Linux's balance_dirty_pages.
 """
@@ -25,20 +26,23 @@ UNSYNCED_BYTES_MAX = 128 << 20
 
 
 class Pace:
-    """The pace of one data directory; `unsynced_bytes` is at least what is written and not yet confirmed."""
+    """The pace of one data directory; `unsynced_bytes` is what is written and not yet confirmed, `syncing_bytes` as
+    much of it as the round under way covers.
+    """
 
-    __slots__ = ("_quick_bytes", "slow", "slow_total", "unsynced_bytes")
+    __slots__ = ("_quick_bytes", "slow", "slow_total", "syncing_bytes", "unsynced_bytes")
 
     def __init__(self) -> None:
         self.slow = False
         self.slow_total = 0
         self.unsynced_bytes = 0
+        self.syncing_bytes = 0
         self._quick_bytes = 0
 
     @property
     def sync_early(self) -> bool:
         """True when so much is unsynced that nobody should wait for its time."""
-        return self.unsynced_bytes > EARLY_SYNC_BYTES
+        return self.unsynced_bytes - self.syncing_bytes > EARLY_SYNC_BYTES
 
     def held_up(self, seconds: float, size: int) -> bool:
         """Count a write of the loop; True when it took long, or when so much is unsynced that it is to be counted."""

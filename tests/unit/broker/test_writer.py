@@ -371,6 +371,46 @@ def test_much_that_is_unsynced_is_synced_early_and_too_much_is_slow() -> None:
     assert site.broker.pace.unsynced_bytes == log.unsynced_bytes == 0
 
 
+def test_what_is_being_synced_asks_for_no_second_round() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic(config={"segment.bytes": str(1 << 30)})
+    client = site.client()
+    much = produce(("t", 0, batch(bytes((1 << 20) - 200))), acks=1)
+    while not site.dispatcher.syncer.busy:
+        client.send(PRODUCE, much)
+    site.loop.run()  # the round is in the worker's hands
+    for _ in range(3):
+        client.send(PRODUCE, much)
+    site.settle()
+    assert site.dispatcher.syncer.rounds == 1
+    assert site.broker.pace.unsynced_bytes == log.unsynced_bytes > 3_000_000
+
+
+def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic(config={"segment.bytes": str(pace.EARLY_SYNC_BYTES)})
+    client = site.client()
+    much = produce(("t", 0, batch(bytes((1 << 20) - 200))), acks=1)
+    while log.segments_count == 1:
+        client.send(PRODUCE, much)
+        site.settle()
+    assert log.log_end_offset > pace.EARLY_SYNC_BYTES >> 20
+    assert site.broker.pace.unsynced_bytes == log.unsynced_bytes == log.size // log.log_end_offset
+    assert site.dispatcher.syncer.rounds == 0
+
+
+@pytest.mark.parametrize(("acks", "rounds"), [(1, 0), (-1, 1)])
+def test_who_waits_for_a_write_alone_asks_for_no_sync(acks: int, rounds: int) -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    site.topic()
+    site.broker.pace.slow = True
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, batch(b"1")), acks=acks))
+    site.settle()
+    assert part(client.answer()).base_offset == 0
+    assert site.dispatcher.syncer.rounds == rounds
+
+
 def test_topics_left_to_the_kernel_make_no_disk_slow() -> None:
     site = Site()
     site.topic(config={"edge.durability": "kernel"})
