@@ -10,6 +10,7 @@ Every method raises OSError as the system does. A name is durable only after `sy
 import errno
 import fcntl
 import os
+from resource import RUSAGE_THREAD, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
 from edge_broker import libc
@@ -136,8 +137,13 @@ class DiskFile:
         return b"".join(parts)
 
     def read_cached(self, size_max: int, position: int) -> Bytes | None:
-        """Bytes from the page cache, fewer when only they are there; None without any, or when that cannot be told."""
+        """Bytes from the page cache, fewer when only they are there; None without any, or when that cannot be told.
+
+        RWF_NOWAIT begins to read what is not there, and a quick disk may have done so before the call is back: then the
+        bytes are the disk's, and this thread's count of reads has risen.
+        """
         buffer = bytearray(size_max)
+        reads = getrusage(RUSAGE_THREAD).ru_inblock
         try:
             size = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -146,7 +152,7 @@ class DiskFile:
             if error.errno == errno.EOPNOTSUPP:
                 return None
             raise
-        return memoryview(buffer)[:size]
+        return memoryview(buffer)[:size] if getrusage(RUSAGE_THREAD).ru_inblock == reads else None
 
     def write(self, data: Bytes, position: int) -> int:
         """Write at `position`, possibly less than all."""

@@ -317,7 +317,7 @@ class ReadableLog:
 
     def _first_at(self, segment: Segment, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
         start = segment.position_for_time(timestamp_ms, limit)
-        for position, header in batches_in(segment.file, start, limit, start, holes=segment.holes):
+        for position, header in batches_in(segment.file_to_walk(), start, limit, start, holes=segment.holes):
             if header.max_timestamp < timestamp_ms:
                 continue
             batch = memoryview(segment.read(header.size, position, blocking=True))

@@ -165,7 +165,7 @@ class Segment:
                 raise DamageFound(self, position, f"cannot be read: {error.strerror}") from error
             raise StorageFault(self.path, position, f"cannot be read: {error.strerror}") from error
         if data is None or (len(data) < size and not blocking):
-            self.written_from = max(self.written_from, self.size)  # memory let go: what comes back is the disk's
+            self.distrust()  # memory let go: what comes back is the disk's
             raise WouldBlockError
         if len(data) < size:
             reason = f"the file ends where {size - len(data)} more bytes were synced"
@@ -221,6 +221,16 @@ class Segment:
             return limit
         begin, end = self.checked
         return min(end, limit) if begin <= position < end else position
+
+    def distrust(self) -> None:
+        """Believe nothing that memory holds of what is written: the disk may have brought it, and nobody checked it."""
+        self.written_from = max(self.written_from, self.size)
+        self.checked = (0, 0)
+
+    def file_to_walk(self) -> File:
+        """The file, for who reads much of it in passing: what that brings into memory is not believed."""
+        self.distrust()
+        return self.file
 
     def note_checked(self, position: int, end: int) -> None:
         """Note that the batches between two positions are right."""
@@ -301,7 +311,7 @@ class Segment:
         due = 0
         try:
             walk = batches_in(
-                self.file,
+                self.file_to_walk(),
                 0,
                 self.indexed_from,
                 holes=self.holes,
@@ -367,7 +377,8 @@ class Segment:
         """
         tally, end, greatest = Tally(), self.base_offset, -1
         try:
-            for _, header in batches_in(self.file, 0, self.size, holes=self.holes, offset=end, dense=dense):
+            walk = batches_in(self.file_to_walk(), 0, self.size, holes=self.holes, offset=end, dense=dense)
+            for _, header in walk:
                 tally.find(header, now)
                 end, greatest = header.next_offset, max(greatest, header.max_timestamp)
         except BrokenBatchError:
@@ -404,7 +415,7 @@ class Segment:
     def _times_from_log(self) -> bytes:
         tail, greatest = TailIndex(), -1
         try:
-            for _, header in batches_in(self.file, 0, self.indexed_from, holes=self.holes):
+            for _, header in batches_in(self.file_to_walk(), 0, self.indexed_from, holes=self.holes):
                 if header.max_timestamp > greatest:
                     greatest = header.max_timestamp
                     tail.add_time(greatest, header.last_offset - self.base_offset)

@@ -8,10 +8,12 @@ from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import contain
+from edge_broker.storage.removal import count_parts
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import (
+    NOW,
     NOW_MS,
     ListLedger,
     append,
@@ -317,6 +319,35 @@ def test_what_left_memory_is_checked_when_it_comes_back(disk):
     disk.cold = True
     with pytest.raises(DamageFound):
         read_all(log)
+
+
+def test_what_was_checked_is_checked_again_once_memory_let_go(disk):
+    log = Damaged(disk).open()
+    read_all(log)
+    assert log.read(0, 2000, blocking=False)
+    disk.cold = True
+    assert log.read(1, 2000, blocking=False) is None
+    disk.cold = False
+    assert log.read(0, 2000, blocking=False) is None
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        lambda log: log.offset_for_timestamp(NOW_MS),
+        lambda log: log.segments[0].rebuild_index(),
+        lambda log: count_parts(log.segments[0], []),
+        lambda log: log.segments[0].summary_from_log(NOW, 1, dense=False),
+    ],
+    ids=["by time", "index", "count", "summary"],
+)
+def test_who_walks_through_a_segment_may_bring_back_what_nobody_checked(disk, walk):
+    log = make_topic(open_store(disk, settings=SETTINGS)).partitions[0]
+    fill(log, 60, 200)
+    log.read(0, 1, blocking=True)
+    assert log.read(0, 2000, blocking=False)
+    walk(log)
+    assert log.read(0, 2000, blocking=False) is None
 
 
 def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another_topics(disk):

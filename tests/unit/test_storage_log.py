@@ -406,6 +406,18 @@ def test_real_disk_answers_cold_reads_with_none_or_bytes(tmp_path):
     assert file.read(10, len(data)) == b""
 
 
+def test_what_a_quick_disk_brings_while_memory_is_asked_is_not_taken_for_held(tmp_path, monkeypatch):
+    file = Disk().create(str(tmp_path / "f"))
+    file.write(bytes(1 << 20), 0)
+    file.datasync()
+    file.read(4096, 8192)
+    without_flags = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda number, buffers, position, _: without_flags(number, buffers, position))
+    assert file.read_cached(4096, 8192) == bytes(4096)
+    file.forget_cached(0, 0)
+    assert file.read_cached(4096, 8192) is None, "or this file system keeps everything in memory"
+
+
 def test_file_systems_that_cannot_tell_leave_reads_to_a_worker(tmp_path, monkeypatch):
     file = Disk().create(str(tmp_path / "f"))
 
