@@ -263,7 +263,8 @@ class Dispatcher:
 
     def _sync_is_awaited(self, log: PartitionLog) -> bool:
         """True while somebody waits for more than a write or a roll of this log."""
-        return any(call.wait is not None and call.wait.syncs for call in self._waiting.get(log, ()))
+        waiting = self._waiting.get(log)
+        return waiting is not None and any(call.wait is not None and call.wait.syncs for call in waiting)
 
     def _offline(self, log: PartitionLog) -> None:
         """Say once that a partition is lost, and bring it back; one that was deleted is none."""
@@ -318,7 +319,7 @@ class Dispatcher:
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:
             self._wake(log)
-        elif log in self._waiting and self._sync_is_awaited(log):
+        elif self._sync_is_awaited(log):
             self.syncer.sync_awaited(log)
         elif self.broker.pace.sync_early:
             self.syncer.sync_soon(log)
