@@ -214,10 +214,9 @@ class ReadableLog:
 
     def may_have_gaps(self, segment: Segment) -> bool:
         """True when compaction took batches out of a segment, so that missing offsets are no loss. [worker]"""
-        if not segment.gaps_allowed and segment is not self._active:
-            summary = segment.stored_summary or segment.read_summary()
-            segment.gaps_allowed = summary.compacted > 0 if summary else "compact" in self.settings.cleanup_policy
-        return segment.gaps_allowed
+        if segment is self._active:
+            return segment.gaps_allowed
+        return segment.may_have_gaps(topic_compacts="compact" in self.settings.cleanup_policy)
 
     def _out_of_range(self, offset: int) -> Refusal:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self!r} is out of range")

@@ -458,6 +458,8 @@ class _Recovery:
             if position >= bounds.position and (offset >= bounds.end_offset or not bounds.dense):
                 break
             offset, position = self._contain(segment, offset, position, bounds, reason)
+        if segment is self._segments[-1] and self._follower_is_missing(segment):
+            offset, position = self._contain_follower(segment, offset, position, bounds)
         self._opening.walked.append(position - begin)
         if reason:
             self._opening.notes.append(f"{segment.path} at byte {position}: {reason}; offset {offset} is the end now")
@@ -468,11 +470,21 @@ class _Recovery:
         at = self._segments.index(segment)
         if at + 1 < len(self._segments):
             return Bounds(segment.size, self._segments[at + 1].base_offset, dense=not self._may_have_gaps(segment))
-        base, position = self._synced
-        if base > segment.base_offset:  # the one behind it is missing
+        if self._follower_is_missing(segment):
             self._seals = True
-            position = segment.size
-        return Bounds(min(position, segment.size), self._stored_offset, dense=True)
+            return Bounds(segment.size, self._stored_offset, dense=not self._may_have_gaps(segment))
+        return Bounds(min(self._synced[1], segment.size), self._stored_offset, dense=True)
+
+    def _follower_is_missing(self, last: Segment) -> bool:
+        return self._synced[0] > last.base_offset
+
+    def _contain_follower(self, last: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int]:
+        """Take out what the segments behind the last one held; compaction may have taken the end of that one before."""
+        summary = last.read_summary()
+        first = max(offset, summary.end_offset) if summary else offset
+        if first >= bounds.end_offset:
+            return max(offset, bounds.end_offset), position
+        return self._contain(last, first, position, bounds, "the segment behind it is missing")
 
     def _bytes_of(self, segment: Segment, hole: Hole) -> int:
         """How many bytes were lost, those of a file that is cut short included."""
@@ -481,8 +493,7 @@ class _Recovery:
         return (position if cut_short else hole.end_position) - hole.position
 
     def _may_have_gaps(self, segment: Segment) -> bool:
-        summary = segment.read_summary()
-        return summary.compacted > 0 if summary else "compact" in self._settings.cleanup_policy
+        return segment.may_have_gaps(topic_compacts="compact" in self._settings.cleanup_policy)
 
     def _replay_sound(self, segment: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int, str]:
         """Take the batches for granted up to the first that is not right; offset and position there, and why."""

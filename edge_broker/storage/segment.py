@@ -316,7 +316,7 @@ class Segment:
                 self.indexed_from,
                 holes=self.holes,
                 offset=self.base_offset,
-                dense=not self.gaps_allowed,
+                dense=not self.may_have_gaps(topic_compacts=False),
             )
             for position, header in walk:
                 if position >= due:
@@ -368,6 +368,16 @@ class Segment:
             return summary_of(read_state(self.files.fs, f"{self.directory}/{self.name('summary')}", KIND, VERSION))
         except (OSError, StorageFault, ValueError, KeyError):
             return None
+
+    def may_have_gaps(self, *, topic_compacts: bool) -> bool:
+        """True when compaction took batches out, so that missing offsets are no loss. [worker]
+
+        Where the summary that would say so is lost, the topic decides.
+        """
+        if not self.gaps_allowed:
+            summary = self.stored_summary or self.read_summary()
+            self.gaps_allowed = summary.compacted > 0 if summary else topic_compacts
+        return self.gaps_allowed
 
     def summary_from_log(self, now: Now, end_offset: int, *, dense: bool) -> Summary:
         """Count this sealed segment, which ends before `end_offset`, anew; `dense`: compaction took nothing.

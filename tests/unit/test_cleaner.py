@@ -24,7 +24,7 @@ from tests.support.compaction import (
     write,
 )
 from tests.support.record_batches import ABORT, COMMIT, make_batch, marker
-from tests.support.storage import NOW, NOW_MS, make_topic, open_store, read_all, sync, time_at
+from tests.support.storage import NOW, NOW_MS, ledgered, make_topic, open_store, read_all, sync, time_at
 
 DAY_MS = 86_400_000
 
@@ -255,6 +255,52 @@ def test_what_compaction_took_from_the_end_of_a_segment_is_no_damage_when_its_su
     while scrubber.step():
         pass
     assert (scrubber.notes, log.damages) == ([], 0)
+
+
+def test_a_missing_last_segment_loses_its_own_offsets_and_none_that_compaction_took(store, disk):
+    log = compacted(store).partitions[0]
+    latest = fill_keys(log, 40)
+    write(log, (b"key-1", b"last"))
+    roll(log)
+    clean(store)
+    fill_keys(log, 1, keys=1)
+    store.checkpoint()
+    compacted_one, active = log.segments[-2:]
+    assert compacted_one.stored_summary.compacted > 0
+    end_offset, kept = log.log_end_offset, [record for record in content(log) if record[0] < active.base_offset]
+    disk.remove(active.path)
+    disk.sync_directory(log.directory)
+    disk.crash()
+    store = open_store(disk)
+    (log,) = store.topics["t"].partitions
+    assert (log.fault, log.log_end_offset, log.high_watermark) == (None, end_offset, end_offset)
+    assert ledgered(store) == [("damaged", "t", 0, active.base_offset, end_offset - 1)]
+    write(log, (b"key-1", b"behind"))
+    sync(log)
+    assert content(log)[:-1] == kept
+    assert latest.keys() <= latest_of(log).keys()
+    disk.crash()
+    store = open_store(disk)
+    assert content(store.topics["t"].partitions[0])[:-1] == kept
+    assert len(ledgered(store)) == 1
+
+
+def test_an_index_made_again_reaches_over_what_compaction_took(store, disk):
+    log = compacted(store, segment_bytes="65536").partitions[0]
+    for number in range(400):
+        write(log, (b"key-%d" % (number * number % 397), b"v" * 100))
+    roll(log)
+    clean(store)
+    segment = log.segments[0]
+    assert segment.stored_summary.compacted > 0
+    written = segment.boundaries()
+    assert len(written) > 1
+    store.close()
+    disk.unlock("/data/.lock")
+    disk.remove(f"{segment.directory}/{segment.name('index')}")
+    store = open_store(disk)
+    segment = store.topics["t"].partitions[0].segments[0]
+    assert segment.boundaries()[-1] == written[-1]
 
 
 def test_a_log_is_cleaned_when_enough_of_it_is_dirty(store):
