@@ -34,25 +34,40 @@ def read_through(
     `work` keeps its own results, goes on where it stopped, and lets no StorageFault or Refusal out. `refused` hears, on
     the loop, of damage that could not be contained: `work` must not read there again.
     """
-    tried: set[tuple[str, int]] = set()
+    return _Reading(broker, work, then, refused).read()
 
-    def read() -> Do:
-        return Do(work, go_on, lambda _: then(), worker="reader")
 
-    def go_on(met: Met | None) -> Outcome:
-        return (
-            then()
-            if met is None
-            else Do(lambda: _contain(*met, tried), lambda fault: again(met, fault), lambda _: then())
-        )
+class _Reading:
+    """One call's turns. Its methods are the steps: functions that know each other would outlive the answer."""
 
-    def again(met: Met, fault: StorageFault | None) -> Outcome:
-        broker.notes += met[0].take_damage_notes()
+    __slots__ = ("_broker", "_refused", "_then", "_tried", "_work")
+
+    def __init__(
+        self,
+        broker: Broker,
+        work: Callable[[], Met | None],
+        then: Callable[[], Outcome],
+        refused: Callable[[Met, StorageFault], None],
+    ) -> None:
+        self._broker = broker
+        self._work = work
+        self._then = then
+        self._refused = refused
+        self._tried: set[tuple[str, int]] = set()
+
+    def read(self) -> Do:
+        return Do(self._work, self._go_on, lambda _: self._then(), worker="reader")
+
+    def _go_on(self, met: Met | None) -> Outcome:
+        if met is None:
+            return self._then()
+        return Do(lambda: _contain(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
+
+    def _again(self, met: Met, fault: StorageFault | None) -> Outcome:
+        self._broker.notes += met[0].take_damage_notes()
         if fault is not None:
-            refused(met, fault)
-        return read()
-
-    return read()
+            self._refused(met, fault)
+        return self.read()
 
 
 def _contain(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int]]) -> StorageFault | None:

@@ -58,9 +58,7 @@ class _Gathered:
         return self.failed or self.bytes_read >= bytes_min or not self.logs
 
     def reply(self) -> Reply:
-        """The answer, once. Steps that know each other outlive it for a while; they hold no records then."""
-        topics, self.topics = self.topics, []
-        return Reply(FetchResponse(responses=topics))
+        return Reply(FetchResponse(responses=self.topics))
 
 
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
@@ -70,32 +68,43 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     gathered = _gather(broker, context, request)
     if not gathered.cold and (request.max_wait_ms <= 0 or gathered.enough(request.min_bytes)):
         return gathered.reply()
-    return _wait_or_read(broker, context, request, gathered)
+    return _LongPoll(broker, context, request).begin(gathered)
 
 
-def _wait_or_read(broker: Broker, context: RequestContext, request: FetchRequest, gathered: _Gathered) -> Outcome:
-    """What is cold is read by a worker; where there is too little, the logs are waited for."""
-    deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
+class _LongPoll:
+    """A request that waits: what is cold is read by a worker; where there is too little, the logs are waited for.
 
-    def look() -> Outcome | None:
-        gathered = _gather(broker, context, request)
-        if gathered.cold:
-            return _read_cold(broker, gathered, settle)
-        return gathered.reply() if gathered.enough(request.min_bytes) else None
+    Its methods are the steps: functions that know each other would keep an answer's records after it was sent.
+    """
 
-    def settle(gathered: _Gathered) -> Outcome:
+    __slots__ = ("_broker", "_context", "_deadline_ms", "_request")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
+
+    def begin(self, gathered: _Gathered) -> Outcome:
+        return _read_cold(self._broker, gathered, self._settle) if gathered.cold else self._settle(gathered)
+
+    def _settle(self, gathered: _Gathered) -> Outcome:
         """What was cold is read; it may be less than was asked for."""
-        left_ms = deadline_ms - broker.clock.steady_ms()
-        if gathered.enough(request.min_bytes) or left_ms <= 0:
+        left_ms = self._deadline_ms - self._broker.clock.steady_ms()
+        if gathered.enough(self._request.min_bytes) or left_ms <= 0:
             return gathered.reply()
-        again = look() if gathered.moved else None
-        return again or Wait(gathered.logs, look, left_ms, at_deadline)
+        again = self._look() if gathered.moved else None
+        return again or Wait(gathered.logs, self._look, left_ms, self._at_deadline)
 
-    def at_deadline() -> Outcome:
-        last = _gather(broker, context, request)
-        return _read_cold(broker, last, _Gathered.reply) if last.cold else last.reply()
+    def _look(self) -> Outcome | None:
+        gathered = _gather(self._broker, self._context, self._request)
+        if gathered.cold:
+            return _read_cold(self._broker, gathered, self._settle)
+        return gathered.reply() if gathered.enough(self._request.min_bytes) else None
 
-    return _read_cold(broker, gathered, settle) if gathered.cold else settle(gathered)
+    def _at_deadline(self) -> Outcome:
+        last = _gather(self._broker, self._context, self._request)
+        return _read_cold(self._broker, last, _Gathered.reply) if last.cold else last.reply()
 
 
 def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
