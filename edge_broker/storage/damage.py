@@ -179,7 +179,7 @@ def find_damage(segment: Segment, position: int, bounds: Bounds) -> Damage | Non
 
 def _file_of(segment: Segment) -> File | None:
     try:
-        return segment.file_to_walk()
+        return segment.file
     except OSError as error:
         if error.errno in (EIO, ENOENT):
             return None

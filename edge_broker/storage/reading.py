@@ -165,11 +165,11 @@ class ReadableLog:
     def read(self, offset: int, bytes_max: int, *, blocking: bool) -> Bytes | None:
         """Batches as they lie on disk, from the one that holds `offset` on; b"" at the end.
 
-        The first batch is whole even if it is larger than `bytes_max`; the last may be cut off by it, as the protocol
-        allows and clients expect (`whole_batches` leaves that one out). Never holds bytes above the high watermark,
-        of two segments, or of both sides of a hole: an offset in a hole is answered from the next batch on, as after
-        compaction. None: the disk would have to be waited for, or what memory holds was not checked yet. Refusal
-        OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: contain it (damage.py), then ask again.
+        Whole batches, each checked by its CRC and offset in this call; one at least, even if it is larger than
+        `bytes_max`. Never holds bytes above the high watermark, of two segments, or of both sides of a hole: an offset
+        in a hole is answered from the next batch on, as after compaction. None: ask again with `blocking`, as the disk
+        would have to be waited for, or something is not as it was written. Refusal OFFSET_OUT_OF_RANGE, StorageFault;
+        only when blocking DamageFound: contain it (damage.py), then ask again.
         Reads what the loop replaces in one assignment, so any thread may call it; with `blocking` only a worker
         should.
         """
@@ -229,24 +229,15 @@ class ReadableLog:
         return segment.size if self.settings.left_to_kernel or segment is not synced.segment else synced.position
 
     def _read_segment(self, segment: Segment, offset: int, bytes_max: int, *, blocking: bool) -> Bytes:
-        """From memory what needs no check there; else, where that may take its time, from the disk and checked."""
+        """Batches that were checked just now, wherever they came from: memory may have them back from the disk."""
         limit = self._limit(segment)
         if blocking:
             segment.load_index()
-        try:
-            position, end = self._place(segment, offset, limit, blocking=False)
-            if position >= end:
-                return b""
-            trusted = segment.trusted_end(position, end)
-            return self._read_batches(segment, position, trusted, bytes_max, blocking=False)
-        except WouldBlockError:
-            if not blocking:
-                raise
-        position, end = self._place(segment, offset, limit, blocking=True)
+        position, end = self._place(segment, offset, limit, blocking=blocking)
         if position >= end:
             return b""
-        data = self._read_batches(segment, position, end, bytes_max, blocking=True)
-        return self._checked(segment, offset, position, data)
+        data = self._read_batches(segment, position, end, bytes_max, blocking=blocking)
+        return self._checked(segment, offset, position, data, blocking=blocking)
 
     def _place(self, segment: Segment, offset: int, limit: int, *, blocking: bool) -> tuple[int, int]:
         """Where the batch of an offset begins, or the next one, and the end of what may be read from there at once."""
@@ -259,8 +250,6 @@ class ReadableLog:
 
     def _read_batches(self, segment: Segment, position: int, end: int, bytes_max: int, *, blocking: bool) -> Bytes:
         """A whole batch at least, whatever `bytes_max` says."""
-        if position >= end:
-            raise WouldBlockError
         size = min(max(bytes_max, 12), end - position)
         data = segment.read(size, position, blocking=blocking)
         first = _LENGTH.unpack_from(data, 8)[0] + 12
@@ -272,18 +261,19 @@ class ReadableLog:
             raise DamageFound(segment, position, f"a record batch of {first} bytes reaches past the end")
         return segment.read(first, position, blocking=blocking)
 
-    def _checked(self, segment: Segment, offset: int, position: int, data: Bytes) -> Bytes:
+    def _checked(self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool) -> Bytes:
         """The whole batches of what was read, up to the first one that is not as it was written."""
         base_offset = _BASE_OFFSET.unpack_from(data)[0]
         due = segment.next_held(offset)
         due = base_offset if segment.base_offset <= base_offset <= due else due
         sound, _, reason = sound_bytes(data, due, dense=not segment.gaps_allowed)
-        if reason and not segment.gaps_allowed and self.may_have_gaps(segment):
+        if reason and blocking and not segment.gaps_allowed and self.may_have_gaps(segment):
             sound, _, reason = sound_bytes(data, due, dense=False)
-        if sound == 0:
-            raise DamageFound(segment, position, reason or "a record batch is cut short here")
-        segment.note_checked(position, position + sound)
-        return memoryview(data)[:sound]
+        if sound:
+            return memoryview(data)[:sound]
+        if not blocking:
+            raise WouldBlockError
+        raise DamageFound(segment, position, reason or "a record batch is cut short here")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after a time, None when there is none. [worker]
@@ -316,7 +306,7 @@ class ReadableLog:
 
     def _first_at(self, segment: Segment, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
         start = segment.position_for_time(timestamp_ms, limit)
-        for position, header in batches_in(segment.file_to_walk(), start, limit, start, holes=segment.holes):
+        for position, header in batches_in(segment.file, start, limit, start, holes=segment.holes):
             if header.max_timestamp < timestamp_ms:
                 continue
             batch = memoryview(segment.read(header.size, position, blocking=True))

@@ -184,7 +184,7 @@ def _look(
     segments = []
     for base in bases:
         segment = Segment(files, directory, base, 0, settings.index_interval_bytes)
-        segment.size = segment.indexed_from = segment.written_from = files.fs.size(segment.path)
+        segment.size = segment.indexed_from = files.fs.size(segment.path)
         segment.holes = _holes_of(opening, segment, names)
         segments.append(segment)
     return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id))

@@ -164,7 +164,7 @@ def count_parts(segment: Segment, parts: Sequence[Part]) -> list[Counted]:
     for one in counted:
         one.broken = one.part.cause == DAMAGED
     try:
-        for _, header in batches_in(segment.file_to_walk(), 0, segment.size, holes=segment.holes):
+        for _, header in batches_in(segment.file, 0, segment.size, holes=segment.holes):
             _count_batch(counted, header)
     except BrokenBatchError:
         for one in counted:

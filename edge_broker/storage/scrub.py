@@ -124,24 +124,23 @@ def _open(segment: Segment) -> File:
 def _read(segment: Segment, file: File, position: int, size: int, end: int) -> tuple[bytes, int]:
     """A whole batch at least, if one begins there, and how many bytes came from the disk."""
     try:
-        data, cold = _read_and_forget(segment, file, position, size)
+        data, cold = _read_and_forget(file, position, size)
         if len(data) >= HEADER_BYTES:
             whole = int.from_bytes(data[8:12], "big", signed=True) + 12
             if len(data) < whole <= end - position:
-                data, more = _read_and_forget(segment, file, position, whole)
+                data, more = _read_and_forget(file, position, whole)
                 cold += more
     except OSError as error:
         raise fault_of(error, segment.path, position) from error
     return data, cold
 
 
-def _read_and_forget(segment: Segment, file: File, position: int, size: int) -> tuple[bytes, int]:
+def _read_and_forget(file: File, position: int, size: int) -> tuple[bytes, int]:
     """Read, and let memory go of the pages that it did not hold before."""
     known = file.read_cached(size, position)
     held = bytes(known) if known is not None else b""
     if len(held) == size:
         return held, 0
-    segment.distrust()  # readers may come upon what is brought in here, before it is checked and forgotten
     cold = position + len(held)
     rest = bytes(read_sound(file, position + size - cold, cold))
     begin = cold // PAGE_BYTES * PAGE_BYTES

@@ -62,7 +62,6 @@ class Segment:
     __slots__ = (
         "base_offset",
         "born_age_ms",
-        "checked",
         "directory",
         "files",
         "gaps_allowed",
@@ -79,7 +78,6 @@ class Segment:
         "sync_failed",
         "tail",
         "tally",
-        "written_from",
     )
 
     def __init__(
@@ -109,8 +107,6 @@ class Segment:
         self.stored_summary: Summary | None = None  # once it was read or written
         self.holes: tuple[Hole, ...] = ()  # by offset, and so by position; replaced, never changed
         self.gaps_allowed = False  # compaction took batches away, so that offsets may be missing
-        self.checked = (0, 0)  # the batches between these positions were checked by their CRC since the start
-        self.written_from = size  # this process wrote what lies behind, and memory still has it
 
     @property
     def file(self) -> File:
@@ -165,7 +161,6 @@ class Segment:
                 raise DamageFound(self, position, f"cannot be read: {error.strerror}") from error
             raise StorageFault(self.path, position, f"cannot be read: {error.strerror}") from error
         if data is None or (len(data) < size and not blocking):
-            self.distrust()  # memory let go: what comes back is the disk's
             raise WouldBlockError
         if len(data) < size:
             reason = f"the file ends where {size - len(data)} more bytes were synced"
@@ -214,28 +209,6 @@ class Segment:
             if hole.first_offset <= offset < hole.end_offset:
                 offset = hole.end_offset
         return offset
-
-    def trusted_end(self, position: int, limit: int) -> int:
-        """Up to where what memory holds from `position` on needs no check; `position` itself when it needs one."""
-        if position >= self.written_from:
-            return limit
-        begin, end = self.checked
-        return min(end, limit) if begin <= position < end else position
-
-    def distrust(self) -> None:
-        """Believe nothing that memory holds of what is written: the disk may have brought it, and nobody checked it."""
-        self.written_from = max(self.written_from, self.size)
-        self.checked = (0, 0)
-
-    def file_to_walk(self) -> File:
-        """The file, for who reads much of it in passing: what that brings into memory is not believed."""
-        self.distrust()
-        return self.file
-
-    def note_checked(self, position: int, end: int) -> None:
-        """Note that the batches between two positions are right."""
-        begin, before = self.checked
-        self.checked = (begin if position == before else position, end)
 
     def _position_before(self, offset: int, *, blocking: bool) -> int:
         relative = offset - self.base_offset
@@ -311,7 +284,7 @@ class Segment:
         due = 0
         try:
             walk = batches_in(
-                self.file_to_walk(),
+                self.file,
                 0,
                 self.indexed_from,
                 holes=self.holes,
@@ -387,7 +360,7 @@ class Segment:
         """
         tally, end, greatest = Tally(), self.base_offset, -1
         try:
-            walk = batches_in(self.file_to_walk(), 0, self.size, holes=self.holes, offset=end, dense=dense)
+            walk = batches_in(self.file, 0, self.size, holes=self.holes, offset=end, dense=dense)
             for _, header in walk:
                 tally.find(header, now)
                 end, greatest = header.next_offset, max(greatest, header.max_timestamp)
@@ -425,7 +398,7 @@ class Segment:
     def _times_from_log(self) -> bytes:
         tail, greatest = TailIndex(), -1
         try:
-            for _, header in batches_in(self.file_to_walk(), 0, self.indexed_from, holes=self.holes):
+            for _, header in batches_in(self.file, 0, self.indexed_from, holes=self.holes):
                 if header.max_timestamp > greatest:
                     greatest = header.max_timestamp
                     tail.add_time(greatest, header.last_offset - self.base_offset)

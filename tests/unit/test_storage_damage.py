@@ -8,12 +8,10 @@ from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import contain
-from edge_broker.storage.removal import count_parts
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import (
-    NOW,
     NOW_MS,
     ListLedger,
     append,
@@ -21,7 +19,6 @@ from tests.support.storage import (
     fill,
     make_topic,
     open_store,
-    read_all,
     read_through_damage,
     sync,
 )
@@ -276,7 +273,6 @@ def test_a_batch_inside_the_payload_of_a_damaged_one_is_not_taken_for_the_next(d
     sync(log)
     store.checkpoint()
     disk.flip(LOG, len(batch(b"zero")) + 70)
-    log.segments[0].written_from = 1 << 40
     ledger = log.ledger = ListLedger()
     offsets = [read_header(one).base_offset for one in read_through_damage(log)]
     assert offsets == [0, 3]
@@ -292,62 +288,22 @@ def test_lookups_by_time_stop_at_damage_and_go_on_behind_it(damaged, disk):
     assert log.offset_for_timestamp(NOW_MS) == (1, NOW_MS)
 
 
-def test_what_memory_holds_is_checked_once_after_a_start(damaged, disk):
-    log = damaged.open()
-    assert log.read(0, 2000, blocking=False) is None
-    data = log.read(0, 2000, blocking=True)
-    size = len(damaged.written[0])
-    assert log.read(0, 2000, blocking=False) == data[: 2000 // size * size]
-    assert log.read(2000 // size, 2000, blocking=False) is None
-
-
-def test_what_this_process_wrote_is_read_without_a_check(disk):
+@pytest.mark.parametrize("start", ["this process wrote it", "a start found it"])
+def test_what_memory_holds_is_checked_at_every_read(disk, start):
     log = make_topic(open_store(disk, settings=SETTINGS)).partitions[0]
     written = fill(log, 60, 200)
-    active = log.segments[-1].base_offset
-    assert log.read(active, 100_000, blocking=False) == b"".join(written[active:])
+    if start == "a start found it":
+        disk.crash()
+        log = open_store(disk, settings=SETTINGS).topics["t"].partitions[0]
     log.read(0, 1, blocking=True)  # the index of a closed segment may have to be read first
-    assert log.read(0, 100_000, blocking=False) == b"".join(written[: log.segments[1].base_offset])
-
-
-def test_what_left_memory_is_checked_when_it_comes_back(disk):
-    log = make_topic(open_store(disk, settings=SETTINGS)).partitions[0]
-    log.ledger = ListLedger()
-    fill(log, 60, 200)
-    log.read(0, 1, blocking=True)
-    disk.flip(LOG, 200)
-    disk.cold = True
-    with pytest.raises(DamageFound):
-        read_all(log)
-
-
-def test_what_was_checked_is_checked_again_once_memory_let_go(disk):
-    log = Damaged(disk).open()
-    read_all(log)
-    assert log.read(0, 2000, blocking=False)
-    disk.cold = True
-    assert log.read(1, 2000, blocking=False) is None
-    disk.cold = False
-    assert log.read(0, 2000, blocking=False) is None
-
-
-@pytest.mark.parametrize(
-    "walk",
-    [
-        lambda log: log.offset_for_timestamp(NOW_MS),
-        lambda log: log.segments[0].rebuild_index(),
-        lambda log: count_parts(log.segments[0], []),
-        lambda log: log.segments[0].summary_from_log(NOW, 1, dense=False),
-    ],
-    ids=["by time", "index", "count", "summary"],
-)
-def test_who_walks_through_a_segment_may_bring_back_what_nobody_checked(disk, walk):
-    log = make_topic(open_store(disk, settings=SETTINGS)).partitions[0]
-    fill(log, 60, 200)
-    log.read(0, 1, blocking=True)
-    assert log.read(0, 2000, blocking=False)
-    walk(log)
-    assert log.read(0, 2000, blocking=False) is None
+    first, rest = len(written[0]), b"".join(written[: log.segments[1].base_offset])
+    for _ in range(2):
+        assert log.read(0, 100_000, blocking=False) == rest
+    disk.flip(LOG, first * 2 + 100)
+    assert log.read(0, 100_000, blocking=False) == rest[: first * 2]
+    assert log.read(2, 100_000, blocking=False) is None
+    with pytest.raises(DamageFound, match=f"at byte {first * 2}: the CRC"):
+        log.read(2, 100_000, blocking=True)
 
 
 def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another_topics(disk):

@@ -309,9 +309,9 @@ def test_a_partition_gives_no_more_than_its_own_bound() -> None:
     site = Site()
     logs = site.topic(partitions=2)
     for log in logs:
-        fill(log, 20, 1000)
+        written, *_ = fill(log, 20, 1000)
     response = ask(site, fetch(("t", 0, 0), ("t", 1, 0), partition_max_bytes=5000))
-    assert sizes(response) == [5000, 5000]
+    assert sizes(response) == [len(written) * (5000 // len(written))] * 2
 
 
 def test_the_response_gives_no_more_than_its_bound_and_one_batch() -> None:
@@ -354,6 +354,18 @@ def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile()
     assert len(batches(parts(neighbour.answer())[0])) == 1
     site.reader.step()
     assert batches(parts(client.answer())[0]) == written
+
+
+def test_much_data_is_left_to_the_reader_also_where_memory_holds_it(monkeypatch) -> None:
+    monkeypatch.setattr("edge_broker.handlers.fetch.LOOP_BYTES_MAX", 1500)
+    site = Site()
+    written = [fill(log, 1, 1000) for log in site.topic(partitions=4)]
+    client = site.client()
+    client.send(FETCH, fetch(*(("t", number, 0) for number in range(4))), BY_NAME)
+    assert client.answers() == []
+    assert len(site.reader) == 1
+    site.reader.step()
+    assert [batches(part) for part in parts(client.answer())] == written
 
 
 def test_cold_data_that_was_answered_is_let_go_of_without_a_garbage_collection(monkeypatch) -> None:

@@ -249,7 +249,6 @@ def test_a_lookup_where_damage_cannot_be_written_down() -> None:
     (log,) = site.topic()
     fill(log, 1)
     log.ledger = NoLedger()
-    log.segments[0].written_from = log.segments[0].size
     site.disk.flip("/data/t-0/00000000000000000000.log", 70)
     response = site.client().ask(LIST_OFFSETS, request(0, ("t", 0)))
     assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
