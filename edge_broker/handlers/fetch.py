@@ -3,7 +3,7 @@
 A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes`
 are there, a partition has an error, or `max_wait_ms` is over, also where every read has to be left to a worker.
 Sessions (KIP-227) are declined with session id 0, which is always legal.
-Data that is not in the page cache, or not as it was written, or more than LOOP_BYTES_MAX of it, is read in the reader
+Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
 thread; damage that shows there is contained first, and the answer goes on behind it, as after compaction.
 
 Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
@@ -27,11 +27,11 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
 )
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import Topic
 
 BY_ID_FROM = 13
-LOOP_BYTES_MAX = 4 << 20  # copying and checking as much takes a few milliseconds on a board
 Cold = tuple[PartitionData, PartitionLog, int, int]
 
 
@@ -161,8 +161,8 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
         return
     bytes_max = max(min(wanted.partition_max_bytes, bytes_left), 0)
     try:
-        inline = gathered.bytes_read < LOOP_BYTES_MAX
-        records = log.read(wanted.fetch_offset, bytes_max, blocking=False) if inline else None
+        at_once = gathered.bytes_read < AT_ONCE_BYTES_MAX
+        records = log.read(wanted.fetch_offset, bytes_max, blocking=False) if at_once else None
     except StorageFault as fault:
         broker.note_fault(log, fault)
         raise

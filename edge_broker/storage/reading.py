@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.summary import Summary
     from edge_broker.storage.topic_config import LogSettings
 
+AT_ONCE_BYTES_MAX = 4 << 20  # copied and checked by a read that does not wait: milliseconds on a board
 _LENGTH = Struct(">i")
 _BASE_OFFSET = Struct(">q")
 _base_offset = attrgetter("base_offset")
@@ -168,8 +169,8 @@ class ReadableLog:
         Whole batches, each checked by its CRC and offset in this call; one at least, even if it is larger than
         `bytes_max`. Never holds bytes above the high watermark, of two segments, or of both sides of a hole: an offset
         in a hole is answered from the next batch on, as after compaction. None: ask again with `blocking`, as the disk
-        would have to be waited for, or something is not as it was written. Refusal OFFSET_OUT_OF_RANGE, StorageFault;
-        only when blocking DamageFound: contain it (damage.py), then ask again.
+        would have to be waited for, there are more than AT_ONCE_BYTES_MAX, or something is not as it was written.
+        Refusal OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: contain it (damage.py), ask again.
         Reads what the loop replaces in one assignment, so any thread may call it; with `blocking` only a worker
         should.
         """
@@ -251,6 +252,8 @@ class ReadableLog:
     def _read_batches(self, segment: Segment, position: int, end: int, bytes_max: int, *, blocking: bool) -> Bytes:
         """A whole batch at least, whatever `bytes_max` says."""
         size = min(max(bytes_max, 12), end - position)
+        if size > AT_ONCE_BYTES_MAX and not blocking:
+            raise WouldBlockError
         data = segment.read(size, position, blocking=blocking)
         first = _LENGTH.unpack_from(data, 8)[0] + 12
         if first <= size:

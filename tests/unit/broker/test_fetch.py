@@ -356,10 +356,12 @@ def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile()
     assert batches(parts(client.answer())[0]) == written
 
 
-def test_much_data_is_left_to_the_reader_also_where_memory_holds_it(monkeypatch) -> None:
-    monkeypatch.setattr("edge_broker.handlers.fetch.LOOP_BYTES_MAX", 1500)
+@pytest.mark.parametrize("spread", [(1, 1, 1, 1), (3, 0, 0, 0)], ids=["many partitions", "one partition"])
+def test_much_data_is_left_to_the_reader_also_where_memory_holds_it(monkeypatch, spread) -> None:
+    monkeypatch.setattr("edge_broker.handlers.fetch.AT_ONCE_BYTES_MAX", 1500)
+    monkeypatch.setattr("edge_broker.storage.reading.AT_ONCE_BYTES_MAX", 1500)
     site = Site()
-    written = [fill(log, 1, 1000) for log in site.topic(partitions=4)]
+    written = [fill(log, batches, 1000) for batches, log in zip(spread, site.topic(partitions=4), strict=True)]
     client = site.client()
     client.send(FETCH, fetch(*(("t", number, 0) for number in range(4))), BY_NAME)
     assert client.answers() == []
