@@ -151,7 +151,7 @@ class Segment:
             raise
 
     def read(self, size: int, position: int, *, blocking: bool) -> Bytes:
-        """Bytes of the file, fewer than `size` only when not blocking; WouldBlockError, DamageFound, StorageFault."""
+        """`size` bytes of the file. StorageFault; when not blocking WouldBlockError, else DamageFound."""
         try:
             data = self.file.read(size, position) if blocking else self.file.read_cached(size, position)
         except OSError as error:
