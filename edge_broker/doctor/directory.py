@@ -52,7 +52,7 @@ class PartitionFiles:
         self.name = f"{topic.name}-{partition}"
         self.path = f"{data_dir}/{self.name}"
         self.stored = stored
-        self.compacts = "compact" in settings_of(topic).cleanup_policy
+        self.compacts = settings_of(topic).compacts
         self.files = OpenFiles(fs, files_max=4, indexes_max=1)
 
     def names(self) -> list[str]:

@@ -217,7 +217,7 @@ class ReadableLog:
         """True when compaction took batches out of a segment, so that missing offsets are no loss. [worker]"""
         if segment is self._active:
             return segment.gaps_allowed
-        return segment.may_have_gaps(topic_compacts="compact" in self.settings.cleanup_policy)
+        return segment.may_have_gaps(topic_compacts=self.settings.compacts)
 
     def _out_of_range(self, offset: int) -> Refusal:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self!r} is out of range")

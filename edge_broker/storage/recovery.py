@@ -493,7 +493,7 @@ class _Recovery:
         return (position if cut_short else hole.end_position) - hole.position
 
     def _may_have_gaps(self, segment: Segment) -> bool:
-        return segment.may_have_gaps(topic_compacts="compact" in self._settings.cleanup_policy)
+        return segment.may_have_gaps(topic_compacts=self._settings.compacts)
 
     def _replay_sound(self, segment: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int, str]:
         """Take the batches for granted up to the first that is not right; offset and position there, and why."""
