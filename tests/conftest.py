@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.support import processes
+from tests.support import processes, root
+from tests.support.waiting import PATIENCE
+
+# How long one example takes, and how fast they are made, says something of the machine and nothing of the code.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
+_FOR_ROOT = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,8 +25,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--rounds", type=int, help="the long form of the fault tests: so many kills, half as many cuts")
     parser.addoption("--seconds", type=float, help="how long the test of a full disk lasts")
-    parser.addoption("--device", choices=("loop", "tmpfs"), default="loop", help="what the full disk is made of")
+    parser.addoption("--device", choices=("loop", "tmpfs"), help="what the full disk is made of")
     parser.addoption("--seed", type=int, help="repeat the choices of a fault test that printed this seed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "root(*unless): needs root, unless the user has such a right: tests/support/root.py"
+    )
+    config.stash[_FOR_ROOT] = 0
+
+
+@pytest.hookimpl(trylast=True)  # behind -k and -m: what they leave out is nobody's to add
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this user may not run, and give each time limit of a quiet machine to a busy one."""
+    left_out = []
+    for item in items:
+        mark = item.get_closest_marker("root")
+        if mark is not None and not root.may_run(mark.args):
+            left_out.append(item)
+        if (limit := item.get_closest_marker("timeout")) is not None:
+            item.add_marker(pytest.mark.timeout(PATIENCE * limit.args[0]), append=False)
+    if left_out:
+        config.stash[_FOR_ROOT] = len(left_out)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last how much of the suite is left for root."""
+    if count := config.stash.get(_FOR_ROOT, 0):
+        print(f"{count} more test{'s need' if count > 1 else ' needs'} root: `sudo make test-root` adds them.")
 
 
 @pytest.hookimpl(wrapper=True)

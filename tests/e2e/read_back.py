@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.e2e.accounting import Stored
+from tests.support.waiting import Deadline
 
 CALL_S = 10.0
 LOOK_S = 1.0
@@ -150,10 +151,11 @@ def read_whole(bootstrap: str, topic: str, deadline_s: float = 60.0) -> list[Rec
         open_partitions = set(partitions(consumer, topic))
         consumer.assign([TopicPartition(topic, part, 0) for part in sorted(open_partitions)])
         records: list[Record] = []
-        end = time.monotonic() + deadline_s
+        deadline = Deadline(deadline_s)
         while open_partitions:
-            if time.monotonic() > end:
-                raise ReadBackError(f"{topic} at {bootstrap} could not be read to its end within {deadline_s:g} s")
+            if deadline.passed:
+                error = deadline.error(f"the end of {topic} at {bootstrap}", f"{len(records)} records")
+                raise ReadBackError(str(error))
             for message in consumer.consume(500, timeout=0.5):
                 error = message.error()
                 if error is None:

@@ -28,6 +28,8 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from tests.support.waiting import CALL_S
+
 SCRIPT = Path(__file__).parents[2] / "ansible/playbooks/bundle/bundle.sh"
 EXTRAS = "compression,gateway,hardware,mirror"
 DEBIAN = {"3.11": 36, "3.13": 41}  # bookworm's and trixie's Python, and the newest glibc 2.x there
@@ -56,7 +58,7 @@ class Bundle:
             check=False,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=CALL_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -153,7 +155,7 @@ def test_every_extra_has_wheels_that_fit(wheels: Path, python: str) -> None:
     there = {str(parse_wheel_filename(path.name)[0]): path for path in wheels.iterdir()}
     metadata = distribution("drupelet").read_text("METADATA") or ""
     seen = check_needs(metadata, python, set(EXTRAS.split(",")), there)
-    assert {"uvloop", "google-crc32c", "aiokafka", "paho-mqtt", "psutil", "cramjam", "zstandard"} <= seen
+    assert {"uvloop", "google-crc32c", "aiokafka", "paho-mqtt", "psutil", "cramjam", "lz4", "zstandard"} <= seen
     # One that is not needed there: pip reads the markers for the Python that it runs on. It takes little.
     assert set(there) - seen <= {"async-timeout"}
 

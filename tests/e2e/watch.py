@@ -12,6 +12,7 @@ from tests.e2e import observe, report
 from tests.e2e.parts import Road
 from tests.e2e.read_back import Tail
 from tests.support.processes import EdgeBroker
+from tests.support.waiting import Deadline
 
 TICK_S = 1.0
 
@@ -43,9 +44,9 @@ class Watch:
 
     def until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
         """Look once a second until the condition holds; False when a part has died or the time ran out."""
-        end = time.monotonic() + deadline_s
+        deadline = Deadline(deadline_s)
         while not condition():
-            if self.deaths or time.monotonic() > end:
+            if self.deaths or deadline.passed:
                 return False
             self.look()
         return True

@@ -17,18 +17,30 @@ from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.group_work import load_groups, new_coordinator
-from edge_broker.handlers.outcome import WorkerName
+from edge_broker.handlers.outcome import Outcome, Steps, WorkerName
 from edge_broker.handlers.registry import HANDLERS, Handler
 from edge_broker.network.connection import Connection
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
+from edge_broker.network.worker import Jobs
 from edge_broker.protocol.api import API_VERSIONS, APIS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, make_topic, reading_at
+from tests.support.storage import NOW_MS, make_topic, mark, reading_at
+
+
+def carried_out(outcome: Outcome) -> Any:
+    """What is left when an outcome's steps are taken."""
+    while isinstance(outcome, Steps):
+        try:
+            while True:
+                next(outcome.steps)
+        except StopIteration as end:
+            outcome = end.value
+    return outcome
 
 
 class Handle:
@@ -96,19 +108,23 @@ class HandWorker:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._jobs: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = deque()
+        self.submitted = 0
+        self._jobs = Jobs()
         self._done: deque[tuple[Callable[[Any, Exception | None], None], Any, Exception | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._jobs) + len(self._done)
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], None]) -> None:
+    def submit(
+        self, work: Callable[[], Any], done: Callable[[Any, Exception | None], None], *, background: bool = False
+    ) -> None:
         """Queue a job."""
-        self._jobs.append((work, done))
+        self.submitted += 1
+        self._jobs.put((work, done), background=background)
 
     def work(self) -> None:
         """Do one job in the worker; the loop does not know yet."""
-        work, done = self._jobs.popleft()
+        work, done = self._jobs.take()
         try:
             self._done.append((done, work(), None))
         except Exception as error:  # noqa: BLE001 - as the real worker does
@@ -120,6 +136,11 @@ class HandWorker:
             done, result, error = self._done.popleft()
             self._loop.call_soon(done, result, error)
         self._loop.run()
+
+    @property
+    def idle(self) -> bool:
+        """True when no job is left to be done; what is done may not be reported yet."""
+        return not self._jobs
 
     def step(self) -> None:
         """Do one job and report it."""
@@ -144,6 +165,10 @@ class HandClock:
 
     def seconds(self) -> float:
         """The loop's time."""
+        return self._loop.now_s
+
+    def cpu_seconds(self) -> float:
+        """The loop's time: work takes none."""
         return self._loop.now_s
 
     def reading(self) -> Reading:
@@ -194,6 +219,10 @@ class Transport:
     def writelines(self, parts: list[bytes]) -> None:
         """Send all parts."""
         self.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        """What the client has not read."""
+        return self.buffered
 
     def drain(self) -> None:
         """The client reads again."""
@@ -251,6 +280,7 @@ class Client:
             buffer = self.connection.get_buffer(-1)
             take = min(len(buffer), len(data) - position)
             buffer[:take] = data[position : position + take]
+            del buffer  # as the loop lets go of it: what it is a view of may grow
             self.connection.buffer_updated(take)
             position += take
             self.lose_when_closed()
@@ -307,6 +337,7 @@ class Site:
         *,
         disk: SimulatedDisk | None = None,
         handlers: Mapping[int, Handler] = HANDLERS,
+        settled: bool = True,
     ) -> None:
         self.settings = dict(settings or {})
         self.disk = disk or SimulatedDisk(1)
@@ -325,7 +356,8 @@ class Site:
         )
         self.server = Server(config, self.dispatcher, cast(Any, self.loop))
         self.dispatcher.start(lambda: load_groups(self.broker))
-        self.settle()
+        if settled:
+            self.settle()
 
     def settle(self) -> None:
         """Let loop and workers work until nothing is left to do without time passing."""
@@ -334,9 +366,14 @@ class Site:
                 if worker:
                     worker.step()
 
-    def topic(self, name: str = "t", partitions: int = 1, config: dict[str, str] | None = None) -> list[PartitionLog]:
-        """Make a topic; its logs."""
-        return make_topic(self.store, name, partitions, config).partitions
+    def topic(
+        self, name: str = "t", partitions: int = 1, config: dict[str, str] | None = None, *, marked: bool = True
+    ) -> list[PartitionLog]:
+        """Make a topic; its logs, marked as in use unless the test is about that."""
+        logs = make_topic(self.store, name, partitions, config).partitions
+        if marked:
+            mark(self.store, *logs)
+        return logs
 
     def client(self) -> Client:
         """A new connection."""
@@ -346,11 +383,11 @@ class Site:
         """The outcome of one handler as a plain function, with nothing around it."""
         version = APIS[key].max_version if version < 0 else version
         context = RequestContext(999, version, "test", "127.0.0.1:4711")
-        return HANDLERS[key](self.broker, context, request)
+        return carried_out(HANDLERS[key](self.broker, context, request))
 
-    def reopen(self, how: str) -> Site:
-        """The broker after a clean `stop`, a `kill` of the process or a power `cut`."""
+    def reopen(self, how: str, *, settled: bool = True) -> Site:
+        """The broker after a clean `stop`, a `kill` of the process or a power `cut`; not `settled`: just started."""
         if how == "stop":
             self.store.close()
         (self.disk.crash if how == "cut" else self.disk.kill)()
-        return Site(self.settings, disk=self.disk)
+        return Site(self.settings, disk=self.disk, settled=settled)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import subprocess
 import threading
 import time
@@ -23,6 +24,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.support import runtimes
 from tests.support.processes import Mosquitto, Process, free_port, wait_until
+from tests.support.waiting import CALL_S, Deadline
 
 _TOML = """\
 state_dir = "{root}/state"
@@ -31,6 +33,7 @@ stop_timeout_ms = 3000
 
 [kafka]
 bootstrap_servers = "{bootstrap}"
+dead_letter_topic = "{dead_letter_topic}"
 record_bytes_max = 4096
 request_timeout_ms = 5000
 pending_records_max = {pending_records_max}
@@ -76,6 +79,7 @@ class GatewaySite:
         *,
         queued_bytes_max: int = 64 << 20,
         pending_records_max: int = 10_000,
+        dead_letter_topic: str = "dead_letters",
     ) -> None:
         self.root = root
         self.topic = topic
@@ -92,6 +96,7 @@ class GatewaySite:
                 user=getpass.getuser(),
                 queued_bytes_max=queued_bytes_max,
                 pending_records_max=pending_records_max,
+                dead_letter_topic=dead_letter_topic,
             )
         )
         (root / "mosquitto").mkdir()
@@ -105,7 +110,7 @@ class GatewaySite:
 
     def metric(self, name: str, labels: str = "") -> float:
         """Return the value of `edge_gateway_NAME{LABELS}`, 0 where there is none."""
-        with urllib.request.urlopen(f"{self.metrics_url}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.metrics_url}/metrics", timeout=CALL_S) as answer:
             lines = answer.read().decode().splitlines()
         wanted = f"edge_gateway_{name}{{{labels}}} " if labels else f"edge_gateway_{name} "
         return sum(float(line.split()[-1]) for line in lines if line.startswith(wanted))
@@ -114,10 +119,16 @@ class GatewaySite:
         """Return how many MQTT messages the Kafka broker has acknowledged to this run of the gateway."""
         return int(self.metric("records_total", f'source="mqtt",topic="{self.topic}"'))
 
+    def dead_letters(self) -> dict[str, int]:
+        """Return how many dead letters the Kafka broker has acknowledged to this run of the gateway, by reason."""
+        with urllib.request.urlopen(f"{self.metrics_url}/metrics", timeout=CALL_S) as answer:
+            found = re.findall(r'(?m)^edge_gateway_dead_letters_total\{reason="(\w+)".* (\S+)$', answer.read().decode())
+        return {reason: int(float(count)) for reason, count in found}
+
     def health(self) -> tuple[int, str]:
         """Return the status and the text of /health."""
         try:
-            with urllib.request.urlopen(f"{self.metrics_url}/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.metrics_url}/health", timeout=CALL_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -188,22 +199,22 @@ def read_whole(bootstrap: str, topic: str, deadline_s: float = 20.0) -> list[Mes
     """Read every record of a topic with headers and timestamps, in order within each partition; [] where it is not."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False})
     try:
-        found = consumer.list_topics(topic, timeout=10).topics[topic]
+        found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]
         places, left = [], 0
         for partition in found.partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S)
             places.append(TopicPartition(topic, partition, low))
             left += high - low
         consumer.assign(places)
-        return _consume(consumer, left, time.monotonic() + deadline_s)
+        return _consume(consumer, left, Deadline(deadline_s))
     finally:
         consumer.close()
 
 
-def _consume(consumer: Consumer, left: int, end: float) -> list[Message]:
+def _consume(consumer: Consumer, left: int, deadline: Deadline) -> list[Message]:
     read: list[Message] = []
     while len(read) < left:
-        assert time.monotonic() < end, f"{len(read)} of {left} records read"
+        deadline.check(f"{left} records", f"{len(read)}")
         for message in consumer.consume(left - len(read), timeout=0.2):
             if message.error():
                 raise KafkaException(message.error())

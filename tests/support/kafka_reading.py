@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-CALL_S = 15.0
+from tests.support.waiting import CALL_S, Deadline, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +26,28 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
-    end = time.monotonic() + CALL_S
-    while not _has_leaders(admin, name, partitions):
-        assert time.monotonic() < end, f"{name} has no leader after {CALL_S} s"
-        time.sleep(0.02)
 
+    def leaders() -> list[int]:
+        found = admin.list_topics(name, timeout=CALL_S).topics[name].partitions
+        return [found[number].leader for number in sorted(found)]
 
-def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
-    found = admin.list_topics(name, timeout=CALL_S).topics[name].partitions
-    return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
+    def all_led() -> bool:
+        found = leaders()
+        return len(found) == partitions and min(found) >= 0
+
+    wait_until(all_led, 30, f"leaders of {name}", seen=leaders)
 
 
 def read_topic(bootstrap: str, topic: str, deadline_s: float = 30.0) -> list[Read]:
     """Read every record of a topic that is there now, partition by partition in order of offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False})
     try:
-        return _read_to_the_end(consumer, topic, time.monotonic() + deadline_s)
+        return _read_to_the_end(consumer, topic, Deadline(deadline_s))
     finally:
         consumer.close()
 
 
-def _read_to_the_end(consumer: Consumer, topic: str, end: float) -> list[Read]:
+def _read_to_the_end(consumer: Consumer, topic: str, deadline: Deadline) -> list[Read]:
     partitions = consumer.list_topics(topic, timeout=CALL_S).topics[topic].partitions
     ends: dict[int, int] = {}
     starts = []
@@ -57,7 +57,7 @@ def _read_to_the_end(consumer: Consumer, topic: str, end: float) -> list[Read]:
     consumer.assign(starts)
     reads: list[Read] = []
     while any(place.offset < ends[place.partition] for place in _places(consumer, starts)):
-        assert time.monotonic() < end, f"{topic}: read {len(reads)} records, not yet at the ends {ends}"
+        deadline.check(f"{topic} read to its ends {ends}", f"{len(reads)} records, the last one {reads[-1:]}")
         for message in consumer.consume(1000, timeout=0.2):
             if message.error():
                 raise KafkaException(message.error())

@@ -5,25 +5,32 @@ No assertion may live here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
+from aiokafka.structs import TopicPartition as StructTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support import runtimes
 from tests.support.processes import Process, free_port, wait_until
+from tests.support.waiting import CALL_S, Deadline
 
 READ_S = 30.0
+GROUP = "edge-mirror-lab"  # of a mirror whose site is `lab`
 FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # inside every retention
 
 
@@ -57,7 +64,7 @@ class EdgeMirror(Process):
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of an HTTP request to the metrics port."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=CALL_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -82,12 +89,66 @@ def create_topic(bootstrap: str, topic: str, partitions: int, configs: Mapping[s
     """Create a topic and wait until it is there."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     created = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
-    created[topic].result(READ_S)
+    created[topic].result(CALL_S)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(READ_S)
+    wait_until(lambda: topic not in admin.list_topics(timeout=READ_S).topics, READ_S, f"{topic} gone")
+
+
+class Committed(NamedTuple):
+    """What the mirror's group holds for a partition."""
+
+    topic: str
+    offset: int
+    metadata: str
+
+
+def committed(bootstrap: str, topic: str = "readings") -> Committed:
+    """Return what the mirror's group holds for partition 0; confluent-kafka gives metadata a byte too long."""
+    return asyncio.run(_committed(bootstrap, topic))
+
+
+async def _committed(bootstrap: str, topic: str) -> Committed:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        partition = StructTopicPartition(topic, 0)
+        found = await admin.list_consumer_group_offsets(GROUP, partitions=[partition])
+        return Committed(topic, found[partition].offset, found[partition].metadata)
+    finally:
+        await admin.close()
+
+
+def commit(bootstrap: str, entry: Committed) -> None:
+    """Let the mirror's group, which must not be at work, hold this."""
+    asyncio.run(_commit(bootstrap, entry))
+
+
+async def _commit(bootstrap: str, entry: Committed) -> None:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        partition = StructTopicPartition(entry.topic, 0)
+        consumer.assign([partition])
+        await consumer.commit({partition: OffsetAndMetadata(entry.offset, entry.metadata)})
+    finally:
+        await consumer.stop()
+
+
+def rewrite_commit(bootstrap: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the metadata that the mirror's group holds for partition 0 of `readings`."""
+    entry = committed(bootstrap)
+    text = json.dumps(change(json.loads(entry.metadata)), separators=(",", ":"))
+    commit(bootstrap, entry._replace(metadata=text))
 
 
 def partition_count(bootstrap: str, topic: str) -> int:
     """Return how many partitions a topic has; 0 when it is not there."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=READ_S).topics
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=CALL_S).topics
     return len(known[topic].partitions) if topic in known else 0
 
 
@@ -95,7 +156,7 @@ def bounds(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
     """Return log start and end of a partition, (0, 0) when it is not there."""
     consumer = _consumer(bootstrap)
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_S)
+        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S)
     except KafkaException:
         return 0, 0
     finally:
@@ -124,11 +185,10 @@ def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[Found]:
     found: list[Found] = []
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        deadline = time.monotonic() + READ_S
+        deadline = Deadline(READ_S)
         while consumer.position([TopicPartition(topic, partition)])[0].offset < end and start < end:
             found += [_found(message) for message in consumer.consume(5000, timeout=0.2) if message.error() is None]
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic}-{partition} on {bootstrap} could not be read to {end}: {len(found)}")
+            deadline.check(f"{topic}-{partition} of {bootstrap} read to {end}", f"{len(found)} records")
     finally:
         consumer.close()
     return found
@@ -199,7 +259,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        if self._producer.flush(READ_S):
+        if self._producer.flush(CALL_S):
             raise TimeoutError("the load could not be produced")
 
 
@@ -210,7 +270,7 @@ def produce(bootstrap: str, topic: str, first: int, end: int, *, partition: int 
     load._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     for number in range(first, end):
         load.send(partition, number)
-    if load._producer.flush(READ_S):
+    if load._producer.flush(CALL_S):
         raise TimeoutError(f"{topic} could not be produced to {bootstrap}")
 
 

@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from tests.support import runtimes
 from tests.support.ports import can_connect, free_port
 from tests.support.proxy import TcpProxy
+from tests.support.waiting import Deadline, DeadlineError, wait_until
 
 __all__ = [
     "JVM_STOP_STATUSES",
@@ -44,27 +45,9 @@ STOP_S = 15.0
 JVM_STOP_STATUSES = (0, 143)  # a JVM that SIGTERM ends reports that signal even when it stopped cleanly
 LOG_TAIL_LINES = 40
 
-_Found = TypeVar("_Found")
-
 
 class ProcessError(RuntimeError):
     """A child did not start, did not stop, or died; the message names it and ends with the tail of its log."""
-
-
-class DeadlineError(TimeoutError):
-    """A condition did not come true in time."""
-
-
-def wait_until(condition: Callable[[], _Found], deadline_s: float, what: str, *, poll_s: float = 0.02) -> _Found:
-    """Return the first true value of `condition`, or raise DeadlineError naming `what` after `deadline_s` seconds."""
-    end = time.monotonic() + deadline_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() >= end:
-            raise DeadlineError(f"{what}: not within {deadline_s:g} s (last seen: {found!r})")
-        time.sleep(poll_s)
 
 
 _WATCHDOG = """
@@ -193,11 +176,11 @@ class Process:
 
     def wait_ready(self) -> None:
         """Wait until the process is ready; raises ProcessError when it dies first or takes longer than `ready_s`."""
-        end = time.monotonic() + self.ready_s
+        deadline = Deadline(self.ready_s)
         while not self._is_ready():
             self.check()
-            if time.monotonic() > end:
-                raise ProcessError(f"{self.name} was not ready within {self.ready_s:g} s\n{self.log_tail()}")
+            if deadline.passed:
+                raise ProcessError(f"{self.name} was not ready within {deadline.seconds:g} s\n{self.log_tail()}")
             time.sleep(0.01)
 
     def _is_ready(self) -> bool:
@@ -213,11 +196,11 @@ class Process:
 
     def wait(self, deadline_s: float) -> int:
         """Wait until the process ends by itself and return its exit status; raises ProcessError after `deadline_s`."""
-        child = self._started()
+        child, seconds = self._started(), Deadline(deadline_s).seconds
         try:
-            status = child.wait(deadline_s)
+            status = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise ProcessError(f"{self.name} did not end within {deadline_s:g} s\n{self.log_tail()}") from None
+            raise ProcessError(f"{self.name} did not end within {seconds:g} s\n{self.log_tail()}") from None
         self._reap()
         return status
 
@@ -227,13 +210,13 @@ class Process:
 
     def stop(self, deadline_s: float = STOP_S) -> None:
         """End the process with SIGTERM; raises ProcessError when it was dead, is too slow, or reports a failure."""
-        child = self._started()
+        child, seconds = self._started(), Deadline(deadline_s).seconds
         try:
             self.check()
             child.terminate()
-            status = child.wait(deadline_s)
+            status = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise ProcessError(f"{self.name} ignored SIGTERM for {deadline_s:g} s\n{self.log_tail()}") from None
+            raise ProcessError(f"{self.name} ignored SIGTERM for {seconds:g} s\n{self.log_tail()}") from None
         finally:
             self._reap()
         if status not in self.stop_statuses:
@@ -369,7 +352,10 @@ _KAFKA_CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
 
 
 class ApacheKafka(Process):
-    """Apache Kafka 4.3.1 from jars: one KRaft node, broker and controller in one, storage formatted at first start."""
+    """Apache Kafka 4.3.1 from jars, or another by its `jars`: one KRaft node, broker and controller in one.
+
+    Its storage is formatted at the first start.
+    """
 
     def __init__(
         self,
@@ -382,6 +368,7 @@ class ApacheKafka(Process):
         settings: Mapping[str, str | int] | None = None,
         heap: str = "512m",
         java_options: Sequence[str] = (),
+        jars: Path | None = None,
     ) -> None:
         """Describe a broker; `settings` override server.properties, `heap` is -Xmx, `java_options` come after it."""
         self.port = port if port is not None else free_port()
@@ -397,7 +384,7 @@ class ApacheKafka(Process):
         )
         text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         self.properties_path.write_text(text)
-        self._java = [*runtimes.kafka_java(f"-Xmx{heap}", *_KAFKA_LOGGING, *java_options)]
+        self._java = [*runtimes.kafka_java(f"-Xmx{heap}", *_KAFKA_LOGGING, *java_options, folder=jars)]
         command: list[str | Path] = [*self._java, "kafka.Kafka", self.properties_path]
         super().__init__(name, command, directory, ready=self._has_started, ready_s=90, stop_statuses=JVM_STOP_STATUSES)
 

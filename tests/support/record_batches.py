@@ -36,6 +36,15 @@ def make_batch(
     return batch
 
 
+def changed(batch: bytes, position: int, content: bytes, *, crc: bool = True) -> bytes:
+    """The batch with bytes put in, and a CRC that is right again unless it is to be wrong."""
+    other = bytearray(batch)
+    other[position : position + len(content)] = content
+    if crc:
+        other[17:21] = crc32c(bytes(other[21:])).to_bytes(4, "big")
+    return bytes(other)
+
+
 def marker(kind: bytes, *, base_offset: int, producer_id: int, timestamp: int = 0) -> memoryview:
     """A control batch that ends a transaction."""
     value = b"\x00\x00\x00\x00\x00\x00"

@@ -20,6 +20,7 @@ from spark.jars import cached_jars, jars_directory
 from spark.java import java_home
 
 KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"
+OLD_KAFKA_LOCK = Path(__file__).with_name("kafka-3.9.2.jars")
 
 
 class MissingRuntimeError(RuntimeError):
@@ -45,6 +46,11 @@ def _program(name: str, package: str) -> Path:
 def mosquitto() -> Path:
     """Return the mosquitto server."""
     return _program("mosquitto", "mosquitto")
+
+
+def mosquitto_pub() -> Path:
+    """Return mosquitto_pub, the MQTT client that the documents show."""
+    return _program("mosquitto_pub", "mosquitto-clients")
 
 
 def kcat() -> Path:
@@ -81,14 +87,22 @@ def java() -> Path:
         raise MissingRuntimeError(f"{error}.") from None
 
 
-def kafka_java(*options: str) -> list[str]:
-    """Return the start of a command line that runs a main class of Apache Kafka 4.3.1; the class name goes after it."""
-    return [str(java()), *options, "-cp", f"{kafka_jars()}/*"]
+def kafka_java(*options: str, folder: Path | None = None) -> list[str]:
+    """Return the start of a command line that runs a main class of Apache Kafka; the class name goes after it.
+
+    `folder` has the jars, those of 4.3.1 unless told.
+    """
+    return [str(java()), *options, "-cp", f"{folder or kafka_jars()}/*"]
 
 
 def kafka_jars() -> Path:
     """Return the folder with Apache Kafka 4.3.1's jars, fetched into the cache when it is not there."""
     return jars(KAFKA_LOCK, "kafka-4.3.1")
+
+
+def old_kafka_jars() -> Path:
+    """Return the folder with Apache Kafka 3.9.2's jars; it still answers versions that 4.0 dropped (KIP-896)."""
+    return jars(OLD_KAFKA_LOCK, "kafka-3.9.2")
 
 
 @functools.cache
@@ -116,6 +130,7 @@ def libfaketime() -> Path:
 RUNTIMES: dict[str, Callable[[], Path]] = {
     "java": java,
     "mosquitto": mosquitto,
+    "mosquitto-clients": mosquitto_pub,
     "kcat": kcat,
     "mtools": mcopy,
     "e2fsprogs": mke2fs,
@@ -123,6 +138,7 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "fdisk": sfdisk,
     "libfaketime": libfaketime,
     "kafka-jars": kafka_jars,
+    "old-kafka-jars": old_kafka_jars,
 }
 
 

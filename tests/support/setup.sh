@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Three commands:
-#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto kcat, for images
-#                                  mtools e2fsprogs dosfstools fdisk, for a disk of the tests fuse3, for a clock of
+#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto mosquitto-clients kcat, for
+#                                  images mtools e2fsprogs dosfstools fdisk, for a disk of the tests fuse3, for a clock of
 #                                  the tests libfaketime, and for test hosts
 #                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated
 #                                  board qemu-system-arm qemu-user-static
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
-#   setup.sh jars                  Apache Kafka's jars, into the cache
+#   setup.sh jars [old-kafka-jars] Apache Kafka's jars, into the cache; of 4.3.1, or of the last 3.x
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
 # to install. Nothing is fetched twice. Works on Debian 12 and 13, Ubuntu 24.04 and Raspberry Pi OS.
 set -euo pipefail
@@ -156,12 +156,12 @@ packages() {
 # Ivy, which comes with pyspark in the environment, fetches them.
 kafka_jars() {
     [ -x .venv/bin/python ] || fail "There is no environment in .venv yet: run \`make install-test\`."
-    .venv/bin/python -m tests.support.runtimes kafka-jars >/dev/null
+    .venv/bin/python -m tests.support.runtimes "${1:-kafka-jars}" >/dev/null
 }
 
 case ${1:-} in
 packages) packages "${@:2}" ;;
 python) python_packages "$2" "$3" ;;
-jars) kafka_jars ;;
-*) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars" ;;
+jars) kafka_jars "${@:2}" ;;
+*) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars [old-kafka-jars]" ;;
 esac

@@ -52,6 +52,17 @@ def make_topic(store: LogStore, name: str = "t", partitions: int = 1, config: di
     return topic
 
 
+def mark(store: LogStore, *logs: PartitionLog) -> None:
+    """Write down that logs are in use, as the round does that a first acks=1 answer waits for."""
+    for log in logs:
+        if not log.settings.left_to_kernel:
+            store.in_use.ask(log)
+    marking = store.in_use.begin_write()
+    if marking is not None:
+        marking.run()
+        store.in_use.end_write(marking)
+
+
 def names_of(store: LogStore) -> set[str]:
     """The topics of a store, without the ledger that every store has."""
     return set(store.topics) - {LEDGER_TOPIC}
@@ -157,3 +168,21 @@ def ledgered(store: LogStore) -> list[tuple[str, str, int, int, int | None]]:
             loss = json.loads(record.value or b"{}")
             found.append(tuple(loss[name] for name in ("cause", "topic", "partition", "first_offset", "last_offset")))
     return found
+
+
+def ledger_record(record_id: str = "queue:t:1", **fields: object) -> tuple[bytes, bytes]:
+    """Key and value of a ledger record as a gateway writes it; `fields` replace or add."""
+    whole = {
+        "version": 1,
+        "id": record_id,
+        "cause": "mqtt_queue_dropped",
+        "topic": "mqtt:t",
+        "partition": None,
+        "first_offset": None,
+        "last_offset": None,
+        "records": 3,
+        "bytes": None,
+        "time_ms": NOW_MS,
+        "node": "gateway@board",
+    }
+    return record_id.encode(), json.dumps(whole | fields).encode()

@@ -1,4 +1,4 @@
-"""Coroutines under test: one that runs beside the test and is ended with it, and waiting for what it brings about.
+"""Coroutines under test: one that runs beside the test and is ended with it (waiting for its work: waiting.py).
 
 Must never come in: clients, processes (processes.py).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 
@@ -21,11 +21,3 @@ async def running_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> None:
-    """Return once the condition holds; AssertionError after the deadline."""
-    end = asyncio.get_running_loop().time() + deadline_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.001)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import ports
 from tests.support.processes import DeadlineError, Process, ProcessError, TcpProxy, free_port, wait_until
+from tests.support.waiting import CALL_S
 
 READY = (
     "import signal, sys, time; print('ready', flush=True); signal.signal(15, lambda *a: sys.exit(0)); time.sleep(60)"
@@ -79,6 +81,15 @@ time.sleep(60)
     wait_until(lambda: not any(_alive(pid) for pid in pids), 10, "the child and its child are gone")
 
 
+def test_a_port_that_another_run_was_given_is_given_to_nobody(monkeypatch):
+    taken, free = free_port(), free_port()
+    monkeypatch.setattr(ports, "_claims", {})  # as another process has it
+    monkeypatch.setattr(ports, "_can_bind", lambda port: True)
+    given = iter([taken, free, 2])
+    monkeypatch.setattr(ports.random, "sample", lambda *_args, **_kwargs: given)
+    assert ports.free_port() == 2
+
+
 def test_free_ports_differ_and_lie_below_the_ephemeral_range():
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = [free_port() for _ in range(50)]
@@ -125,21 +136,21 @@ def _ask(connection: socket.socket, data: bytes) -> bytes:
 def test_proxy_forwards_refuses_and_is_restored(echo):
     with TcpProxy(echo) as proxy:
         address = ("127.0.0.1", proxy.port)
-        with socket.create_connection(address, timeout=10) as connection:
+        with socket.create_connection(address, timeout=CALL_S) as connection:
             assert _ask(connection, b"x" * 1_000_000) == b"x" * 1_000_000
             proxy.cut("refuse")
             with pytest.raises(OSError):  # noqa: PT011 - reset or end of stream, as the kernel has it
                 _ask(connection, b"lost")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address, timeout=10)
+            socket.create_connection(address, timeout=CALL_S)
         proxy.restore()
-        with socket.create_connection(address, timeout=10) as connection:
+        with socket.create_connection(address, timeout=CALL_S) as connection:
             assert _ask(connection, b"again") == b"again"
         assert proxy.bytes_up == 1_000_005
 
 
 def test_blackhole_holds_bytes_back_and_delivers_them_later(echo):
-    with TcpProxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+    with TcpProxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), timeout=CALL_S) as connection:
         assert _ask(connection, b"first") == b"first"
         proxy.cut("blackhole")
         connection.sendall(b"held")
@@ -147,5 +158,5 @@ def test_blackhole_holds_bytes_back_and_delivers_them_later(echo):
         with pytest.raises(TimeoutError):
             connection.recv(10)
         proxy.restore()
-        connection.settimeout(10)
+        connection.settimeout(CALL_S)
         assert connection.recv(10) == b"held"
