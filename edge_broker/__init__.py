@@ -1,3 +1,1 @@
 """edge_broker: a light broker that speaks the Kafka protocol; DESIGN.md says how a produce and a fetch travel."""
-
-__version__ = "0.1.0"

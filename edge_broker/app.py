@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from edge_broker import libc
 from edge_broker.clock import SystemClock
+from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
 from edge_broker.handlers.broker import Broker
@@ -30,15 +31,18 @@ from edge_broker.network.http import serve_http
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.measuring import measure_card
-from edge_broker.network.metrics import health_problem, metrics_text
+from edge_broker.network.metrics import health_problem, health_text, metrics_text, refused_codecs
 from edge_broker.network.notify import Notifier, keep_alive
 from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
+from edge_broker.protocol.unpacking import missing_codecs
 from edge_broker.storage import removal
+from edge_broker.storage.age import Now
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
@@ -47,7 +51,9 @@ GROUP_TICK_S = 0.1
 CLOCK_TICK_S = 10.0
 SPACE_TICK_S = 1.0
 MEMORY_TICK_S = 10.0
+MARKS_TICK_S = 10.0
 DRAIN_S = 5.0
+LOGS_A_PIECE = 64
 YOUNG_OBJECTS_MAX = 10_000  # a thousand requests in flight hold as many, and leave no cycles behind
 
 
@@ -111,7 +117,10 @@ async def _serve(options: Options) -> int:
         listen=f"{bound.host}:{bound.port}",
         leader_epoch=store.leader_epoch,
         topics=len(store.topics),
+        walker=walker_name(),
     )
+    if missing := missing_codecs():
+        log_line("warning", "codecs-missing", text=refused_codecs(missing))
     sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
     sys.stdout.flush()
     notifier.tell("READY=1", f"STATUS={_status(broker, bound)}")
@@ -191,6 +200,7 @@ async def _serve_metrics(
             endpoint.port,
             lambda: metrics_text(broker, dispatcher, server, started_ms),
             lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
+            health_text,
         )
     except OSError as error:
         raise ConfigurationError(
@@ -239,8 +249,9 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(measure_card(broker, dispatcher)),
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
         loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
+        loop.create_task(every(MARKS_TICK_S, lambda: _look_at_marks(dispatcher))),
         loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
-        loop.create_task(every(retention_s, lambda: _retention(broker))),
+        loop.create_task(every(retention_s, _Retention(broker).start)),
         loop.create_task(every(SPACE_TICK_S, lambda: look(broker))),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
@@ -256,29 +267,75 @@ def _look_at_clock(broker: Broker) -> Outcome:
     return Reply(None)
 
 
+def _look_at_marks(dispatcher: Dispatcher) -> Outcome:
+    dispatcher.syncer.look_at_marks()
+    return Reply(None)
+
+
 def _files(work: Callable[[], Any]) -> Do:
-    return Do(work, lambda _: Reply(None), lambda _: Reply(None))
+    return Do(work, lambda _: Reply(None), lambda _: Reply(None), background=True)
 
 
-def _retention(broker: Broker) -> Outcome:
-    passed = passed_offsets(broker)
-    return _files(lambda: delete_expired(broker, passed))
+class _Retention:
+    """Retention over every partition, in pieces: whoever waits for the worker waits for one of them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._pieces: Iterator[bool] | None = None
+
+    def start(self) -> Outcome:
+        """Begin, unless the last one is not over yet."""
+        if self._pieces is not None:
+            return Reply(None)
+        self._pieces = expired_pieces(self._broker, passed_offsets(self._broker))
+        return self._next(self._pieces)
+
+    def _next(self, pieces: Iterator[bool]) -> Do:
+        def work() -> bool:
+            try:
+                return next(pieces, False)
+            except BaseException:  # a bug: the next one begins anew
+                self._pieces = None
+                raise
+
+        return Do(
+            work, lambda more: self._next(pieces) if more else self._over(), lambda _: self._over(), background=True
+        )
+
+    def _over(self) -> Outcome:
+        self._pieces = None
+        return Reply(None)
 
 
 def delete_expired(broker: Broker, passed: Passed = NOTHING_PASSED) -> None:
     """Apply retention to every partition; one that fails costs no other. [worker]"""
-    now = broker.now()
+    for _ in expired_pieces(broker, passed):
+        pass
+
+
+def expired_pieces(broker: Broker, passed: Passed) -> Iterator[bool]:
+    """As `delete_expired`, with a True behind each partition that lost something, and each so many. [worker]"""
+    now, looked_at = broker.now(), 0
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
-            if log.fault is None:
-                try:
-                    offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else removal.OFFSET_MAX
-                    deleted = removal.delete_expired(log, now, offset)
-                except StorageFault as fault:
-                    log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
-                    continue
-                if deleted:
-                    log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
+            looked_at += 1
+            if _delete_expired(log, now, passed) or looked_at % LOGS_A_PIECE == 0:
+                yield True
+
+
+def _delete_expired(log: PartitionLog, now: Now, passed: Passed) -> bool:
+    """True when something was deleted, or could not be."""
+    if log.fault is not None:
+        return False
+    try:
+        offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else removal.OFFSET_MAX
+        deleted = removal.delete_expired(log, now, offset)
+    except StorageFault as fault:
+        log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
+        return True
+    if deleted:
+        log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
+    return bool(deleted)
 
 
 async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker], ledger: LoopLedger) -> None:

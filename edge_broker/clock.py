@@ -38,6 +38,9 @@ class Clock(Protocol):
     def seconds(self) -> float:
         """Seconds that only ever grow, fine enough to time one write."""
 
+    def cpu_seconds(self) -> float:
+        """Seconds of CPU time that the calling thread has used."""
+
     def reading(self) -> Reading:
         """All clocks now; `trusted` as of the last `look`."""
 
@@ -69,6 +72,7 @@ class SystemClock:
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
     seconds = staticmethod(time.perf_counter)  # called around every write, so without a frame of its own
+    cpu_seconds = staticmethod(time.thread_time)
 
     def reading(self) -> Reading:
         """All clocks now; `trusted` as of the last `look`, False before the first one unless it was told."""

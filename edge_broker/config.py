@@ -6,12 +6,14 @@ Source: Kafka documentation, "Broker Configs".
 """
 
 import difflib
+import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ConfigurationError
 
 Value = int | float | bool | str
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LEFT_TO_KERNEL_MS = 9223372036854775807
 _INT_MAX = 2147483647
 
@@ -39,6 +41,13 @@ _TABLE = (
     Key("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
     Key("delete.topic.enable", True, "Allow topics to be deleted."),
     Key("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1, 1000),
+    Key(
+        "edge.partitions.max",
+        5000,
+        "Partitions of all topics together; more are refused, those that are there stay.",
+        1,
+        1_000_000,
+    ),
     Key("edge.topic.partitions.max", 1000, "Most partitions that one topic may have.", 1, 100_000),
     Key("message.max.bytes", 1_048_588, "Largest record batch accepted.", 61, 1 << 30),
     Key(
@@ -50,12 +59,26 @@ _TABLE = (
     ),
     Key(
         "queued.max.request.bytes",
-        67_108_864,
-        "Memory for half-received requests of all connections together.",
+        33_554_432,
+        "Memory for requests of all connections together, from their first byte until they are answered.",
         1 << 20,
         1 << 34,
     ),
-    Key("max.connections", 2000, "Open connections; one more is closed at once.", 1, 1_000_000),
+    Key(
+        "edge.queued.max.response.bytes",
+        16_777_216,
+        "Memory for answers of all connections together that wait for an earlier one or are not read.",
+        1 << 20,
+        1 << 34,
+    ),
+    Key(
+        "max.connections",
+        2000,
+        "Open connections; one more is closed at once, some are kept for this machine.",
+        1,
+        1_000_000,
+    ),
+    Key("max.connections.per.ip", _INT_MAX, "Open connections from one address.", 1, _INT_MAX),
     Key("connections.max.idle.ms", 600_000, "A connection silent for this long is closed.", 1000),
     Key(
         "fetch.max.bytes",
@@ -161,6 +184,12 @@ _TABLE = (
         "whose clock chip is set; false lets no wall clock tell how long the power was off.",
         choices=("auto", "true", "false"),
     ),
+    Key(
+        "edge.ledger.writers",
+        "",
+        "Addresses and networks, with commas between them, that may produce to __edge_ledger beside this machine "
+        "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7.",
+    ),
     Key("log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100),
     Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
     Key(
@@ -194,6 +223,7 @@ class BrokerConfig:
         if unknown:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in _TABLE}
+        self.networks("edge.ledger.writers")
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigurationError(
                 "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other"
@@ -215,10 +245,24 @@ class BrokerConfig:
         """The value of a boolean key."""
         return bool(self._values[name])
 
+    def networks(self, name: str) -> tuple[Network, ...]:
+        """The networks that the value of a key names, addresses as networks of one."""
+        return tuple(_networks(name, self.text(name)))
+
     def text(self, name: str) -> str:
         """The value of any key as Kafka writes it: `true`, `false`, decimal digits or the text itself."""
         value = self._values[name]
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _networks(name: str, text: str) -> Iterable[Network]:
+    for word in filter(None, map(str.strip, text.split(","))):
+        try:
+            yield ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            raise ConfigurationError(
+                f"{name} names {word!r}, which is no address and no network; write such as 10.0.0.7 or 10.0.0.0/24"
+            ) from None
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:

@@ -78,6 +78,10 @@ class Refusal(Exception):
         self.code = code
         self.message = message
 
+    def kept(self) -> "Refusal":
+        """The same to be kept: what was raised holds its frames, and through them the whole request."""
+        return Refusal(self.code, self.message)
+
 
 class ProtocolViolation(Exception):
     """Bytes that are no valid Kafka frame; the connection they came on is closed, nothing else."""

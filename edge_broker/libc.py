@@ -1,13 +1,14 @@
 """The few system calls that Python's os module has not got.
 
-Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), adjtimex(2), and mallopt(3) and malloc_trim(3)
-where the C library has them, through ctypes, loaded at the first use. Must never come in: policy. System calls raise
-OSError as the system does, and let other threads run meanwhile.
+Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), statx(2), adjtimex(2), and mallopt(3) and
+malloc_trim(3) where the C library has them, through ctypes, loaded at the first use. Must never come in: policy. System
+calls raise OSError as the system does, and let other threads run meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 FALLOC_FL_KEEP_SIZE = 1
 SYNC_FILE_RANGE_WRITE = 2
 STA_UNSYNC = 0x40
+AT_FDCWD = -100
+STATX_MNT_ID_UNIQUE = 0x4000
+STATX_MNT_ID_POSITION = 144
 M_ARENA_MAX = -8
 
 
@@ -61,6 +65,21 @@ def file_system_type(descriptor: int) -> int:
     found = StatFs()
     _check(_libc().fstatfs(descriptor, ctypes.byref(found)))
     return int(found.type) & 0xFFFFFFFF
+
+
+def mount_id(path: str) -> int | None:
+    """The id of the mount that `path` lies in, never given twice in a boot; None before Linux 6.8."""
+    import ctypes  # noqa: PLC0415
+
+    if not hasattr(_libc(), "statx"):
+        return None
+    found = ctypes.create_string_buffer(256)
+    wanted = ctypes.c_uint(STATX_MNT_ID_UNIQUE)
+    _check(_libc().statx(AT_FDCWD, os.fsencode(path), 0, wanted, found))
+    data = found.raw
+    if not int.from_bytes(data[0:4], sys.byteorder) & STATX_MNT_ID_UNIQUE:
+        return None
+    return int.from_bytes(data[STATX_MNT_ID_POSITION : STATX_MNT_ID_POSITION + 8], sys.byteorder)
 
 
 def reserve(descriptor: int, position: int, size: int) -> None:

@@ -20,13 +20,15 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker keys group.* and offset.metadata.max.bytes, in milliseconds and characters."""
+    """The broker keys group.* and offset.metadata.max.bytes, in milliseconds and characters; memory in bytes."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
     group_size_max: int = 2_147_483_647
     offset_metadata_max: int = 4_096
+    group_bytes_max: int = 1_048_588
+    groups_bytes_max: int = 16_777_216
 
 
 class Protocol(NamedTuple):
@@ -46,6 +48,8 @@ class Join:
     instance_id: str | None = None
     client_id: str
     client_host: str
+    peer: str = ""
+    """The connection that it came over."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str

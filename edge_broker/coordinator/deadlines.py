@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+STALE_MAX = 1000  # entries of deadlines that were taken away or moved: more are cleared out
+
 
 class Deadlines(Generic[K]):
     """One deadline per key; keys must be comparable with each other."""
@@ -24,6 +26,10 @@ class Deadlines(Generic[K]):
         """Set or move the deadline of `key`."""
         before = self._at_ms.get(key)
         self._at_ms[key] = at_ms
+        if len(self._heap) > 2 * len(self._at_ms) + STALE_MAX:
+            self._heap = [(at, known) for known, at in self._at_ms.items() if known != key]
+            heapq.heapify(self._heap)
+            before = None
         if before is None or at_ms < before:
             heapq.heappush(self._heap, (at_ms, key))
 

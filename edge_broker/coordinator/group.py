@@ -57,6 +57,8 @@ class Member:
     rebalance_timeout_ms: int
     protocols: tuple[Protocol, ...]
     assignment: bytes | None = None
+    peer: str = ""
+    """The connection that it was last heard of over; "" before it is."""
     join_token: int | None = None
     sync_token: int | None = None
     is_new: bool = False

@@ -16,8 +16,9 @@ Where this differs from Kafka, on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import chain, islice
 
 from edge_broker.coordinator.calls import (
     NOBODY,
@@ -33,6 +34,7 @@ from edge_broker.coordinator.calls import (
     SyncResult,
 )
 from edge_broker.coordinator.group import Group, GroupState, Member, restored
+from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
 from edge_broker.coordinator.offset_records import (
     UNIQUE_ID_BYTES_MAX,
     GroupKey,
@@ -49,6 +51,8 @@ from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, joine
 from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode
 
+LET_GO_AT_ONCE = 64
+
 
 class GroupCoordinator:
     """All groups of this broker and their committed offsets; every call runs to its end on one loop."""
@@ -59,6 +63,9 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self.load_notes: list[str] = []
         self._rebalances = Rebalances(settings, self.groups, self.offsets)
+        self.memory = Memory(self.groups)
+        self.is_connected: Callable[[str], bool] = lambda peer: True
+        """Whether a connection is still there; asked when memory is short."""
 
     @property
     def wall_ahead_ms(self) -> int:
@@ -94,7 +101,14 @@ class GroupCoordinator:
         if error is not None:
             effects.answer(join.token, JoinResult(error, join.member_id))
             return effects
+        if not self._has_memory(join, group, effects):
+            effects.answer(join.token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, join.member_id))
+            return effects
+        group = self.groups.get(join.group_id)  # making room may have taken it away
         if group is None:
+            if join.member_id:
+                effects.answer(join.token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                return effects
             group = self.groups[join.group_id] = Group(join.group_id, effects.wall_ms)
         if not self._has_room(group, join):
             self._turn_away(group, join, effects)
@@ -105,7 +119,38 @@ class GroupCoordinator:
         else:
             self._join_unknown(group, join, unique_id, effects)
         self._rebalances.forget_if_idle(group)
+        self.memory.count(join.group_id)
         return effects
+
+    def _has_memory(self, join: Join, group: Group | None, effects: Effects) -> bool:
+        """Whether the member may say so much: as one of its group, and with all groups together."""
+        said = protocols_bytes(join.protocols)
+        others = 0 if group is None else said_bytes(group, join.member_id)
+        if others + said > self.settings.group_bytes_max:
+            return False
+        return self._make_room(said + MEMBER_BYTES + (GROUP_BYTES if group is None else 0), join.member_id, effects)
+
+    def _make_room(self, size: int, asking_id: str, effects: Effects) -> bool:
+        """Let go of ids that were given out and not used, then of members without a connection, a few at a time."""
+        if not self._is_full(size):
+            return True
+        self.memory.count_all(effects.now_ms)
+        unused = ((group, member_id) for group in self.groups.values() for member_id in group.pending_ids)
+        gone = (
+            (group, member.member_id)
+            for group in self.groups.values()
+            for member in group.members.values()
+            if (member.waits and NOBODY in (member.join_token, member.sync_token)) or not self.is_connected(member.peer)
+        )
+        going = [who for who in islice(chain(unused, gone), LET_GO_AT_ONCE) if who[1] != asking_id]
+        for group, member_id in going:
+            if self._is_full(size) and self.groups.get(group.group_id) is group:
+                self._rebalances.let_go(group, member_id, effects)
+                self.memory.count(group.group_id)
+        return not self._is_full(size)
+
+    def _is_full(self, size: int = 0) -> bool:
+        return self.memory.held + self.offsets.held + size > self.settings.groups_bytes_max
 
     def _join_error(self, join: Join, group: Group | None) -> ErrorCode | None:
         if not join.group_id or not storable(join.group_id):
@@ -173,6 +218,7 @@ class GroupCoordinator:
             join.session_timeout_ms,
             _rebalance_timeout_ms(join),
             join.protocols,
+            peer=join.peer,
             join_token=join.token,
             is_new=True,
         )
@@ -228,6 +274,10 @@ class GroupCoordinator:
             effects.answer(sync.token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return effects
         member = group.members[sync.member_id]
+        brings = sum(len(name) + len(assignment) for name, assignment in sync.assignments)
+        if group.leader_id == member.member_id and brings and not self._has_memory_for(group, brings, effects):
+            effects.answer(sync.token, SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return effects
         self._rebalances.sync_arrived(group, member.member_id)
         if group.state is GroupState.STABLE:
             effects.answer(sync.token, synced(group, member))
@@ -239,8 +289,20 @@ class GroupCoordinator:
             self._rebalances.store_assignment(group, dict(sync.assignments), effects)
         return effects
 
+    def _has_memory_for(self, group: Group, brings: int, effects: Effects) -> bool:
+        if said_bytes(group) + brings > self.settings.group_bytes_max:
+            return False
+        return self._make_room(brings, "", effects)
+
     def heartbeat(
-        self, group_id: str, generation_id: int, member_id: str, instance_id: str | None, now_ms: int
+        self,
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        instance_id: str | None,
+        now_ms: int,
+        *,
+        peer: str = "",
     ) -> ErrorCode:
         """Heartbeat: renews the session; REBALANCE_IN_PROGRESS asks the member to join again."""
         if not group_id:
@@ -253,6 +315,7 @@ class GroupCoordinator:
             return error
         if generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        group.members[member_id].peer = peer
         self._rebalances.renew_session(group, group.members[member_id], now_ms)
         rebalancing = group.state is GroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
@@ -278,6 +341,7 @@ class GroupCoordinator:
         else:
             self._rebalances.complete_join_if_all_joined(group, effects)
         self._rebalances.forget_if_idle(group)
+        self.memory.count(leave.group_id)
         if effects.append:
             effects.store([], partial(_answer_leave, leave.token, left))
         else:
@@ -307,7 +371,11 @@ class GroupCoordinator:
             return effects
         if group is not None and commit.member_id in group.members:
             self._rebalances.renew_session(group, group.members[commit.member_id], now_ms)
-        self.offsets.commit(commit, self.settings.offset_metadata_max, effects)
+        full = self._is_full()
+        if full:
+            self.memory.count_all(now_ms)
+            full = self._is_full()
+        self.offsets.commit(commit, self.settings.offset_metadata_max, effects, full=full)
         if effects.append:
             effects.store([], partial(self._committed, commit.group_id))
         return effects
@@ -315,6 +383,7 @@ class GroupCoordinator:
     def _committed(self, group_id: str, error: ErrorCode, later: Effects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
             self.groups[group_id] = Group(group_id, later.wall_ms)
+            self.memory.count(group_id)
 
     def forget_topics(self, topics: Collection[str], now_ms: int) -> Effects:
         """Drop the offsets of deleted topics, so that a new topic of the same name is read from its beginning."""
@@ -349,6 +418,7 @@ class GroupCoordinator:
                 coordinator._rebalances.renew_session(group, member, now_ms)
             if len(group.members) > settings.group_size_max:
                 coordinator._rebalances.prepare_rebalance(group, nothing)
+        coordinator.memory.count_all(now_ms)
         assert not nothing.answers, "nobody can wait yet"
         assert not nothing.append, "a group with members does not become empty by a rebalance that has just begun"
         return coordinator
@@ -372,6 +442,7 @@ def _update(member: Member, join: Join, effects: Effects) -> None:
     if member.join_token is not None:
         effects.answer(member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     member.protocols = join.protocols
+    member.peer = join.peer
     member.session_timeout_ms = join.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout_ms(join)
     member.join_token = join.token

@@ -6,11 +6,13 @@ Offsets never expire: offsets.retention.minutes is out of scope, so a commit sta
 
 from collections.abc import Collection, Iterable, Sequence
 
-from edge_broker.coordinator.calls import Commit, CommitResult, CommittedPartition, Effects
+from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, Effects
 from edge_broker.coordinator.group import Group, GroupState
 from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value, storable
 from edge_broker.coordinator.storage_errors import commit_error
 from edge_broker.errors import ErrorCode
+
+OFFSET_BYTES = 400  # an entry and its share of the tables
 
 Fetched = tuple[str, list[tuple[int, CommittedOffset | None]]]
 """A topic and its partitions; None where nothing is committed (offset -1, leader epoch -1, metadata "" on the wire)."""
@@ -21,6 +23,9 @@ class CommittedOffsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self.held = 0
+        """Bytes of memory, about."""
+        self._unsure: dict[OffsetKey, None] = {}  # a record of it was appended, and no sync has told that it is kept
 
     def groups(self) -> Iterable[str]:
         """Every group that has an offset."""
@@ -32,6 +37,8 @@ class CommittedOffsets:
 
     def put(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
         """Keep an offset, or drop it for None (a tombstone)."""
+        before = self.get(key.group_id, key.topic, key.partition)
+        self.held += _held(committed) - _held(before)
         if committed is not None:
             self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
             return
@@ -42,8 +49,16 @@ class CommittedOffsets:
         if not topics:
             self._by_group.pop(key.group_id, None)
 
-    def commit(self, commit: Commit, metadata_max: int, effects: Effects) -> None:
-        """Store an allowed commit; its offsets enter, and it is answered, after the sync."""
+    def commit(self, commit: Commit, metadata_max: int, effects: Effects, *, full: bool = False) -> None:
+        """Store an allowed commit; its offsets enter, and it is answered, after the sync.
+
+        When memory is `full` a partition that has an offset may have another, with no more metadata than before.
+        """
+        refused = {
+            (one.topic, one.partition): ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            for one in commit.partitions
+            if full and self._grows(commit.group_id, one)
+        }
         entries = [
             (
                 OffsetKey(commit.group_id, one.topic, one.partition),
@@ -51,34 +66,40 @@ class CommittedOffsets:
             )
             for one in commit.partitions
             if len(one.metadata or "") <= metadata_max and storable(one.metadata or "")
+            if (one.topic, one.partition) not in refused
         ]
 
         def after(error: ErrorCode, later: Effects) -> None:
             if error is ErrorCode.NONE:
                 for key, committed in entries:
                     self.put(key, committed)
+                    self._unsure.pop(key, None)
             kept = {(key.topic, key.partition): commit_error(error) for key, _ in entries}
-            later.answer(commit.token, commit_result(commit, kept, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+            later.answer(commit.token, commit_result(commit, refused | kept, ErrorCode.OFFSET_METADATA_TOO_LARGE))
 
         if entries:
+            self._unsure.update((key, None) for key, _ in entries)
             effects.store([(offset_key(key), offset_value(committed)) for key, committed in entries], after)
         else:
             after(ErrorCode.NONE, effects)
 
+    def _grows(self, group_id: str, one: CommitPartition) -> bool:
+        known = self.get(group_id, one.topic, one.partition)
+        return known is None or len(one.metadata or "") > len(known.metadata)
+
     def forget_topics(self, topics: Collection[str], effects: Effects) -> None:
-        """Drop what any group committed for topics that are deleted, now and again behind commits still under way."""
-        keys = [
-            OffsetKey(group_id, topic, partition)
-            for group_id, known in self._by_group.items()
-            for topic in known.keys() & topics
-            for partition in known[topic]
-        ]
+        """Drop what any group committed for topics that are deleted, or may have: once that is synced, else nothing."""
+        keys = {key: None for key in self._unsure if key.topic in topics}
+        for group_id, known in self._by_group.items():
+            for topic in topics:
+                keys.update((OffsetKey(group_id, topic, partition), None) for partition in known.get(topic, ()))
 
-        def drop(_error: ErrorCode, _later: Effects) -> None:
-            for key in keys:
-                self.put(key, None)
+        def drop(error: ErrorCode, _later: Effects) -> None:
+            if error is ErrorCode.NONE:
+                for key in keys:
+                    self.put(key, None)
+                    self._unsure.pop(key, None)
 
-        drop(ErrorCode.NONE, effects)
         if keys:
             effects.store([(offset_key(key), None) for key in keys], drop)
 
@@ -91,6 +112,10 @@ class CommittedOffsets:
             (topic, [(partition, known.get(topic, {}).get(partition)) for partition in partitions])
             for topic, partitions in topics
         ]
+
+
+def _held(committed: CommittedOffset | None) -> int:
+    return 0 if committed is None else OFFSET_BYTES + len(committed.metadata)
 
 
 def check_commit(commit: Commit, group: Group | None) -> ErrorCode:

@@ -241,6 +241,16 @@ class Rebalances:
         group.remove(member_id)
         self.end_session(group, member_id)
 
+    def let_go(self, group: Group, member_id: str, effects: Effects) -> None:
+        """Drop a member that nobody speaks for any more, or a pending id, before its session ends."""
+        was_member = member_id in group.members
+        self.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        if was_member:
+            self.rebalance(group, effects)
+        else:
+            self.complete_join_if_all_joined(group, effects)
+        self.forget_if_idle(group)
+
     def forget_if_idle(self, group: Group) -> None:
         """A group that nothing tells of any more must not stay in memory for ever."""
         idle = group.state is GroupState.EMPTY and not group.members and not group.pending_ids

@@ -14,6 +14,7 @@ from edge_broker.doctor.findings import Finding, Findings, check_other
 from edge_broker.doctor.output import Progress, write_json
 from edge_broker.doctor.partition import PartitionCheck
 from edge_broker.errors import StorageFault
+from edge_broker.storage.in_use import FILES as MARKS
 from edge_broker.storage.positions import FILES
 from edge_broker.storage.state_files import NEW_SUFFIX
 from edge_broker.storage.topics import split_partition_directory
@@ -26,6 +27,7 @@ _NAMES = {
     "leader-epoch",
     "producer-ids",
     *FILES,
+    *MARKS,
     "topics",
     "deleted",
     "aside",
@@ -95,6 +97,11 @@ def _store(directory: DataDirectory, findings: Findings) -> None:
         directory.positions()
     except StorageFault as fault:
         findings.damage(fault.path, fault.position, f"{fault.reason}; the next start checks every active segment whole")
+    try:
+        directory.marks()
+    except StorageFault as fault:
+        what = "after a cut every partition is believed to have been in use"
+        findings.damage(fault.path, fault.position, f"{fault.reason}; {what}")
 
 
 def _names(directory: DataDirectory, findings: Findings) -> None:

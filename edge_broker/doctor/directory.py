@@ -7,10 +7,11 @@ Source: FORMATS.md.
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from edge_broker.errors import ConfigurationError, Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
@@ -18,6 +19,7 @@ from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
 from edge_broker.storage.damage import SUFFIX, Bounds, damage_from, read_holes
 from edge_broker.storage.epochs import KIND, Start
 from edge_broker.storage.filesystem import FileSystem
+from edge_broker.storage.in_use import InUse, Marks
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import PartitionKey, Position, read_positions
 from edge_broker.storage.producers import Place, Producer, decode_snapshot
@@ -27,6 +29,8 @@ from edge_broker.storage.state_files import fault_of, read_state, read_whole
 from edge_broker.storage.topic_config import LogSettings, topic_settings
 from edge_broker.storage.topics import TopicRecord, decode_partition_metadata, decode_topic, split_partition_directory
 
+LOOKS = 100
+T = TypeVar("T")
 _position = attrgetter("position")
 
 
@@ -89,7 +93,8 @@ class PartitionFiles:
     def snapshot(self, name: str) -> tuple[Place, dict[int, Producer]] | None:
         """A snapshot of the producers, None when it is damaged or gone; StorageFault."""
         data = self.read(name)
-        return decode_snapshot(data) if data is not None else None
+        found = decode_snapshot(data) if data is not None else None
+        return (found[0], dict(found[1])) if found is not None else None
 
     def holes(self, base_offset: int) -> list[Hole]:
         """The known holes of a segment, by position; StorageFault."""
@@ -147,12 +152,29 @@ class DataDirectory:
         return lines[0][0] if lines and lines[0] else "-"
 
     def positions(self) -> dict[PartitionKey, Position]:
-        """What the last checkpoint says, nothing when there is none; StorageFault."""
+        """What the last checkpoint says, nothing when there is none; StorageFault.
+
+        A running broker overwrites the files in place, perhaps just now: what looks damaged is looked at again, LOOKS
+        times at most, and others run in between.
+        """
+        return self._looked_at_again(self._positions)
+
+    def marks(self) -> Marks | None:
+        """Which partitions are in use, None when nothing says so; StorageFault. Looked at again as positions are."""
+        return self._looked_at_again(InUse(self.fs, self.path).read)
+
+    def _looked_at_again(self, read: Callable[[], T]) -> T:
+        for _ in range(LOOKS - 1):
+            try:
+                return read()
+            except StorageFault:
+                os.sched_yield()
+        return read()
+
+    def _positions(self) -> dict[PartitionKey, Position]:
         path = f"{self.path}/recovery-point-offset-checkpoint"
         try:
             return read_positions(self.fs, self.path)
-        except FileNotFoundError:
-            return {}
         except (ValueError, TypeError) as error:
             raise StorageFault(path, 0, f"a line cannot be understood ({error})") from None
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from edge_broker.doctor.accounts import Account, Known, Span
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
+from edge_broker.doctor.inside import lie_in
 from edge_broker.doctor.output import time_text, write_json, write_table
-from edge_broker.errors import ConfigurationError, ProtocolViolation, Refusal, StorageFault
+from edge_broker.errors import ConfigurationError, ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC
+from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC, fault_of_record
 from edge_broker.storage.removal import Removed
-from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.topics import id_text
 
@@ -49,10 +49,11 @@ class Entry(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the ledger's partition held: entries by first appearance, and what could not be read of it."""
+    """What the ledger's partition held: entries by first appearance, what could not be read, and what is no loss."""
 
     entries: list[Entry]
     problems: list[str]
+    foreign: list[str]  # records of others, from when the ledger could be written by anybody: named, and left out
 
 
 def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_json: bool) -> int:
@@ -64,14 +65,20 @@ def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_j
     if as_json:
         for entry in chosen:
             write_json({**entry.fields, "id": entry.id, "times": entry.times})
-        for problem in read.problems:
-            write_json({"problem": problem})
+        _write_lines_json(read)
     else:
         write_table(_COLUMNS, map(_row, chosen))
         print(f"{directory.path}: {len(chosen)} of {len(read.entries)} losses in {LEDGER_TOPIC}")
-        for problem in read.problems:
-            print(problem)
+        for line in (*read.problems, *read.foreign):
+            print(line)
     return 1 if read.problems else 0
+
+
+def _write_lines_json(read: Read) -> None:
+    for problem in read.problems:
+        write_json({"kind": "problem", "problem": problem})
+    for foreign in read.foreign:
+        write_json({"kind": "foreign", "foreign": foreign})
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
@@ -99,17 +106,19 @@ def read_ledger(directory: DataDirectory) -> Read:
     try:
         partitions = list(directory.partitions(LEDGER_TOPIC))
     except ConfigurationError:  # a directory from before there was one
-        return Read([], [])
+        return Read([], [], [])
     found: dict[str, Entry] = {}
-    problems: list[str] = []
+    problems, foreign = list[str](), list[str]()
     for partition in partitions:
-        for text, fields in _records(partition, problems):
+        for text, fields in _records(partition, problems, foreign):
             known = found.get(text)
             found[text] = Entry(text, fields, 1) if known is None else known._replace(times=known.times + 1)
-    return Read(list(found.values()), problems)
+    return Read(list(found.values()), problems, foreign)
 
 
-def _records(partition: PartitionFiles, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(
+    partition: PartitionFiles, problems: list[str], foreign: list[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     segments = partition.segments()
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         bounds = None if following is None else bounds_of(segment, following, compacts=False)
@@ -117,7 +126,8 @@ def _records(partition: PartitionFiles, problems: list[str]) -> Iterator[tuple[s
             for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
                 if piece.header is not None:
                     batch = segment.read(piece.header.size, piece.position, blocking=True)
-                    yield from _decoded(memoryview(batch), segment, piece, problems)
+                    where = f"{segment.path} at byte {piece.position}"
+                    yield from _decoded(memoryview(batch), where, problems, foreign)
                 elif piece.hole is None and following is not None:
                     problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
         except StorageFault as fault:
@@ -127,18 +137,23 @@ def _records(partition: PartitionFiles, problems: list[str]) -> Iterator[tuple[s
 
 
 def _decoded(
-    batch: memoryview, segment: Segment, piece: Piece, problems: list[str]
+    batch: memoryview, where: str, problems: list[str], foreign: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    where = f"{segment.path} at byte {piece.position}"
     try:
         for record in records_of(batch):
-            try:
+            reason = fault_of_record(record.key, record.value)
+            if reason:
+                foreign.append(f"{where}: the record of offset {record.offset} is no ledger record, left out: {reason}")
+            else:
                 fields = json.loads(record.value or b"")
-                yield str(fields.get("id") or (record.key or b"").decode()), fields
-            except (ValueError, AttributeError) as error:
-                problems.append(f"{where}: the record of offset {record.offset} is no ledger record ({error})")
-    except (Refusal, ProtocolViolation) as error:
-        problems.append(f"{where}: {error}")
+                yield fields["id"], fields
+    except Refusal as refusal:
+        if refusal.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:  # there may be losses in it
+            problems.append(f"{where}: {refusal}")
+        else:
+            foreign.append(f"{where}: a batch that holds no ledger records, left out: {refusal}")
+    except ProtocolViolation as error:
+        foreign.append(f"{where}: a batch that holds no ledger records, left out: {error}")
 
 
 # the proof
@@ -151,9 +166,9 @@ def prove(directory: DataDirectory, topic: str | None, *, as_json: bool) -> int:
     accounts = [(partition, _account_settled(directory, partition, read)) for partition in partitions]
     apart = [entry for entry in read.entries if _apart(entry) and topic in (None, entry.get("topic"))]
     if as_json:
-        _prove_json(accounts, apart, read.problems)
+        _prove_json(accounts, apart, read)
     else:
-        _prove_text(directory, accounts, apart, read.problems)
+        _prove_text(directory, accounts, apart, [*read.problems, *read.foreign])
     return 1 if read.problems or any(account.problems for _, account in accounts) else 0
 
 
@@ -213,6 +228,8 @@ def _count_segments(account: Account, partition: PartitionFiles, start_offset: i
             for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
                 if piece.header is not None or piece.hole is not None:
                     offset = _count_piece(account, piece, offset, partition.compacts)
+                    if piece.header is not None and (lie := lie_in(segment, piece.position, piece.header)):
+                        account.remarks.append(f"{segment.path} at byte {piece.position}: {lie}")
                 elif following is not None:
                     account.problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
         except FileNotFoundError:
@@ -255,17 +272,16 @@ def _facts(partition: PartitionFiles, account: Account) -> dict[str, Any]:
     }
 
 
-def _prove_json(accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], problems: list[str]) -> None:
+def _prove_json(accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], read: Read) -> None:
     for partition, account in accounts:
         write_json({"kind": "account", **_facts(partition, account)})
     for entry in apart:
         write_json({"kind": "apart", **entry.fields, "id": entry.id, "times": entry.times})
-    for problem in problems:
-        write_json({"kind": "problem", "problem": problem})
+    _write_lines_json(read)
 
 
 def _prove_text(
-    directory: DataDirectory, accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], problems: list[str]
+    directory: DataDirectory, accounts: list[tuple[PartitionFiles, Account]], apart: list[Entry], lines: list[str]
 ) -> None:
     rows = []
     for partition, account in accounts:
@@ -278,10 +294,13 @@ def _prove_text(
             print(f"{partition.name}: {problem}")
         for remark in account.remarks:
             print(f"{partition.name}: {remark} (a crash came between the record and the removal)")
-    for problem in problems:
-        print(problem)
+    for line in lines:
+        print(line)
     if apart:
-        print("\nlost before anybody was shown it; the offsets were given to other records:")
+        print(
+            "\nlost before anybody was shown it, or perhaps lost where the last offset is unknown; "
+            "the offsets were given to other records:"
+        )
         write_table(_COLUMNS, map(_row, apart))
     wrong = sum(bool(account.problems) for _, account in accounts)
     print(

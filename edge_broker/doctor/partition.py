@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from edge_broker.doctor.directory import PartitionFiles, Piece, pieces, state_lines
 from edge_broker.doctor.findings import REPAIR, Findings, check_other
 from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
+from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import Now
 from edge_broker.storage.batches import Hole
@@ -309,6 +310,8 @@ class PartitionCheck:
         self._epochs.note(header.leader_epoch, header.base_offset)
         indexes[0].batch(piece.position, header)
         indexes[1].batch(header)
+        if lie := lie_in(segment, piece.position, header):
+            self._found.note(segment.path, piece.position, lie)
         return header.next_offset
 
     def _gap(self, segment: Segment, position: int, first: int, end: int) -> None:

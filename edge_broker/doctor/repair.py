@@ -37,6 +37,8 @@ _STATE_MADE_AGAIN = (
     "leader-epoch-checkpoint",
     "recovery-point-offset-checkpoint",
     "cleaner-offset-checkpoint",
+    "in-use",
+    "in-use.2",
     "removed-offsets",
     "last-recovery",
     "card",

@@ -7,15 +7,16 @@ threads, timers.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.handlers.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import BatchHeader, check_batches, check_keys
+from edge_broker.protocol.record_batch import BatchHeader, check_batches
 from edge_broker.storage import topics
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
@@ -27,7 +28,7 @@ from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore, Topic
 
 if TYPE_CHECKING:
-    from edge_broker.handlers.outcome import Outcome
+    from edge_broker.handlers.outcome import Outcome, Steps
 
 OFFSETS_TOPIC = topics.OFFSETS_TOPIC
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
@@ -46,15 +47,17 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to),
-    `wanted` (logs with unsynced data that somebody asked for), `rolls` (logs whose segment is full), `writes` (logs
-    with a write for the worker), `gone` (logs
-    deleted or failed, whose waiters must hear of it), `own_work` (outcomes that go on whoever asked), `notes`
-    (sentences to log), `answered` (token and response of parked requests).
+    `wanted` (logs with unsynced data that somebody asked for), `unmarked` (logs whose mark an answer needs), `rolls`
+    (logs whose segment is full), `writes` (logs with a write for the worker), `checks` (batches whose records a worker
+    has to check), `gone` (logs deleted or failed, whose waiters must hear of it), `own_work` (outcomes that go on
+    whoever asked), `notes` (sentences to log), `answered` (token and response of parked requests), `freed` (topic names
+    that somebody may wait for).
 
     `groups_loaded` is False until the committed offsets have been read back; `changing` holds names of topics that are
-    being made or erased; `translations` turns a group's result into the response that the parked request's version
-    wants. `room_bytes` may be written before the disk is looked at again, `full_topics` may not be written to; the rest
-    about space is space_work.py's.
+    being made, erased or loaded (see `take_names`); `translations` turns a group's result into the response that the
+    parked request's version wants. `room_bytes` may be written before the disk is looked at again, `full_topics` may
+    not be written to; the rest about space is space_work.py's. `answers_room` says how many bytes of records an answer
+    may have just now, `partitions_coming` are being made, `peers` are there (ADDRESS:PORT), if that is known.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Broker:
         self.clock = clock
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
+        self.ledger_writers = config.networks("edge.ledger.writers")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(
             store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
@@ -74,7 +78,8 @@ class Broker:
         self.groups_fault: str | None = None
         self.appended: list[PartitionLog] = []
         self.appended_bytes = 0
-        self.wanted: list[PartitionLog] = []
+        self.wanted: dict[PartitionLog, None] = {}
+        self.unmarked: list[PartitionLog] = []
         self.notes: list[str] = []
         self.faults_noted: dict[PartitionLog, str] = {}
         self.watch = DiskWatch(
@@ -86,36 +91,54 @@ class Broker:
         self.full_topics: frozenset[str] = frozenset()
         self.rolls: list[PartitionLog] = []
         self.writes: list[PartitionLog] = []
+        self.checks: list[Checking] = []
+        self.checking: dict[PartitionLog, Checking] = {}
+        self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.pace = Pace()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
         self.gone: list[PartitionLog] = []
         self.own_work: list[Outcome] = []
-        self.answered: list[tuple[int, Message]] = []
-        self.translations: dict[int, Callable[[Any], Message]] = {}
+        self.answered: list[tuple[int, Message | Steps]] = []
+        self.translations: dict[int, Callable[[Any], Message | None]] = {}
         self.changing: set[str] = set()
+        self.freed: list[str] = []
+        self.partitions_coming = 0
         self.producer_ids: range = range(0)
+        self.answers_room: Callable[[], int] = lambda: 1 << 62
+        self.peers: set[str] | None = None
+        groups.is_connected = self.is_connected
+
+    def is_connected(self, peer: str) -> bool:
+        """Whether the client ADDRESS:PORT is still there, as far as anybody knows."""
+        return self.peers is None or peer in self.peers
 
     def now(self) -> Now:
         """The time, as the log wants to know it. Any thread may ask."""
         return self.store.age.now(self.clock.reading())
 
-    def append(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> Appended:
+    def append(
+        self,
+        log: PartitionLog,
+        records: memoryview,
+        batch_bytes_max: int,
+        *,
+        checking: Checking | None = None,
+        own: bool = False,
+    ) -> Appended:
         """Check and append batches; Refusal, StorageFault (the partition is offline then) or Busy (ask again when it
-        moves).
+        moves, with the `checking` that it carries, if any).
 
-        While a log rolls or is written to nothing overtakes what already waits for it. `records` may be used again at
-        once.
+        While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
+        may be used again at once, but for a CheckUnderWay's: those are its own from then on.
         """
-        if log.rolling or log.writing is not None:
+        if log.rolling or log.writing is not None or log in self.checking:
             raise Busy
-        batches = check_batches(records, batch_bytes_max)
-        for batch in batches:
-            if batch.is_transactional:
-                raise Refusal(
-                    ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
-                )
-        if log.settings.compacts:
-            check_keys(records, batches)
+        if checking is not None:
+            batches = [checking.result()]
+        elif own:
+            batches = check_batches(records, batch_bytes_max)
+        else:
+            batches = self._checked(log, records, batch_bytes_max)
         try:
             if self.pace.slow:
                 return self._append_behind(log, records, batches)
@@ -135,6 +158,22 @@ class Broker:
             self.appended.append(log)
             self.appended_bytes += len(records)
         return appended
+
+    def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
+        """The headers of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""
+        batches = check_batches(records, batch_bytes_max)
+        for batch in batches:
+            if batch.is_transactional:
+                raise Refusal(
+                    ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
+                )
+        checking = Checking.of(log, records, batches[0], self.check_bytes)
+        self.check_bytes -= checking.cost
+        if not checking.done:
+            self.checks.append(checking)
+            self.checking[log] = checking
+            raise CheckUnderWay(checking)
+        return batches
 
     def _now_at(self, seconds: float, log: PartitionLog) -> Now:
         """The time, read once for all that is appended within 10 ms, or 1 ms where the log has it stamped."""
@@ -168,12 +207,25 @@ class Broker:
             self.appended
             or self.answered
             or self.wanted
+            or self.unmarked
             or self.rolls
             or self.writes
+            or self.checks
             or self.gone
             or self.own_work
             or self.notes
+            or self.freed
         )
+
+    def take_names(self, names: Collection[str]) -> None:
+        """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""
+        assert self.changing.isdisjoint(names), "a name is taken by one at a time"
+        self.changing.update(names)
+
+    def free_names(self, names: Collection[str]) -> None:
+        """Let go of names that were taken; the shell wakes whoever waits for one."""
+        self.changing.difference_update(names)
+        self.freed.extend(names)
 
     def abandon(self, token: int) -> None:
         """Nobody waits for this token any more."""

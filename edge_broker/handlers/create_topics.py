@@ -9,7 +9,7 @@ from __future__ import annotations
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.describe_configs import topic_config_source
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Steps, Taken, changes_in_steps
 from edge_broker.handlers.topic_creation import Errors, NewTopic, check_new_topic, create
 from edge_broker.protocol.messages.create_topics import (
     CreatableTopic,
@@ -23,11 +23,13 @@ from edge_broker.storage.topic_config import describe_topic_config
 DEFAULT = -1
 
 
-def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Outcome:
+@changes_in_steps
+def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Taken:
     """Make each topic that may be made; the others get an error of their own."""
     wanted: dict[str, NewTopic] = {}
     errors: Errors = {}
     for asked in request.topics:
+        yield None
         try:
             if asked.name in wanted or asked.name in errors:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
@@ -35,7 +37,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
             check_new_topic(broker, topic)
             wanted[asked.name] = topic
         except Refusal as refusal:
-            errors[asked.name] = refusal
+            errors[asked.name] = refusal.kept()
             wanted.pop(asked.name, None)
     if request.validate_only or not wanted:
         return _reply(broker, request, wanted, errors)
@@ -74,8 +76,15 @@ def _partitions(broker: Broker, asked: CreatableTopic) -> int:
     return broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
 
 
-def _reply(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Reply:
-    results = [_result(broker, name, wanted, errors) for name in dict.fromkeys(topic.name for topic in request.topics)]
+def _reply(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Steps:
+    return Steps(_answer(broker, request, wanted, errors))
+
+
+def _answer(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Taken:
+    results: list[CreatableTopicResult] = []
+    for name in dict.fromkeys(topic.name for topic in request.topics):
+        results.append(_result(broker, name, wanted, errors))
+        yield results[-1]
     return Reply(CreateTopicsResponse(topics=results))
 
 

@@ -1,19 +1,29 @@
 """DeleteTopics (key 20): answered when the name is gone from the disk; whoever waits for the topic is told.
 
-What groups committed for the topic is dropped first, and synced.
+| step | it is over when | if it fails |
+|---|---|---|
+| names taken, topics hidden, tombstones for committed offsets | these are synced | shown again, KAFKA_STORAGE_ERROR |
+| who waits for the logs is told, rolls and writes under way end | `disk`, `writer` had their turn | |
+| each topic is erased in `files` | its name is gone, synced | KAFKA_STORAGE_ERROR; the next start goes on |
+| the names are free | | |
 
-Source: Kafka protocol, DeleteTopics 0 to 6.
+Without the first step a new topic of the name would inherit the old one's committed offsets, and groups would skip its
+first records. The steps go on whether or not the client is still there.
+
+Must never come in: the order of the file changes (storage/deletion.py). Source: Kafka protocol, DeleteTopics 0 to 6.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.group_work import SYNC_MS_MAX, settle
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.handlers.group_work import settle
+from edge_broker.handlers.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -21,70 +31,130 @@ from edge_broker.storage.store import Topic
 
 BY_STATE_FROM = 6
 
+Failures = Mapping[str, str]
+"""By topic name: why it could not be deleted."""
+
 
 class _Asked(NamedTuple):
     name: str | None
     topic_id: uuid.UUID
 
 
-def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Outcome:
+@changes_in_steps
+def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Taken:
     """Take each topic away that may go; the others get an error of their own."""
+    if OFFSETS_TOPIC in broker.changing:  # what is committed is not known yet
+        return Behind(OFFSETS_TOPIC, lambda: delete_topics(broker, context, request))
     if context.api_version >= BY_STATE_FROM:
         asked = [_Asked(topic.name, topic.topic_id) for topic in request.topics]
     else:
         asked = [_Asked(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
-    gone: list[Topic] = []
+    wanted: list[tuple[_Asked, DeletableTopicResult]] = []
     for one in asked:
-        try:
-            topic = _deletable(broker, one)
-        except Refusal as refusal:
-            results.append(
-                DeletableTopicResult(
-                    name=one.name, topic_id=one.topic_id, error_code=refusal.code, error_message=refusal.message
-                )
-            )
-        else:
-            gone.append(broker.store.remove_topic(topic.name))
-            broker.gone.extend(topic.partitions)
-            results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
-    reply = Reply(DeleteTopicsResponse(responses=results))
-    if not gone:
-        return reply
+        result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)
+        if _checked(broker, one, result) is not None:
+            wanted.append((one, result))
+        results.append(result)
+        yield result
+    hidden: list[Topic] = []
+    for one, result in wanted:  # in one step, as is all that follows: a name is hidden and taken at once
+        topic = _checked(broker, one, result)
+        if topic is not None:
+            hidden.append(broker.store.hide_topic(topic.name))
+            result.name, result.topic_id = topic.name, topic.topic_id
+    if not hidden:
+        return Reply(DeleteTopicsResponse(responses=results))
 
-    names = [topic.name for topic in gone]
-    broker.changing.update(names)
-
-    def work() -> None:
-        for topic in gone:
-            broker.store.erase_topic(topic)
-
-    def erased(_: object) -> Outcome:
-        broker.changing.difference_update(names)
-        return reply
-
-    def failed(error: Exception) -> Outcome:
+    def ended(failures: Failures) -> None:
         for result in results:
-            if result.error_code == 0:
+            if result.error_code == 0 and result.name is not None and result.name in failures:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                result.error_message = str(error)
-        return erased(None)
+                result.error_message = failures[result.name]
+        broker.answered.append((context.token, DeleteTopicsResponse(responses=results)))
 
-    erase = Do(work, erased, failed)
-    behind_rolls = Do(lambda: None, lambda _: erase, failed, worker="disk")  # a roll under way works on these names
-    return after_forgetting(broker, names, behind_rolls)
+    _Deletion(broker, hidden, ended).begin()
+    return Park()
 
 
-def after_forgetting(broker: Broker, names: list[str], erase: Do) -> Outcome:
-    """Erase once what groups committed for these topics is dropped and synced."""
-    settle(broker, broker.groups.forget_topics(names, broker.clock.steady_ms()))
-    offsets = broker.store.topics.get(OFFSETS_TOPIC)
-    ends = [(log, log.log_end_offset) for log in offsets.partitions] if offsets else []
+def _checked(broker: Broker, asked: _Asked, result: DeletableTopicResult) -> Topic | None:
+    """The topic if it may be deleted; why not goes into its result."""
+    try:
+        return _deletable(broker, asked)
+    except Refusal as refusal:
+        result.error_code, result.error_message = refusal.code, refusal.message
+        return None
 
-    def ready() -> Outcome | None:
-        return None if any(log.high_watermark < end and log.fault is None for log, end in ends) else erase
 
-    return ready() or Wait([log for log, _ in ends], ready, SYNC_MS_MAX, lambda: erase)
+class _Deletion:
+    """Topics on their way out; `ended` is called once, on the loop, with what could not be deleted."""
+
+    def __init__(self, broker: Broker, topics: Sequence[Topic], ended: Callable[[Failures], None]) -> None:
+        self._broker = broker
+        self._topics = topics
+        self._names = [topic.name for topic in topics]
+        self._ended = ended
+        broker.take_names(self._names)
+
+    def begin(self) -> None:
+        """Drop what groups committed for the topics, then go on."""
+        broker = self._broker
+        with self._ends_with_a_bug():
+            settle(broker, broker.groups.forget_topics(self._names, broker.clock.steady_ms()), self._forgotten)
+
+    @contextmanager
+    def _ends_with_a_bug(self) -> Iterator[None]:
+        """Steps on the loop run in here: a bug in one frees the names, and whoever asked is answered."""
+        try:
+            yield
+        except Exception as error:
+            self._broker.free_names(self._names)
+            self._ended(dict.fromkeys(self._names, f"the deletion failed: {error!r}"))
+            raise
+
+    def _forgotten(self, error: ErrorCode) -> None:
+        broker = self._broker
+        with self._ends_with_a_bug():
+            if error != ErrorCode.NONE:
+                self._stay(f"{OFFSETS_TOPIC} did not take that its offsets go ({error.name}); nothing was deleted")
+                return
+            for name in self._names:
+                broker.gone.extend(broker.store.remove_topic(name).partitions)
+            broker.own_work.append(self._behind_workers())
+
+    def _stay(self, reason: str) -> None:
+        broker = self._broker
+        for name in self._names:
+            topic = broker.store.show_again(name)
+            broker.gone.extend(log for log in topic.partitions if log.fault is not None)  # nobody heard of it meanwhile
+        broker.free_names(self._names)
+        self._ended(dict.fromkeys(self._names, reason))
+
+    def _behind_workers(self) -> Do:
+        """Erase behind the rolls and writes that are under way: they work on these names."""
+        erase = Do(self._erase, self._erased, self._failed, over=lambda: self._broker.free_names(self._names))
+        behind_writes = Do(lambda: None, lambda _: erase, self._failed, worker="writer")
+        return Do(lambda: None, lambda _: behind_writes, self._failed, worker="disk")
+
+    def _erase(self) -> Failures:
+        """Erase each topic; one that fails costs no other, and a bug is a failure. [worker]"""
+        failures = {}
+        for topic in self._topics:
+            try:
+                self._broker.store.erase_topic(topic)
+            except StorageFault as fault:
+                failures[topic.name] = str(fault)
+            except Exception as error:  # noqa: BLE001 - whoever asked must hear of it, and the name must be free again
+                failures[topic.name] = f"erasing failed: {error!r}"
+        return failures
+
+    def _erased(self, failures: Failures) -> Outcome:
+        self._broker.notes += [f"topic {name} could not be erased: {reason}" for name, reason in failures.items()]
+        self._ended(failures)
+        return Reply(None)
+
+    def _failed(self, error: Exception) -> Outcome:
+        return self._erased(dict.fromkeys(self._names, str(error)))
 
 
 def _deletable(broker: Broker, asked: _Asked) -> Topic:
@@ -97,4 +167,6 @@ def _deletable(broker: Broker, asked: _Asked) -> Topic:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist")
     if topic.name in INTERNAL_TOPICS or topic.name == LEDGER_TOPIC:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the broker")
+    if broker.groups_fault is not None:
+        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups_fault}")
     return topic

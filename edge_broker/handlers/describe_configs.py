@@ -8,7 +8,7 @@ from __future__ import annotations
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -23,7 +23,8 @@ TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
 
-def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Outcome:
+@reads_in_steps
+def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Taken:
     """Describe each resource; an unknown one gets an error of its own."""
     results = []
     for resource in request.resources:
@@ -35,11 +36,13 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
         except Refusal as refusal:
             result.error_code, result.error_message = refusal.code, refusal.message
         if resource.configuration_keys is not None:
-            result.configs = [entry for entry in result.configs if entry.name in resource.configuration_keys]
+            wanted = frozenset(resource.configuration_keys)
+            result.configs = [entry for entry in result.configs if entry.name in wanted]
         for entry in result.configs:
             entry.synonyms = entry.synonyms if request.include_synonyms else []
             entry.documentation = entry.documentation if request.include_documentation else None
         results.append(result)
+        yield result
     return Reply(DescribeConfigsResponse(results=results))
 
 

@@ -6,7 +6,7 @@ from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.group_work import unready
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -17,18 +17,20 @@ from edge_broker.protocol.messages.describe_groups import (
 MISSING_GROUP_FROM = 6
 
 
-def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Outcome:
+@reads_in_steps
+def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Taken:
     """State and members of each group."""
     error = unready(broker)
-    if error != ErrorCode.NONE:
-        return Reply(
-            DescribeGroupsResponse(
-                groups=[DescribedGroup(error_code=error, group_id=group) for group in request.groups]
-            )
-        )
     knows = context.api_version >= MISSING_GROUP_FROM
-    found = descriptions.describe_groups(broker.groups, request.groups, knows_missing_group=knows)
-    return Reply(DescribeGroupsResponse(groups=[_group(group) for group in found]))
+    groups: list[DescribedGroup] = []
+    for group_id in request.groups:
+        if error != ErrorCode.NONE:
+            groups.append(DescribedGroup(error_code=error, group_id=group_id))
+        else:
+            (found,) = descriptions.describe_groups(broker.groups, [group_id], knows_missing_group=knows)
+            groups.append(_group(found))
+        yield groups[-1]
+    return Reply(DescribeGroupsResponse(groups=groups))
 
 
 def _group(group: calls.DescribedGroup) -> DescribedGroup:

@@ -7,9 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from heapq import merge
+from itertools import groupby
+
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -20,17 +24,20 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
 from edge_broker.storage.store import Topic
 
 PARTITIONS_MAX = 2000
+SORTED_AT_ONCE = 4096
 
 
+@reads_in_steps
 def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> Outcome:
+) -> Taken:
     """Topics in order of their names, from the cursor on, until the limit is reached."""
-    names = sorted({topic.name for topic in request.topics}) or sorted(broker.store.topics)
+    names = yield from _in_order([topic.name for topic in request.topics] or list(broker.store.topics))
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
+        yield response.topics[-1] if response.topics else None
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
@@ -52,6 +59,15 @@ def describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name, partition_index=max(first, 0) + len(shown.partitions))
             break
     return Reply(response)
+
+
+def _in_order(names: list[str]) -> Generator[None, None, Iterator[str]]:
+    """Each name once, sorted: in pieces, as a request has room for 55,000 names, which are 30 ms of work."""
+    pieces = []
+    for first in range(0, len(names), SORTED_AT_ONCE):
+        pieces.append(sorted(names[first : first + SORTED_AT_ONCE]))
+        yield None
+    return (name for name, _ in groupby(merge(*pieces)))
 
 
 def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:

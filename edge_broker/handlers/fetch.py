@@ -11,12 +11,14 @@ Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch, partition_of
 from edge_broker.handlers.containment import Met, read_through
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
+from edge_broker.handlers.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -32,44 +34,67 @@ from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import Topic
 
 BY_ID_FROM = 13
+PARTITIONS_AT_ONCE = 64
 Cold = tuple[PartitionData, PartitionLog, int, int]
 
 
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "logs", "topics")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "topics", "whose")
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest) -> None:
+        # When memory for answers is short a fetch gets less, down to one batch.
+        self.bytes_max = min(request.max_bytes, broker.config.integer("fetch.max.bytes"), broker.answers_room())
+        self.whose = broker, context, request
         self.topics: list[FetchableTopicResponse] = []
-        self.logs: list[PartitionLog] = []
-        self.ends: list[int] = []  # their high watermarks as they were looked at
-        self.cold: list[Cold] = []
+        self.ends: dict[PartitionLog, int] = {}  # high watermarks as they were looked at first; a request may repeat
+        self.cold: deque[Cold] = deque()
         self.bytes_read = 0
         self.failed = False
 
     @property
     def moved(self) -> bool:
         """True when there is more than was looked at."""
-        return any(log.high_watermark > end for log, end in zip(self.logs, self.ends, strict=True))
+        return any(log.high_watermark > end for log, end in self.ends.items())
 
     def enough(self, bytes_min: int) -> bool:
         """True when there is nothing to wait for."""
-        return self.failed or self.bytes_read >= bytes_min or not self.logs
+        return self.failed or self.bytes_read >= bytes_min or not self.ends
 
-    def reply(self) -> Reply:
-        return Reply(FetchResponse(responses=self.topics))
+    def reply(self) -> Reply | Steps:
+        """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
+        if _has_many(self.whose[2]):
+            return Steps(self._weighed(), partial(fetch, *self.whose))
+        return self._reply()
+
+    def _reply(self) -> Reply:
+        return Reply(FetchResponse(responses=self.topics), size=self.bytes_read, again=partial(fetch, *self.whose))
+
+    def _weighed(self) -> Taken:
+        for topic in self.topics:
+            yield None
+            yield from topic.partitions
+        return self._reply()
 
 
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
     if request.session_id != 0:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    if _has_many(request):
+        return Steps(_LongPoll(broker, context, request).begin_in_steps())
     gathered = _gather(broker, context, request)
     if not gathered.cold and (request.max_wait_ms <= 0 or gathered.enough(request.min_bytes)):
         return gathered.reply()
     return _LongPoll(broker, context, request).begin(gathered)
+
+
+def _has_many(request: FetchRequest) -> bool:
+    topics = request.topics
+    if len(topics) == 1:
+        return len(topics[0].partitions) > PARTITIONS_AT_ONCE
+    return len(topics) > PARTITIONS_AT_ONCE or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_AT_ONCE
 
 
 class _LongPoll:
@@ -86,6 +111,30 @@ class _LongPoll:
         self._request = request
         self._deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
 
+    def begin_in_steps(self) -> Taken:
+        gathered = yield from self._gather_in_steps()
+        if not gathered.cold and (self._request.max_wait_ms <= 0 or gathered.enough(self._request.min_bytes)):
+            return gathered.reply()
+        return self.begin(gathered)
+
+    def _look_in_steps(self) -> Taken:
+        gathered = yield from self._gather_in_steps()
+        return self.begin(gathered)
+
+    def _gather_in_steps(self) -> Generator[None, None, _Gathered]:
+        """What `_gather` does."""
+        gathered = _Gathered(self._broker, self._context, self._request)
+        for wanted in self._request.topics:
+            answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
+            gathered.topics.append(answer)
+            yield None
+            for partition in wanted.partitions:
+                data = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
+                answer.partitions.append(data)
+                _take(self._broker, self._context, gathered, wanted, partition, data)
+                yield None
+        return gathered
+
     def begin(self, gathered: _Gathered) -> Outcome:
         return _read_cold(self._broker, gathered, self._settle) if gathered.cold else self._settle(gathered)
 
@@ -95,37 +144,53 @@ class _LongPoll:
         if gathered.enough(self._request.min_bytes) or left_ms <= 0:
             return gathered.reply()
         again = self._look() if gathered.moved else None
-        return again or Wait(gathered.logs, self._look, left_ms, self._at_deadline)
+        return again or Wait(list(gathered.ends), self._look, left_ms, self._at_deadline, patient=True)
 
     def _look(self) -> Outcome | None:
+        if _has_many(self._request):
+            return Steps(self._look_in_steps())
         gathered = _gather(self._broker, self._context, self._request)
         if gathered.cold:
             return _read_cold(self._broker, gathered, self._settle)
         return gathered.reply() if gathered.enough(self._request.min_bytes) else None
 
     def _at_deadline(self) -> Outcome:
+        if _has_many(self._request):
+            self._deadline_ms = 0
+            return Steps(self._look_in_steps())
         last = _gather(self._broker, self._context, self._request)
         return _read_cold(self._broker, last, _Gathered.reply) if last.cold else last.reply()
 
 
 def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
-    gathered = _Gathered(min(request.max_bytes, broker.config.integer("fetch.max.bytes")))
+    gathered = _Gathered(broker, context, request)
     for wanted in request.topics:
         answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
         gathered.topics.append(answer)
         for partition in wanted.partitions:
             data = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
             answer.partitions.append(data)
-            try:
-                log = _log(broker, context, wanted, partition)
-                _read(broker, gathered, log, partition, data)
-            except Refusal as refusal:
-                data.error_code = refusal.code
-                gathered.failed = True
-            except StorageFault:
-                data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                gathered.failed = True
+            _take(broker, context, gathered, wanted, partition, data)
     return gathered
+
+
+def _take(
+    broker: Broker,
+    context: RequestContext,
+    gathered: _Gathered,
+    wanted: FetchTopic,
+    partition: FetchPartition,
+    data: PartitionData,
+) -> None:
+    try:
+        log = _log(broker, context, wanted, partition)
+        _read(broker, gathered, log, partition, data)
+    except Refusal as refusal:
+        data.error_code = refusal.code
+        gathered.failed = True
+    except StorageFault:
+        data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        gathered.failed = True
 
 
 def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition: FetchPartition) -> PartitionLog:
@@ -149,10 +214,9 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = end = log.high_watermark
-    gathered.logs.append(log)
-    gathered.ends.append(end)
+    gathered.ends.setdefault(log, end)
     if end < log.log_end_offset and wanted.fetch_offset >= end:
-        broker.wanted.append(log)  # also for a poll that does not wait
+        broker.wanted[log] = None  # also for a poll that does not wait
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.failed = True
         return
@@ -206,11 +270,11 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
                 data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 gathered.failed = True
                 faults.append((log, fault))
-            gathered.cold.pop(0)
+            gathered.cold.popleft()
         return None
 
     def refused(met: Met, fault: StorageFault) -> None:
-        gathered.cold.pop(0)[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        gathered.cold.popleft()[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
         gathered.failed = True
         faults.append((met[0], fault))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.handlers.topic_creation import Errors, create, offsets_topic
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -15,27 +15,27 @@ GROUP = 0
 BATCHED_FROM = 4
 
 
-def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Outcome:
+@reads_in_steps
+def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Taken:
     """Name this broker; transactions have no coordinator here yet."""
     if request.key_type != GROUP:
-        return _reply(
-            broker,
-            context,
-            request,
-            Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out"),
-        )
+        refusal = Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out")
+        return (yield from _answer(broker, context, request, refusal))
     if OFFSETS_TOPIC in broker.store.topics:
-        return _reply(broker, context, request, None)
+        return (yield from _answer(broker, context, request, None))
 
     def made(errors: Errors) -> Outcome:
-        return _reply(broker, context, request, errors.get(OFFSETS_TOPIC))
+        return Steps(_answer(broker, context, request, errors.get(OFFSETS_TOPIC)))
 
     return create(broker, [offsets_topic(broker)], again=lambda: find_coordinator(broker, context, request), then=made)
 
 
-def _reply(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Reply:
+def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Taken:
     keys = request.coordinator_keys if context.api_version >= BATCHED_FROM else [request.key]
-    found = [_coordinator(broker, key, refusal) for key in keys]
+    found: list[Coordinator] = []
+    for key in keys:
+        found.append(_coordinator(broker, key, refusal))
+        yield found[-1]
     if context.api_version >= BATCHED_FROM:
         return Reply(FindCoordinatorResponse(coordinators=found))
     one = found[0]

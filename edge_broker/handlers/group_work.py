@@ -27,7 +27,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 
-SYNC_MS_MAX = 30_000
+SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 LOAD_BYTES = 1 << 20
 OFFSETS_BATCH_BYTES_MAX = 1 << 26
 
@@ -41,6 +41,7 @@ def new_coordinator(config: BrokerConfig) -> GroupCoordinator:
             initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
             group_size_max=config.integer("group.max.size"),
             offset_metadata_max=config.integer("offset.metadata.max.bytes"),
+            group_bytes_max=config.integer("message.max.bytes"),
         )
     )
 
@@ -61,22 +62,28 @@ def park(broker: Broker, context: RequestContext, effects: Effects, translate: C
     return Park()
 
 
-def settle(broker: Broker, effects: Effects) -> None:
-    """Hand out the answers and keep the records of one coordinator call."""
+def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None = None) -> None:
+    """Hand out the answers and keep the records of one coordinator call.
+
+    `done` is called once, on the loop: with NONE when the records are synced, or there are none, else with why not.
+    """
     for token, result in effects.answers:
         translate = broker.translations.pop(token, None)
-        if translate is not None:
-            broker.answered.append((token, translate(result)))
+        if translate is not None and (response := translate(result)) is not None:
+            broker.answered.append((token, response))
     if effects.append:
-        broker.own_work.append(_Keeping(broker, effects).first_step())
+        broker.own_work.append(_Keeping(broker, effects, done).first_step())
+    elif done is not None:
+        done(ErrorCode.NONE)
 
 
 class _Keeping:
     """Appends the records of one call, waits for the sync, then lets the coordinator go on."""
 
-    def __init__(self, broker: Broker, effects: Effects) -> None:
+    def __init__(self, broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None) -> None:
         self.broker = broker
         self.effects = effects
+        self.done = done
         self.settled = False
         self.writing: Writing | None = None
         self.ends: list[tuple[PartitionLog, int]] = []
@@ -87,7 +94,8 @@ class _Keeping:
         if outcome is not None:
             return outcome
         logs = [log for log, _ in self.ends] + [log for log, _ in self.left]
-        return Wait(logs, self.step, SYNC_MS_MAX, lambda: self._end(ErrorCode.REQUEST_TIMED_OUT))
+        wait_ms = SYNC_MS_MAX + self.broker.config.integer("edge.flush.interval.min.ms")
+        return Wait(logs, self.step, wait_ms, lambda: self._end(ErrorCode.REQUEST_TIMED_OUT))
 
     def step(self) -> Outcome | None:
         """Append what is left, see what is synced; None while there is something to wait for."""
@@ -110,7 +118,7 @@ class _Keeping:
         if self.writing is not None:
             return self.writing.result().end_offset
         batch = bytearray(build_batch(records, timestamp_ms=self.broker.clock.wall_ms()))
-        return self.broker.append(log, memoryview(batch), OFFSETS_BATCH_BYTES_MAX).end_offset
+        return self.broker.append(log, memoryview(batch), OFFSETS_BATCH_BYTES_MAX, own=True).end_offset
 
     def _end(self, error: ErrorCode) -> Outcome:
         assert not self.settled
@@ -119,6 +127,8 @@ class _Keeping:
         settle(
             self.broker, self.effects.synced(now_ms) if error == ErrorCode.NONE else self.effects.failed(error, now_ms)
         )
+        if self.done is not None:
+            self.done(error)
         return Reply(None)
 
 
@@ -159,15 +169,18 @@ def stop_groups(broker: Broker) -> Outcome:
 def load_groups(broker: Broker) -> Outcome:
     """Read `__consumer_offsets` back in the reader thread; groups are served once it is done.
 
-    What is damaged is contained, and the groups are what the rest says of them.
+    What is damaged is contained, and the groups are what the rest says of them. Whoever must know what is committed
+    waits behind the topic's name.
     """
     topic = broker.store.topics.get(OFFSETS_TOPIC)
     if topic is None:
         broker.groups_loaded = True
         return Reply(None)
     loading = _Loading(topic.partitions)
+    broker.take_names([OFFSETS_TOPIC])
 
     def loaded() -> Outcome:
+        broker.free_names([OFFSETS_TOPIC])
         if loading.fault is not None:
             broker.groups_fault = f"committed offsets cannot be read, groups are not served: {loading.fault}"
             return Reply(None)
@@ -175,6 +188,7 @@ def load_groups(broker: Broker) -> Outcome:
         broker.groups = GroupCoordinator.load(
             broker.groups.settings, loading.newest.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
         )
+        broker.groups.is_connected = broker.is_connected
         broker.notes += broker.groups.load_notes
         broker.groups_loaded = True
         return Reply(None)

@@ -19,6 +19,7 @@ def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest
             request.member_id,
             request.group_instance_id,
             broker.clock.steady_ms(),
+            peer=context.client_host,
         )
     elif error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         error = ErrorCode.NONE  # as Kafka does: the member is believed until its group is loaded

@@ -15,6 +15,7 @@ from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroup
 MEMBER_ID_REQUIRED_FROM = 4
 NULL_PROTOCOL_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9
+PROTOCOLS_MAX = 100  # of one member; clients have one or two
 
 
 def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Outcome:
@@ -23,6 +24,8 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
     error = unready(broker)
     if error != ErrorCode.NONE:
         return Reply(_response(version, JoinResult(error, request.member_id)))
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return Reply(_response(version, JoinResult(ErrorCode.INVALID_REQUEST, request.member_id)))
     join = Join(
         token=context.token,
         group_id=request.group_id,
@@ -30,6 +33,7 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
         instance_id=request.group_instance_id,
         client_id=context.client_id,
         client_host="/" + context.client_host.rpartition(":")[0],
+        peer=context.client_host,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,

@@ -12,6 +12,7 @@ from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 BATCHED_FROM = 3
+LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
 
 
 def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Outcome:
@@ -20,6 +21,8 @@ def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequ
     error = unready(broker)
     if error != ErrorCode.NONE:
         return Reply(LeaveGroupResponse(error_code=error))
+    if len(request.members) > LEAVERS_MAX:
+        return Reply(LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST))
     members = (
         tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
         if batched

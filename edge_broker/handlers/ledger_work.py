@@ -32,7 +32,7 @@ def write_losses(
         nonlocal end_offset, writing
         try:
             while batches:
-                appended = writing.result() if writing else broker.append(log, batches[0], BATCH_BYTES_MAX)
+                appended = writing.result() if writing else broker.append(log, batches[0], BATCH_BYTES_MAX, own=True)
                 end_offset, writing = appended.end_offset, None
                 batches.pop(0)
         except Busy as busy:

@@ -6,24 +6,27 @@ from edge_broker.coordinator.descriptions import list_groups as list_known
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.group_work import unready
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Outcome:
+@reads_in_steps
+def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Taken:
     """Every group whose state and type were asked for."""
     error = unready(broker)
     if error == ErrorCode.NOT_COORDINATOR:  # nobody ever used a group here
         return Reply(ListGroupsResponse())
     if error != ErrorCode.NONE:
         return Reply(ListGroupsResponse(error_code=error))
-    groups = [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state,
-            group_type=group.group_type,
+    groups: list[ListedGroup] = []
+    for group in list_known(broker.groups, request.states_filter, request.types_filter):
+        groups.append(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
         )
-        for group in list_known(broker.groups, request.states_filter, request.types_filter)
-    ]
+        yield groups[-1]
     return Reply(ListGroupsResponse(groups=groups))

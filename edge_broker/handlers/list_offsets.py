@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
 from edge_broker.handlers.containment import Met, read_through
-from edge_broker.handlers.outcome import Outcome, Reply, Wait
+from edge_broker.handlers.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -35,34 +35,48 @@ SYNC_MS_MAX = 5_000
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
-def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Outcome:
+@reads_in_steps
+def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:
     """Answer each partition, once what is asked for is synced."""
-    unsynced = [(log, log.log_end_offset) for log in _asked_for_end(broker, request)]
+    unsynced: dict[PartitionLog, int] = {}
+    for log in _asked_for_end(broker, request):
+        yield None
+        if log is not None:
+            unsynced[log] = log.log_end_offset
 
     def ready() -> Outcome | None:
-        waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced)
+        waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced.items())
         return None if waits else _answer_all(broker, request)
 
-    return ready() or Wait([log for log, _ in unsynced], ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
+    return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
 
 
-def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog]:
+def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog | None]:
+    """The logs whose end is asked for, and None for other partitions."""
     for topic in request.topics:
         found = broker.store.topics.get(topic.name)
         for wanted in topic.partitions:
+            yield None
             if wanted.timestamp != LATEST or found is None or not found.settings.sync_awaited:
                 continue
             if 0 <= wanted.partition_index < len(found.partitions):
                 yield found.partitions[wanted.partition_index]
 
 
-def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Outcome:
+def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Steps:
+    return Steps(_answers(broker, request), lambda: _answer_all(broker, request))
+
+
+def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
     """Lookups by time read the disk in the reader thread."""
     topics: list[ListOffsetsTopicResponse] = []
     lookups: list[Lookup] = []
     for topic in request.topics:
-        answers = [_partition(broker, topic.name, wanted, lookups) for wanted in topic.partitions]
+        answers: list[ListOffsetsPartitionResponse] = []
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        for wanted in topic.partitions:
+            answers.append(_partition(broker, topic.name, wanted, lookups))
+            yield answers[-1]
     reply = Reply(ListOffsetsResponse(topics=topics))
     if not lookups:
         return reply

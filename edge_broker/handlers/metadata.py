@@ -8,10 +8,11 @@ topic ids.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Steps, Taken, reads_in_steps
 from edge_broker.handlers.topic_creation import Errors, automatic_topic, check_new_topic, create
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
@@ -29,24 +30,27 @@ NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
 
 
-def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Outcome:
+@reads_in_steps
+def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Taken:
     """Answer for the topics asked for, for all when none are named."""
-    missing = _missing(broker, context, request)
     refused: Errors = {}
     wanted = []
-    for name in missing:
+    for name in _missing(broker, context, request):
+        yield None
+        if name in refused:
+            continue
         topic = automatic_topic(broker, name)
         try:
             check_new_topic(broker, topic)
         except Refusal as refusal:
-            refused[name] = refusal
+            refused[name] = refusal.kept()
         else:
             wanted.append(topic)
     if not wanted:
         return _reply(broker, context, request, refused)
     return create(
         broker,
-        wanted,
+        list({topic.name: topic for topic in wanted}.values()),
         again=lambda: metadata(broker, context, request),
         then=lambda errors: _reply(broker, context, request, refused | errors),
     )
@@ -56,22 +60,35 @@ def _all_asked(context: RequestContext, request: MetadataRequest) -> bool:
     return request.topics is None or (context.api_version < NULL_MEANS_ALL_FROM and not request.topics)
 
 
-def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Names that do not exist and are to be made, without repeats."""
+def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) -> Iterator[str]:
+    """Names that do not exist and are to be made."""
     allowed = broker.config.boolean("auto.create.topics.enable")
     if context.api_version >= AUTO_CREATE_FLAG_FROM:
         allowed = allowed and request.allow_auto_topic_creation
     if not allowed or _all_asked(context, request):
-        return []
-    names = (topic.name for topic in request.topics or [])
-    return list(dict.fromkeys(name for name in names if name is not None and name not in broker.store.topics))
+        return
+    for topic in request.topics or []:
+        if topic.name is not None and topic.name not in broker.store.topics:
+            yield topic.name
 
 
-def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Reply:
+def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Steps:
+    def again() -> Steps:
+        return _reply(broker, context, request, refused)
+
+    return Steps(_answer(broker, context, request, refused), again)
+
+
+def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Taken:
+    topics: list[MetadataResponseTopic] = []
     if _all_asked(context, request):
-        topics = [_topic(broker, topic) for topic in broker.store.topics.values()]
+        for topic in list(broker.store.topics.values()):
+            topics.append(_topic(broker, topic))
+            yield topics[-1]
     else:
-        topics = [_asked(broker, entry.name, entry.topic_id, refused) for entry in request.topics or []]
+        for entry in request.topics or []:
+            topics.append(_asked(broker, entry.name, entry.topic_id, refused))
+            yield topics[-1]
     advertised = broker.advertised
     return Reply(
         MetadataResponse(
@@ -101,7 +118,7 @@ def _absent(name: str) -> Refusal:
     try:
         check_topic_name(name)
     except Refusal as refusal:
-        return refusal
+        return refusal.kept()
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import park, unready
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.group_work import settle, unready
+from edge_broker.handlers.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -20,20 +20,28 @@ from edge_broker.protocol.messages.offset_commit import (
 )
 
 MISSING_GROUP_FROM = 9
+PARTITIONS_AT_ONCE = 256
+TOKENS = 1 << 40  # more than there are requests: parts of one have tokens of their own
+Found = dict[tuple[str, int], ErrorCode]
 
 
-def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Outcome:
-    """Commit what names an existing partition; the others are answered UNKNOWN_TOPIC_OR_PARTITION."""
+@changes_in_steps
+def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Taken:
+    """Commit what names an existing partition; the others are answered UNKNOWN_TOPIC_OR_PARTITION.
+
+    Many partitions are committed PARTITIONS_AT_ONCE at a time, and answered together.
+    """
     error = unready(broker)
     if error != ErrorCode.NONE:
-        return Reply(_refused(request, error))
-    wanted = []
-    unknown: set[tuple[str, int]] = set()
+        return _refused(request, error)
+    wanted: list[CommitPartition] = []
+    errors: Found = {}
     for topic in request.topics:
         known = broker.store.topics.get(topic.name)
         for entry in topic.partitions:
+            yield None
             if known is None or not 0 <= entry.partition_index < len(known.partitions):
-                unknown.add((topic.name, entry.partition_index))
+                errors[topic.name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 wanted.append(
                     CommitPartition(
@@ -45,43 +53,54 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
                     )
                 )
     if not wanted:
-        return Reply(_refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    commit = Commit(
-        token=context.token,
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    parts = [wanted[first : first + PARTITIONS_AT_ONCE] for first in range(0, len(wanted), PARTITIONS_AT_ONCE)]
+    left = len(parts)
+
+    def come(result: CommitResult) -> None:
+        nonlocal left
+        left -= 1
+        errors.update({(entry.topic, entry.partition): entry.error for entry in result.partitions})
+        if not left:
+            broker.answered.append((context.token, _response(request, errors)))
+
+    for number, part in enumerate(parts):
+        commit = _commit(context, request, part, context.token + number * TOKENS)
+        broker.translations[commit.token] = come
+        settle(broker, broker.groups.commit(commit, broker.clock.steady_ms()))
+        yield None
+    return Park()
+
+
+def _commit(
+    context: RequestContext, request: OffsetCommitRequest, partitions: list[CommitPartition], token: int
+) -> Commit:
+    return Commit(
+        token=token,
         group_id=request.group_id,
         generation_id=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        partitions=tuple(wanted),
+        partitions=tuple(partitions),
         knows_missing_group=context.api_version >= MISSING_GROUP_FROM,
     )
-    effects = broker.groups.commit(commit, broker.clock.steady_ms())
-    return park(broker, context, effects, lambda result: _response(request, result, unknown))
 
 
-def _refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    return _answer(request, lambda topic, partition: error)
+def _refused(request: OffsetCommitRequest, error: ErrorCode) -> Steps:
+    return Steps(_answer(request, lambda topic, partition: error))
 
 
-def _response(
-    request: OffsetCommitRequest, result: CommitResult, unknown: set[tuple[str, int]]
-) -> OffsetCommitResponse:
-    errors = {(entry.topic, entry.partition): entry.error for entry in result.partitions}
-    errors |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _answer(request, lambda topic, partition: errors[topic, partition])
+def _response(request: OffsetCommitRequest, errors: Found) -> Steps:
+    return Steps(_answer(request, lambda topic, partition: errors[topic, partition]))
 
 
-def _answer(request: OffsetCommitRequest, error_of: Callable[[str, int], ErrorCode]) -> OffsetCommitResponse:
-    topics = [
-        OffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetCommitResponsePartition(
-                    partition_index=entry.partition_index, error_code=error_of(topic.name, entry.partition_index)
-                )
-                for entry in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return OffsetCommitResponse(topics=topics)
+def _answer(request: OffsetCommitRequest, error_of: Callable[[str, int], ErrorCode]) -> Taken:
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        answers: list[OffsetCommitResponsePartition] = []
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        for entry in topic.partitions:
+            error = error_of(topic.name, entry.partition_index)
+            answers.append(OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=error))
+            yield answers[-1]
+    return Reply(OffsetCommitResponse(topics=topics))

@@ -6,13 +6,13 @@ Without transactions every commit is stable, so require_stable changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from edge_broker.coordinator.offsets import Fetched
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.group_work import unready
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -31,34 +31,44 @@ NOTHING = (-1, -1, "")
 Asked = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
 
 
-def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> Outcome:
+@reads_in_steps
+def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> Taken:
     """Answer from memory, where only synced commits stand."""
     error = unready(broker)
     if context.api_version >= BATCHED_FROM:
-        groups = [
-            OffsetFetchResponseGroup(
-                group_id=group.group_id,
-                error_code=error,
-                topics=[] if error else [_topic(found) for found in _fetch(broker, group.group_id, group.topics)],
-            )
-            for group in request.groups
-        ]
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in request.groups:
+            answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=[])
+            groups.append(answer)
+            yield answer
+            for found in _fetch(broker, group.group_id, [] if error else group.topics):
+                answer.topics.append(OffsetFetchResponseTopics(name=found[0], partitions=[]))
+                yield from _partitions(found, answer.topics[-1].partitions)
         return Reply(OffsetFetchResponse(groups=groups))
-    topics = [] if error else [_old_topic(found) for found in _fetch(broker, request.group_id, request.topics)]
+    topics: list[OffsetFetchResponseTopic] = []
     if error and context.api_version < GROUP_ERROR_FROM:
-        topics = [_old_error(topic, error) for topic in request.topics or []]
+        for topic in request.topics or []:
+            topics.append(_old_error(topic, error))
+            yield topics[-1]
+    for found in _fetch(broker, request.group_id, [] if error else request.topics):
+        topics.append(OffsetFetchResponseTopic(name=found[0], partitions=[]))
+        yield from _old_partitions(found, topics[-1].partitions)
     return Reply(OffsetFetchResponse(error_code=error, topics=topics))
 
 
-def _fetch(broker: Broker, group_id: str, topics: Asked) -> list[Fetched]:
-    asked = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
-    return broker.groups.offsets.fetch(group_id, asked)
+def _fetch(broker: Broker, group_id: str, topics: Asked) -> Iterator[Fetched]:
+    """What is committed, a topic at a time."""
+    if topics is None:
+        yield from broker.groups.offsets.fetch(group_id, None)
+        return
+    for topic in topics:
+        yield from broker.groups.offsets.fetch(group_id, [(topic.name, topic.partition_indexes)])
 
 
-def _topic(found: Fetched) -> OffsetFetchResponseTopics:
-    name, partitions = found
-    answers = []
-    for partition, committed in partitions:
+def _partitions(
+    found: Fetched, answers: list[OffsetFetchResponsePartitions]
+) -> Generator[OffsetFetchResponsePartitions, None, None]:
+    for partition, committed in found[1]:
         offset, epoch, metadata = (
             NOTHING if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
         )
@@ -67,21 +77,22 @@ def _topic(found: Fetched) -> OffsetFetchResponseTopics:
                 partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata
             )
         )
-    return OffsetFetchResponseTopics(name=name, partitions=answers)
+        yield answers[-1]
 
 
-def _old_topic(found: Fetched) -> OffsetFetchResponseTopic:
-    new = _topic(found)
-    answers = [
-        OffsetFetchResponsePartition(
-            partition_index=entry.partition_index,
-            committed_offset=entry.committed_offset,
-            committed_leader_epoch=entry.committed_leader_epoch,
-            metadata=entry.metadata,
+def _old_partitions(
+    found: Fetched, answers: list[OffsetFetchResponsePartition]
+) -> Generator[OffsetFetchResponsePartition, None, None]:
+    for entry in _partitions(found, []):
+        answers.append(
+            OffsetFetchResponsePartition(
+                partition_index=entry.partition_index,
+                committed_offset=entry.committed_offset,
+                committed_leader_epoch=entry.committed_leader_epoch,
+                metadata=entry.metadata,
+            )
         )
-        for entry in new.partitions
-    ]
-    return OffsetFetchResponseTopic(name=new.name, partitions=answers)
+        yield answers[-1]
 
 
 def _old_error(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:

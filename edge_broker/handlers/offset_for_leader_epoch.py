@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -17,14 +17,16 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Outcome:
+@reads_in_steps
+def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Taken:
     """The greatest epoch not above the one asked for, and its end offset."""
-    topics = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic, partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions]
-        )
-        for topic in request.topics
-    ]
+    topics: list[OffsetForLeaderTopicResult] = []
+    for topic in request.topics:
+        partitions: list[EpochEndOffset] = []
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        for wanted in topic.partitions:
+            partitions.append(_partition(broker, topic.topic, wanted))
+            yield partitions[-1]
     return Reply(OffsetForLeaderEpochResponse(topics=topics))
 
 

@@ -6,38 +6,48 @@
 | Wait | nothing to say until one of these logs moves | `ready` at each move, `at_deadline` once |
 | Park | a group will answer this token | whoever completes the group |
 | Do | this work may block | `work` in a worker thread, then `then` with its result on the loop |
+| Behind | another request is making or erasing a topic of this name | `again` once the name is free |
+| Steps | this may be long | the shell, some steps at a time; others come between |
 
-Lives here: these four values. Must never come in: how they are resolved (network/dispatcher.py).
+Lives here: these six values. Must never come in: how they are resolved (network/dispatcher.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from functools import wraps
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 
-WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer"]
+WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer", "checker"]
 
 
 class Reply:
-    """Send `response` now; None sends nothing (Produce with acks=0)."""
+    """Send `response` now; None sends nothing (Produce with acks=0).
 
-    __slots__ = ("response",)
+    `size` is what is known of its bytes; if there is no memory for them `again` is called later, and the response is
+    let go of until then.
+    """
 
-    def __init__(self, response: Message | None) -> None:
+    __slots__ = ("again", "response", "size")
+
+    def __init__(self, response: Message | None, *, size: int = 0, again: Callable[[], Outcome] | None = None) -> None:
         self.response = response
+        self.size = size
+        self.again = again
 
 
 class Wait:
     """Ask `ready` again whenever one of `logs` moves.
 
     `syncs`: unsynced data of `logs` is synced at once, as somebody waits for it. `holds`: the request keeps a copy of
-    its records, so that its connection may send no more meanwhile.
+    its records, `kept_bytes` of them, so that its connection may send no more meanwhile. `patient`: nothing is lost
+    when its deadline comes early, as it does when memory is short.
     """
 
-    __slots__ = ("at_deadline", "holds", "logs", "ready", "syncs", "wait_ms")
+    __slots__ = ("at_deadline", "holds", "kept_bytes", "logs", "patient", "ready", "syncs", "wait_ms")
 
     def __init__(
         self,
@@ -48,10 +58,14 @@ class Wait:
         *,
         syncs: bool = True,
         holds: bool = False,
+        kept_bytes: int = 0,
+        patient: bool = False,
     ) -> None:
         self.logs = logs
+        self.patient = patient
         self.syncs = syncs
         self.holds = holds
+        self.kept_bytes = kept_bytes
         self.ready = ready
         self.wait_ms = wait_ms
         self.at_deadline = at_deadline
@@ -72,11 +86,14 @@ class Do:
     | writer | appends that would block |
     | reader | cold reads |
     | files | whatever else changes files, however long it takes |
+    | checker | the records of large batches, a piece at a time (network/checks.py) |
 
-    Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`.
+    Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`. `over` is
+    called on the loop before either of them, and also where `work` ends with a bug: it gives back what was taken.
+    What nobody waits for is `background`: it comes in pieces, as whoever is waited for runs behind one of them.
     """
 
-    __slots__ = ("failed", "then", "work", "worker")
+    __slots__ = ("background", "failed", "over", "then", "work", "worker")
 
     def __init__(
         self,
@@ -84,11 +101,67 @@ class Do:
         then: Callable[[Any], Outcome],
         failed: Callable[[Exception], Outcome],
         worker: WorkerName = "files",
+        over: Callable[[], None] | None = None,
+        *,
+        background: bool = False,
     ) -> None:
         self.work = work
         self.then = then
         self.failed = failed
         self.worker = worker
+        self.over = over
+        self.background = background
 
 
-Outcome: TypeAlias = Reply | Wait | Park | Do
+class Behind:
+    """Wait until the topic name `name` is free, then `again`: it may find the name taken once more.
+
+    Whoever came first goes first, and nothing runs while the name stays taken.
+    """
+
+    __slots__ = ("again", "name")
+
+    def __init__(self, name: str, again: Callable[[], Outcome]) -> None:
+        self.name = name
+        self.again = again
+
+
+class Steps:
+    """Take `steps` one by one; it yields the parts of the answer as they are made, or None, and returns what is next.
+
+    What was checked in one step may have changed in the next. One step is a millisecond of work at most. `again`
+    begins anew: it is called when the answer finds no memory, and is None where something was changed already.
+    """
+
+    __slots__ = ("again", "steps")
+
+    def __init__(self, steps: Taken, again: Callable[[], Outcome] | None = None) -> None:
+        self.steps = steps
+        self.again = again
+
+
+Outcome: TypeAlias = Reply | Wait | Park | Do | Behind | Steps
+Taken: TypeAlias = Generator[Any, None, "Outcome"]
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+def reads_in_steps(handler: Callable[[A, B, C], Taken]) -> Callable[[A, B, C], Steps]:
+    """Make a handler of a generator that only reads, and so can begin anew."""
+
+    @wraps(handler)
+    def begin(broker: A, context: B, request: C) -> Steps:
+        return Steps(handler(broker, context, request), lambda: begin(broker, context, request))
+
+    return begin
+
+
+def changes_in_steps(handler: Callable[[A, B, C], Taken]) -> Callable[[A, B, C], Steps]:
+    """Make a handler of a generator that changes something on its way."""
+
+    @wraps(handler)
+    def begin(broker: A, context: B, request: C) -> Steps:
+        return Steps(handler(broker, context, request))
+
+    return begin

@@ -12,6 +12,8 @@ Must never come in: what goes (storage/ladder.py), statvfs (storage/full_disk.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
@@ -28,9 +30,19 @@ def passed_offsets(broker: Broker) -> Passed:
     for topic in broker.store.topics.values():
         groups = topic.settings.groups
         for log in topic.partitions if groups else ():
-            committed = [broker.groups.offsets.get(group, topic.name, log.partition) for group in groups]
-            found[topic.name, log.partition] = min(one.offset if one is not None else 0 for one in committed)
+            found[topic.name, log.partition] = _passed_by_all(broker, groups, topic.name, log.partition)
     return found
+
+
+def _passed_by_all(broker: Broker, groups: Iterable[str], topic: str, partition: int) -> int:
+    """The least offset that these groups have committed; the first that has none is enough to know."""
+    least = 1 << 63
+    for group in groups:
+        committed = broker.groups.offsets.get(group, topic, partition)
+        if committed is None:
+            return 0
+        least = min(least, committed.offset)
+    return least
 
 
 def look(broker: Broker) -> Outcome:
@@ -49,7 +61,7 @@ def look(broker: Broker) -> Outcome:
         except Exception as error:  # a bug in one look must not be the end of looking
             raise StorageFault(broker.store.data_dir, 0, f"the look at the disk failed: {error!r}") from error
 
-    return Do(work, lambda found: _looked(broker, found), lambda _: _over(broker))
+    return Do(work, lambda found: _looked(broker, found), lambda _: _over(broker), background=True)
 
 
 def look_soon(broker: Broker) -> None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
-from edge_broker.handlers.outcome import Do, Outcome
+from edge_broker.handlers.outcome import Behind, Do, Outcome
 from edge_broker.handlers.space_work import check_room
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import check_topic_config
+from edge_broker.storage.topic_config import check_config_size, check_topic_config
 from edge_broker.storage.topics import check_topic_name
 
 Errors = dict[str, Refusal]
@@ -51,28 +51,44 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
         )
+    check_config_size(topic.config)
     check_topic_config(topic.config)
     check_room(broker, topic.name)
 
 
 def create(
     broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
-) -> Do:
+) -> Outcome:
     """Make topics on disk, then show them; `then` gets the refusals by name.
 
-    When another request is making or erasing one of them, `again` is called once that is over.
+    When another request is making or erasing one of them, `again` is called once that is over. The names are free
+    again however the making ends.
     """
+    room = _room_for_partitions(broker)
+    if sum(topic.partitions for topic in topics) > room:
+        return _create_what_fits(broker, topics, room, again, then)
+    return _create(broker, topics, again, then)
+
+
+def _create(
+    broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
+) -> Do | Behind:
     names = [topic.name for topic in topics]
-    if broker.changing.intersection(names):
-        behind = Do(lambda: None, lambda _: again(), lambda _: again())
-        return Do(lambda: None, lambda _: behind, lambda _: behind, worker="disk")  # where erasing begins
-    broker.changing.update(names)
+    taken = next((name for name in names if name in broker.changing), None)
+    if taken is not None:
+        return Behind(taken, again)
+    coming = sum(topic.partitions for topic in topics)
+    broker.take_names(names)
+    broker.partitions_coming += coming
+
+    def over() -> None:
+        broker.partitions_coming -= coming
+        broker.free_names(names)
 
     def work() -> list[Topic | Refusal]:
         return [_make(broker, topic) for topic in topics]
 
     def show(made: list[Topic | Refusal]) -> Outcome:
-        broker.changing.difference_update(names)
         errors: Errors = {}
         for name, topic in zip(names, made, strict=True):
             if isinstance(topic, Refusal):
@@ -86,13 +102,41 @@ def create(
     def failed(error: Exception) -> Outcome:
         return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in names])
 
-    return Do(work, show, failed)
+    return Do(work, show, failed, over=over)
+
+
+def _room_for_partitions(broker: Broker) -> int:
+    """How many more partitions there may be: each takes memory and file descriptors, whoever asked for it."""
+    known = sum(len(topic.partitions) for topic in broker.store.topics.values())
+    return broker.config.integer("edge.partitions.max") - known - broker.partitions_coming
+
+
+def _create_what_fits(
+    broker: Broker,
+    topics: Sequence[NewTopic],
+    room: int,
+    again: Callable[[], Outcome],
+    then: Callable[[Errors], Outcome],
+) -> Outcome:
+    """Make those that find room, and `__consumer_offsets`; the others get what Kafka answers too large operations."""
+    fit: list[NewTopic] = []
+    refused: Errors = {}
+    for topic in topics:
+        if topic.name == OFFSETS_TOPIC or topic.partitions <= room:
+            fit.append(topic)
+            room -= topic.partitions
+        else:
+            reason = f"{topic.partitions} partitions more than edge.partitions.max allows; delete topics or raise it"
+            refused[topic.name] = Refusal(ErrorCode.POLICY_VIOLATION, reason)
+    if not refused:  # nothing but __consumer_offsets, which is never refused
+        return _create(broker, fit, again, then)
+    return _create(broker, fit, again, lambda errors: then(refused | errors)) if fit else then(refused)
 
 
 def _make(broker: Broker, topic: NewTopic) -> Topic | Refusal:
     try:
         return broker.store.make_topic(topic.name, topic.partitions, dict(topic.config), broker.clock.new_uuid())
     except Refusal as refusal:
-        return refusal
+        return refusal.kept()
     except StorageFault as fault:  # the other topics of the request are none the worse for it
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))

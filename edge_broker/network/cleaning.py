@@ -80,7 +80,7 @@ async def _run(worker: Worker, work: Callable[[], _Piece]) -> _Piece:
         else:
             done.set_result(result)
 
-    worker.submit(work, over)
+    worker.submit(work, over, background=True)
     return await done
 
 

@@ -1,15 +1,25 @@
 """One client connection: frames out of bytes, responses in the order of requests.
 
 A Kafka frame is a 4-byte big-endian size and that many bytes. All connections receive into one shared buffer; only a
-frame that has not arrived whole gets memory of its own, of exactly its size, after that size was checked and reserved.
+frame that has not arrived whole gets memory of its own, which grows as its bytes come, never by the size it announces.
 
 | receiving into | when | what happens to the bytes |
 |---|---|---|
 | shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory |
 | own memory | inside a frame | handled when full, then released |
 
-When a frame stops the reading, what came behind it waits in memory of its own too. Answers to frames that came in one
-read go out in one send.
+When a frame stops the reading, what came behind it waits in memory of its own too. So does what is left after
+FRAMES_PER_TURN frames, or one while others wait for their turn. Answers to frames of one turn go out in one send.
+
+Nothing is read while one of these holds; each is asked anew when it ends:
+
+| what | ends |
+|---|---|
+| UNANSWERED_MAX requests unanswered | half of them are answered |
+| WRITE_BUFFER_BYTES_MAX of answers unread or held back | the client reads; the earlier request is answered |
+| `hold`: a request keeps its records, or is worked on piece by piece | `let_go` |
+| requests are put back | they are handled |
+| no memory (budget.py) | there is some |
 
 Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
 """
@@ -22,23 +32,30 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
+from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 
 RECEIVE_BUFFER_BYTES = 262_144
 UNANSWERED_MAX = 256
+FRAMES_PER_TURN = 16
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 JOINED_BYTES_MAX = 65_536
+GROWTH_BYTES_MAX = 1 << 20
+READ_BYTES_MAX = 1 << 17  # at once: the loop reads up to 32 times before others have their turn
+
+_ZEROS = memoryview(bytes(GROWTH_BYTES_MAX))  # never written to, so it takes address space alone
 
 Buffers = list[bytes | memoryview]
 
 
 class Exchange:
-    """One request on its way to an answer; `frame` is None until then."""
+    """One request on its way to an answer; `frame` is None until then, `cost` its bytes of the requests' pool."""
 
-    __slots__ = ("connection", "frame", "kept_bytes", "token")
+    __slots__ = ("connection", "cost", "frame", "kept_bytes", "token")
 
-    def __init__(self, connection: Connection, token: int) -> None:
+    def __init__(self, connection: Connection, token: int, cost: int = 0) -> None:
         self.connection = connection
         self.token = token
+        self.cost = cost
         self.frame: Buffers | None = None
         self.kept_bytes = 0
 
@@ -58,6 +75,8 @@ class Owner(Protocol):
     receive_buffer: memoryview
     request_bytes_max: int
     bytes_out: int
+    requests: Pool
+    answers: Pool
 
     def opened(self, connection: Connection) -> bool:
         """Register a connection; False refuses it."""
@@ -66,21 +85,28 @@ class Owner(Protocol):
         """The connection is gone."""
 
     def received(self, connection: Connection, frame: memoryview) -> None:
-        """A whole request without its size field; valid only during the call. ProtocolViolation closes the
-        connection.
+        """A whole request without its size field; valid only during the call, unless it is memory of its own.
+        ProtocolViolation closes the connection.
         """
 
-    def reserve(self, connection: Connection, size: int) -> bool:
-        """Set memory aside for a half-received frame; False when there is none left."""
+    def urgent(self, head: memoryview) -> bool:
+        """Whether the request that begins like this un-parks others, and so never waits for what is parked."""
 
-    def release(self, size: int) -> None:
-        """Give such memory back."""
+    def begun(self, connection: Connection) -> None:
+        """A request has not arrived whole."""
+
+    def owed(self, connection: Connection, unread_bytes: int) -> None:
+        """So much of what was written to this client has not left yet."""
 
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log a violation; the connection closes itself."""
 
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call in the next turn of the loop."""
+    def due(self, connection: Connection) -> None:
+        """Call `turn` in a next turn of the loop, when those before have had theirs."""
+
+    @property
+    def busy(self) -> bool:
+        """True while connections wait for their turn."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -93,17 +119,28 @@ class Connection(asyncio.BufferedProtocol):
         "_header",
         "_holds",
         "_kept_bytes",
+        "_next_in_backlog",
         "_own",
-        "_own_view",
+        "_own_bytes",
+        "_own_size",
         "_paused",
+        "_reading",
+        "_took_bytes",
+        "_turn_due",
+        "_urgent",
+        "_waits_for_memory",
         "_writing_paused",
+        "answers",
+        "bytes_written",
         "gathers",
         "last_active",
         "on_close",
         "owner",
         "peer",
+        "requests",
         "transport",
         "unanswered",
+        "work_seconds",
     )
 
     def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
@@ -113,16 +150,27 @@ class Connection(asyncio.BufferedProtocol):
         self.unanswered: deque[Exchange] = deque()
         self.on_close: dict[int, Callable[[], None]] = {}
         self.last_active = now()
-        self.gathers = False  # answers wait for those to the frames that came in the same read
+        self.requests = Share(owner.requests)
+        self.answers = Share(owner.answers)
+        self.bytes_written = 0
+        self.work_seconds = 0.0  # of the loop, for its requests that were worked on piece by piece
+        self.gathers = False  # answers wait for those to the frames of the same turn
         self._header = bytearray()
         self._own: bytearray | None = None
-        self._own_view: memoryview | None = None
+        self._own_size = 0  # of the frame
+        self._own_bytes = 0  # reserved for it
         self._filled = 0
-        self._backlog: bytearray | None = None
+        self._urgent = False
+        self._backlog: memoryview | None = None
+        self._next_in_backlog = 0
         self._halted = False
         self._holds = 0
         self._kept_bytes = 0
         self._paused = False
+        self._reading = True
+        self._took_bytes = False
+        self._turn_due = False
+        self._waits_for_memory = False
         self._writing_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,19 +185,29 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything that waited for this client."""
         self.transport = None
-        self._drop_own()
-        self._take_backlog()
+        self._own = self._backlog = None
+        self._own_bytes = 0
         self.unanswered.clear()
         for call in list(self.on_close.values()):
             call()
         self.on_close.clear()
+        self.requests.give_all()
+        self.answers.give_all()
+        self.requests.pool.forget(self)
         self.owner.closed(self)
+
+    # bytes in
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: the rest of a begun frame, else the shared buffer."""
-        if self._own_view is not None:
-            return self._own_view[self._filled :]
-        return self.owner.receive_buffer
+        own = self._own
+        if own is None:
+            buffer = self.owner.receive_buffer
+            return buffer[:ALLOWANCE_BYTES] if self.requests.pool.short else buffer
+        if self._filled == len(own):
+            while len(own) < self._own_bytes:
+                own += _ZEROS[: self._own_bytes - len(own)]
+        return memoryview(own)[self._filled : self._filled + READ_BYTES_MAX]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what arrived; a violation closes this connection and no other."""
@@ -159,7 +217,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._own is not None:
                 self._fill_own(nbytes)
             else:
-                self._take_frames(self.owner.receive_buffer[:nbytes])
+                data = self.owner.receive_buffer[:nbytes]
+                position = self._take_frames(data, 0, 1 if self.owner.busy else FRAMES_PER_TURN)
+                if position < nbytes and not self.closing and not self._halted:
+                    self._put_back(data[position:])
         except ProtocolViolation as violation:
             self.violate(violation)
 
@@ -168,32 +229,26 @@ class Connection(asyncio.BufferedProtocol):
         self.owner.violated(self, violation)
         self.abort()
 
-    def _fill_own(self, nbytes: int) -> None:
-        self._filled += nbytes
-        assert self._own is not None
-        if self._filled == len(self._own):
-            view = memoryview(self._own)
-            try:
-                self.owner.received(self, view)
-            finally:
-                self._drop_own()
-
-    def _take_frames(self, data: memoryview) -> None:
-        position, end = 0, len(data)
+    def _take_frames(self, data: memoryview, position: int, frames_max: int) -> int:
+        """Handle the frames from `position` on, so many at most; the position of what is left to do."""
+        end = len(data)
         while self._header:  # the size field itself was cut in two by the last read
             take = min(4 - len(self._header), end - position)
             self._header += data[position : position + take]
             position += take
             if len(self._header) < 4:
-                return
+                return position
             size = int.from_bytes(self._header, "big", signed=True)
             self._header.clear()
             position = self._take_frame(data, position, end, size)
+        frames = 0
         try:
             while end - position >= 4 and not self.closing:
-                if self._paused:
-                    self._put_back(data[position:end])
-                    return
+                if frames == frames_max:
+                    return position
+                frames += 1
+                if self._paused or (self.requests.pool.short and self._must_wait(data[position + 4 : position + 6])):
+                    return position
                 size = int.from_bytes(data[position : position + 4], "big", signed=True)
                 self.gathers = position + size + 8 <= end  # there is more to answer at once
                 position = self._take_frame(data, position + 4, end, size)
@@ -201,30 +256,16 @@ class Connection(asyncio.BufferedProtocol):
             self.gathers = False
             if self.unanswered and self.unanswered[0].frame is not None:
                 self.flush()
-        if position < end:
+        if not self.closing:
             self._header += data[position:end]
+        return end
 
-    def _put_back(self, data: memoryview) -> None:
-        """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""
-        if not self.owner.reserve(self, len(data)):
-            raise ProtocolViolation(f"no memory left for {len(data)} bytes of requests; send fewer at once")
-        self._backlog = bytearray(data)
-
-    def _take_backlog(self) -> bytearray:
-        backlog, self._backlog = self._backlog or bytearray(), None
-        self.owner.release(len(backlog))
-        return backlog
-
-    def _go_on(self) -> None:
-        """Handle what was put back, then read again, unless that stopped the reading once more."""
-        if self.closing or self._paused:
-            return
-        try:
-            self._take_frames(memoryview(self._take_backlog()))
-        except ProtocolViolation as violation:
-            self.violate(violation)
-        if not self._paused and self.transport is not None and not self.closing:
-            self.transport.resume_reading()
+    def _must_wait(self, head: memoryview) -> bool:
+        """When memory is short a connection handles one request at a time, and what un-parks others at once."""
+        if not self.unanswered or self.owner.urgent(head):
+            return False
+        self._await_memory()
+        return True
 
     def _take_frame(self, data: memoryview, position: int, end: int, size: int) -> int:
         """Handle or begin the frame of `size` bytes at `position`; the position behind what was used."""
@@ -235,77 +276,173 @@ class Connection(asyncio.BufferedProtocol):
         if size <= end - position:
             self.owner.received(self, data[position : position + size])
             return position + size
-        if not self.owner.reserve(self, size):
-            raise ProtocolViolation(f"no memory left for a request of {size} bytes; raise queued.max.request.bytes")
-        self._own = bytearray(size)
-        self._own_view = memoryview(self._own)
-        self._filled = end - position
-        self._own_view[: self._filled] = data[position:end]
+        self._begin_own(data[position:end], size)
         return end
 
-    def _drop_own(self) -> None:
-        if self._own is not None:
-            self.owner.release(len(self._own))
+    def _begin_own(self, head: memoryview, size: int) -> None:
+        """Keep the head of a frame; what has come must be held, whatever memory there is."""
+        self._filled, self._own_size = len(head), size
+        self._own_bytes = min(size, max(ALLOWANCE_BYTES // 2, len(head)))
+        self._own = bytearray(self._own_bytes)
+        self._own[: len(head)] = head
+        self._urgent = self.owner.urgent(head)
+        self.requests.take(self._own_bytes)
+        self.owner.begun(self)
+        if self._filled == self._own_bytes:
+            self._grow_own()
+
+    def _fill_own(self, nbytes: int) -> None:
+        assert self._own is not None
+        self._filled += nbytes
+        self._took_bytes = True
+        if self._filled == self._own_size:
+            view = memoryview(self._own)
             self._own = None
-            self._own_view = None
-            self._filled = 0
+            try:
+                self.owner.received(self, view)
+            finally:
+                self._end_own()
+        elif self._filled == self._own_bytes:
+            self._grow_own()
+
+    def _end_own(self) -> None:
+        if self._own_bytes:
+            size, self._own_bytes, self._filled, self._own = self._own_bytes, 0, 0, None
+            self.requests.give(size)
+            self.requests.pool.forget(self)
+
+    def _grow_own(self) -> None:
+        """Reserve as much again as has come, or wait until there is memory for it."""
+        wanted = min(self._own_size - self._own_bytes, self._own_bytes, GROWTH_BYTES_MAX)
+        if self.requests.fits(wanted, urgent=self._urgent) or self.requests.pool.favour(self):
+            self._own_bytes += wanted
+            self.requests.take(wanted)
+        else:
+            self._await_memory()
+
+    def _await_memory(self) -> None:
+        self._waits_for_memory = True
+        self._stop_reading()
+        self.requests.pool.wait(self, self._memory_came)
+
+    def _memory_came(self) -> None:
+        self._waits_for_memory = False
+        if self.closing or self._halted:
+            return
+        if self._own is not None:
+            self._grow_own()
+        self._go_on()
+
+    def _put_back(self, data: memoryview) -> None:
+        """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""
+        self.requests.take(len(data))
+        self._backlog, self._next_in_backlog = memoryview(bytearray(data)), 0
+        self._stop_reading()
+        if not self._paused and not self._waits_for_memory:
+            self._due()
+
+    def _drop_backlog(self) -> None:
+        if self._backlog is not None:
+            size, self._backlog = len(self._backlog), None
+            self.requests.give(size)
+
+    def _due(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.owner.due(self)
+
+    def turn(self) -> None:
+        """Handle some of what was put back."""
+        self._turn_due = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Handle some of what was put back, then read again, unless that stopped the reading once more.
+
+        As long as something is put back nothing is read: it would be taken for what comes next.
+        """
+        if self.closing or self._paused or self._halted or self._waits_for_memory:
+            return
+        if self._backlog is not None:
+            try:
+                backlog = self._backlog
+                self._next_in_backlog = self._take_frames(backlog, self._next_in_backlog, FRAMES_PER_TURN)
+                if self._next_in_backlog == len(backlog):
+                    self._drop_backlog()
+                elif not self._paused and not self._waits_for_memory:
+                    self._due()
+            except ProtocolViolation as violation:
+                self.violate(violation)
+        self._read_on()
+
+    # answers out
 
     def expect(self, exchange: Exchange) -> None:
         """Queue a request for its turn; too many unanswered ones stop the reading."""
         self.unanswered.append(exchange)
+        self.requests.take(exchange.cost)
         if len(self.unanswered) >= UNANSWERED_MAX:
-            self._pause_reading()
+            self._pause()
 
     def keep(self, exchange: Exchange) -> None:
         """Hold an answer back until its turn; too many bytes of them stop the reading."""
-        exchange.kept_bytes = sum(map(len, exchange.frame or ()))
-        self._kept_bytes += exchange.kept_bytes
+        exchange.kept_bytes = size = sum(map(len, exchange.frame or ()))
+        self._kept_bytes += size
+        self.answers.take(size)
         if self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
-            self._pause_reading()
+            self._pause()
 
     def flush(self) -> None:
         """Send the answers that are next in order."""
         out: Buffers = []
         while self.unanswered and (frame := self.unanswered[0].frame) is not None:
             out += frame
-            self._kept_bytes -= self.unanswered.popleft().kept_bytes
+            exchange = self.unanswered.popleft()
+            self.requests.give(exchange.cost)
+            if exchange.kept_bytes:
+                self._kept_bytes -= exchange.kept_bytes
+                self.answers.give(exchange.kept_bytes)
         if out and self.transport is not None:
             self._write(out)
-        if len(self.unanswered) < UNANSWERED_MAX // 2:
-            self._resume_reading()
+        if self._paused and len(self.unanswered) < UNANSWERED_MAX // 2:
+            self._unpause()
 
     def _write(self, out: Buffers) -> None:
         assert self.transport is not None
         size = sum(map(len, out))
         self.owner.bytes_out += size
+        self.bytes_written += size
         if len(out) == 1:
             self.transport.write(out[0])
         elif size <= JOINED_BYTES_MAX:
             self.transport.write(b"".join(out))
         else:
             self.transport.writelines(out)
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes > ALLOWANCE_BYTES:
+            self.owner.owed(self, unread_bytes)
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it."""
         self._writing_paused = True
-        self._pause_reading()
+        self._pause()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._writing_paused = False
-        if len(self.unanswered) < UNANSWERED_MAX:
-            self._resume_reading()
+        self._unpause()
+
+    # stopping and going on
 
     def hold(self) -> None:
         """Take no more requests while one keeps a copy of its records; `let_go` ends it."""
         self._holds += 1
-        self._pause_reading()
+        self._pause()
 
     def let_go(self) -> None:
         """End one `hold`."""
         self._holds -= 1
-        if len(self.unanswered) < UNANSWERED_MAX:
-            self._resume_reading()
+        self._unpause()
 
     def halt(self) -> None:
         """Take no more requests at all; whoever halts closes, once those under way are answered.
@@ -314,27 +451,55 @@ class Connection(asyncio.BufferedProtocol):
         overtake the last answers.
         """
         self._halted = True
-        self._drop_own()
-        self._take_backlog()
-        if self.transport is not None and not self.closing:
+        self._end_own()
+        self._drop_backlog()
+        self.requests.pool.forget(self)
+        if self.transport is not None and not self.closing and not self._reading:
+            self._reading = True
             self.transport.resume_reading()
 
-    def _pause_reading(self) -> None:
-        if not self._paused and not self._halted:
-            self._paused = True
+    def _pause(self) -> None:
+        self._paused = True
+        self._stop_reading()
+
+    def _unpause(self) -> None:
+        if not self._paused or self._writing_paused or self._holds or self.closing:
+            return
+        if len(self.unanswered) >= UNANSWERED_MAX or self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
+            return
+        self._paused = False
+        if self._backlog is None:
+            self._read_on()
+        elif not self._waits_for_memory:
+            self._due()  # not now: whoever answers here may be in the middle of serving others who wait
+
+    def _stop_reading(self) -> None:
+        if self._reading and not self._halted:
+            self._reading = False
             if self.transport is not None and not self.closing:
                 self.transport.pause_reading()
 
-    def _resume_reading(self) -> None:
-        if not self._paused or self._halted or self._writing_paused or self._holds or self.closing:
+    def _read_on(self) -> None:
+        if self._reading or self._paused or self._waits_for_memory or self._backlog is not None or self.closing:
             return
-        if self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
-            return
-        self._paused = False
-        if self._backlog is None and self.transport is not None:
-            self.transport.resume_reading()
-        else:  # not now: whoever answers here may be in the middle of serving others who wait
-            self.owner.soon(self._go_on)
+        self._reading = True
+        assert self.transport is not None
+        self.transport.resume_reading()
+
+    @property
+    def half(self) -> bool:
+        """True while a request has not arrived whole."""
+        return self._own is not None
+
+    def took_bytes(self) -> bool:
+        """Whether bytes of such a request have come since this was last asked."""
+        took, self._took_bytes = self._took_bytes, False
+        return took
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """True while it is not the client that is waited for."""
+        return self._waits_for_memory
 
     @property
     def closing(self) -> bool:

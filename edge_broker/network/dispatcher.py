@@ -1,7 +1,7 @@
-"""From a frame to an answer: finds the handler, calls it, and resolves its `Reply`, `Wait`, `Park` or `Do`.
+"""From a frame to an answer: finds the handler, calls it, and resolves its outcome (handlers/outcome.py).
 
-Lives here: who waits for which log, which request is parked, what runs in which worker. Must never come in: what any
-API means (handlers), sockets (connection), when to sync (syncer).
+Lives here: who waits for which log or name, which request is parked, what runs in which worker. Must never come in:
+what any API means (handlers), sockets (connection), when to sync (syncer), how large requests are worked on (large).
 """
 
 from __future__ import annotations
@@ -9,30 +9,51 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
+from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Park, Reply, Wait, WorkerName
+from edge_broker.handlers.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.handlers.registry import Handler
-from edge_broker.network.connection import Connection, Exchange
+from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.checks import Checks
+from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
+from edge_broker.network.large import Large, request_bytes
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.revivals import Revivals
 from edge_broker.network.syncer import Syncer
+from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
-from edge_broker.protocol.api import API_VERSIONS, APIS, Api, read_request_header, response_frame
-from edge_broker.protocol.codec import decode
+from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, PRODUCE, Api, read_request_header, response_frame
+from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
 from edge_broker.storage.log import PartitionLog
 
 NO_TOKEN = -1
+URGENT_BYTES = 4 << 20
+AT_ONCE_FRAME_BYTES = 16_384  # what is read at once; Produce and Fetch whatever their size, if their arrays are small
+QUEUED_FRAME_BYTES = 65_536
+EARLY_ANSWERS = 64  # in one turn
 
 
-class _Call:
+class Call:
     """What it takes to answer a request: the exchange and how its response is written; neither for work of our own."""
 
-    __slots__ = ("api", "correlation_id", "exchange", "timer", "token", "version", "wait")
+    __slots__ = (
+        "api",
+        "behind",
+        "correlation_id",
+        "exchange",
+        "held",
+        "timer",
+        "token",
+        "version",
+        "wait",
+        "work_seconds",
+    )
 
     def __init__(
         self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int
@@ -43,15 +64,33 @@ class _Call:
         self.correlation_id = correlation_id
         self.token = token
         self.wait: Wait | None = None
+        self.behind: Behind | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.held = False  # its connection takes no more requests until its job has ended
+        self.work_seconds = 0.0
 
     def answer(self, response: Message | None) -> None:
+        """Send the response, None for none."""
         if self.exchange is not None:
             assert self.api is not None
             frame = (
                 response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
             )
             self.exchange.answer(frame)
+
+
+def _pools(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> tuple[Pool, Pool]:
+    """Memory for requests and for answers; of the first a part is left to the one that may always grow to its end."""
+
+    def soon(call: Callable[[], None]) -> None:
+        loop.call_soon(call)
+
+    queued = config.integer("queued.max.request.bytes")
+    requests_bytes = max(queued - config.integer("socket.request.max.bytes"), queued // 2)
+    return (
+        Pool(requests_bytes, soon, urgent_bytes=URGENT_BYTES),
+        Pool(config.integer("edge.queued.max.response.bytes"), soon),
+    )
 
 
 class Dispatcher:
@@ -77,11 +116,21 @@ class Dispatcher:
             broker.config.integer("edge.flush.interval.min.ms"),
             self._synced,
             broker.pace,
+            broker.store.in_use,
         )
-        self._waiting: dict[PartitionLog, dict[_Call, None]] = {}
-        self._parked: dict[int, _Call] = {}
+        self.checks = Checks(broker, workers["checker"], self.moved)
+        self._waiting: dict[PartitionLog, dict[Call, None]] = {}
+        self._parked: dict[int, Call] = {}
+        self._behind: dict[str, dict[Call, None]] = {}  # by name, first come first
         self._told_offline: set[PartitionLog] = set()
         self.revivals = Revivals(broker, loop, self.start, self._offline, self._told_offline.discard)
+        self.requests_pool, self.answers_pool = _pools(broker.config, loop)
+        self.requests_pool.on_shortage = self._memory_is_short
+        broker.answers_room = lambda: max(self.answers_pool.room, ALLOWANCE_BYTES)
+        self._patient: dict[Call, None] = {}
+        self._answering_early = False
+        self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
+        self.large = Large(self)
         self._in_workers = 0
         self._log_jobs = 0
         self._next_token = 1
@@ -89,8 +138,10 @@ class Dispatcher:
 
     @property
     def unanswered(self) -> int:
-        """Requests that wait for a log, a group or a worker."""
-        return len(self._parked) + len({call for calls in self._waiting.values() for call in calls}) + self._in_workers
+        """Requests that wait for a log, a group, a name or a worker."""
+        waiting = {call for calls in self._waiting.values() for call in calls}
+        behind = sum(map(len, self._behind.values()))
+        return len(self._parked) + len(waiting) + behind + self._in_workers
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; ProtocolViolation when it is none."""
@@ -102,18 +153,57 @@ class Dispatcher:
         token = self._next_token
         self._next_token = token + 1
         exchange = Exchange(connection, token)
-        call = _Call(exchange, api, header.api_version, header.correlation_id, token)
+        call = Call(exchange, api, header.api_version, header.correlation_id, token)
         self.requests[api.name] = self.requests.get(api.name, 0) + 1
         if not api.serves(header.api_version):
             self._unsupported(connection, call, handler)
             return
-        request = decode(api.request, header.api_version, frame, header.body_position)
-        connection.expect(exchange)
         context = RequestContext(token, header.api_version, header.client_id or "", connection.peer)
-        self._run(call, lambda: handler(self.broker, context, request))
+        size = len(frame)
+        if size <= AT_ONCE_FRAME_BYTES or header.api_key in (PRODUCE, FETCH):
+            try:
+                request = decode_small(api.request, header.api_version, frame, header.body_position)
+            except TooLargeAtOnce:
+                pass
+            else:
+                exchange.cost = request_bytes(header.api_key, size)
+                connection.expect(exchange)
+                self._run(call, lambda: handler(self.broker, context, request))
+                self._drain()
+                return
+        self._take_large(call, handler, context, frame, header.body_position)
+
+    def _take_large(
+        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
+    ) -> None:
+        """Work on a request piece by piece; its connection sends no more until that is done."""
+        exchange = call.exchange
+        assert exchange is not None
+        size = len(frame)
+        if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, which nobody writes to any more
+            frame = memoryview(bytearray(frame))
+        exchange.cost = request_bytes(PRODUCE, size) + size
+        exchange.connection.expect(exchange)
+        self._hold(call)
+        job = self.large.job(call, handler, context, frame, position)
+        if size <= QUEUED_FRAME_BYTES:
+            self.turns.run(job)
+        else:
+            self.turns.add(job)
+
+    def _hold(self, call: Call) -> None:
+        if call.exchange is not None and not call.held:
+            call.held = True
+            call.exchange.connection.hold()
+
+    def job_ended(self, call: Call) -> None:
+        """A call that was worked on piece by piece is answered, waits, or has failed."""
+        if call.held and call.exchange is not None:
+            call.held = False
+            call.exchange.connection.let_go()
         self._drain()
 
-    def _unsupported(self, connection: Connection, call: _Call, handler: Handler) -> None:
+    def _unsupported(self, connection: Connection, call: Call, handler: Handler) -> None:
         """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the
         connection.
         """
@@ -135,7 +225,7 @@ class Dispatcher:
     @property
     def working(self) -> bool:
         """True while somebody waits for a sync or a worker; long polls and groups do not count."""
-        return self.syncer.busy or self._log_jobs > 0 or self._in_workers > 0
+        return self.syncer.busy or self.checks.busy or self._log_jobs > 0 or self._in_workers > 0
 
     def sync_all(self) -> None:
         """Sync whatever is not synced yet, and wait for no interval any more."""
@@ -147,48 +237,107 @@ class Dispatcher:
 
     def start(self, step: Callable[[], Outcome]) -> None:
         """Do work of the broker's own, which answers nobody; a bug in it leaves a trace and stops nothing else."""
-        self._run(_Call(None, None, 0, 0, NO_TOKEN), step)
+        self._run(Call(None, None, 0, 0, NO_TOKEN), step)
         self._drain()
 
-    def _run(self, call: _Call, step: Callable[[], Outcome | None]) -> None:
+    def _run(self, call: Call, step: Callable[[], Outcome | None]) -> None:
         """Take one step of a call; a violation or a bug costs its connection alone, also when others are served
         here.
         """
         try:
             outcome = step()
             if outcome is not None:
-                self._resolve(call, outcome)
-        except ProtocolViolation as violation:
-            self._forget(call)
-            if call.exchange is not None:
-                call.exchange.connection.violate(violation)
+                self.resolve(call, outcome)
         except Exception as error:  # noqa: BLE001 - the neighbours go on; the trace says what to mend
+            self.trouble(call, error)
+
+    def trouble(self, call: Call, error: Exception) -> None:
+        """A call failed, by its client's fault or by ours."""
+        if isinstance(error, ProtocolViolation):
+            self._abandon_wait(call)
+            if call.exchange is not None:
+                call.exchange.connection.violate(error)
+        else:
             self._failed(call, error)
 
-    def _failed(self, call: _Call, error: Exception) -> None:
+    def _failed(self, call: Call, error: Exception) -> None:
         self.failures += 1
         trace = "".join(traceback.format_exception(error))
         name = call.api.name if call.api else "own work"
         log_line("error", "handler-failed", api=name, version=call.version, error=repr(error), trace=trace)
-        self._forget(call)
+        self._abandon_wait(call)
         if call.exchange is not None:
             call.exchange.connection.abort()
 
-    def _resolve(self, call: _Call, outcome: Outcome) -> None:
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Send an answer, or let the call wait for what its outcome says."""
         if isinstance(outcome, Reply):
+            if outcome.size and not self.has_room(call, outcome):
+                return
+            if self.large.parked:
+                self.large.ended(call)
             call.answer(outcome.response)
         elif isinstance(outcome, Wait):
             self._wait(call, outcome)
         elif isinstance(outcome, Park):
             self._park(call)
-        else:
+        elif isinstance(outcome, Behind):
+            self._queue(call, outcome)
+        elif isinstance(outcome, Do):
             self._do(call, outcome)
+        elif not self.turns.run(self.large.more(call, outcome)):
+            self._hold(call)
 
-    def _do(self, call: _Call, do: Do) -> None:
+    def has_room(self, call: Call, reply: Reply) -> bool:
+        """Say whether a large answer may be sent; if not it is dropped, and made anew once there is memory."""
+        exchange, again = call.exchange, reply.again
+        if exchange is None or again is None:
+            return True
+        connection, pool = exchange.connection, self.answers_pool
+        if connection.answers.fits(reply.size) or pool.favour(connection):
+            return True
+
+        def try_again() -> None:
+            connection.on_close.pop(call.token, None)
+            self._run(call, again)
+            self._drain()
+
+        pool.wait(call, try_again)
+        connection.on_close[call.token] = lambda: pool.forget(call)
+        return False
+
+    def _may_begin(self) -> bool:
+        """Whether one more large request may be read; those that wait hold what they were read into."""
+        if self.large.has_room:
+            return True
+        self._answer_patient()
+        return False
+
+    def _memory_is_short(self) -> None:
+        """Long polls are answered early when they hold much of what others wait for."""
+        held = sum(call.exchange.cost for call in self._patient if call.exchange is not None)
+        if held > self.requests_pool.bytes_max // 4:
+            self._answer_patient()
+
+    def _answer_patient(self) -> None:
+        if self._patient and not self._answering_early:
+            self._answering_early = True
+            self._loop.call_soon(self._answer_early)
+
+    def _answer_early(self) -> None:
+        self._answering_early = False
+        for call in list(islice(self._patient, EARLY_ANSWERS)):
+            self._deadline(call)
+        if self.requests_pool.waiting:
+            self._memory_is_short()
+
+    def _do(self, call: Call, do: Do) -> None:
         self._in_workers += 1
 
         def done(result: Any, error: Exception | None) -> None:
             self._in_workers -= 1
+            if do.over is not None:
+                do.over()
             if error is None:
                 self._run(call, lambda: do.then(result))
             elif isinstance(error, (StorageFault, Refusal)):
@@ -198,40 +347,64 @@ class Dispatcher:
                 self._failed(call, error)
             self._drain()
 
-        self._workers[do.worker].submit(do.work, done)
+        self._workers[do.worker].submit(do.work, done, background=do.background)
 
-    def _park(self, call: _Call) -> None:
+    def _park(self, call: Call) -> None:
         self._parked[call.token] = call
         if call.exchange is not None:
             call.exchange.connection.on_close[call.token] = lambda: self._abandon(call)
 
-    def _abandon(self, call: _Call) -> None:
-        self._forget(call)
+    def _queue(self, call: Call, behind: Behind) -> None:
+        call.behind = behind
+        self._behind.setdefault(behind.name, {})[call] = None
+        if call.exchange is not None:
+            call.exchange.connection.on_close[call.token] = lambda: self._abandon_wait(call)
+
+    def _freed(self, name: str) -> None:
+        """Let those who wait for a name go on, one after another, until one of them takes it."""
+        while name not in self.broker.changing and (calls := self._behind.get(name)):
+            call = next(iter(calls))
+            behind = call.behind
+            assert behind is not None
+            self._forget(call)
+            self._run(call, behind.again)
+
+    def _abandon(self, call: Call) -> None:
+        self._abandon_wait(call)
         self.broker.abandon(call.token)
 
-    def _wait(self, call: _Call, wait: Wait) -> None:
+    def _abandon_wait(self, call: Call) -> None:
+        self._forget(call)
+        self.large.ended(call)
+
+    def _wait(self, call: Call, wait: Wait) -> None:
         call.wait = wait
         for log in wait.logs:
             self._waiting.setdefault(log, {})[call] = None
             if wait.syncs and log.high_watermark < log.log_end_offset and log.fault is None:
                 self.syncer.sync_awaited(log)
         call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
+        if wait.patient:
+            self._patient[call] = None
         if call.exchange is not None:
-            call.exchange.connection.on_close[call.token] = lambda: self._forget(call)
+            call.exchange.connection.on_close[call.token] = lambda: self._abandon_wait(call)
             if wait.holds:
                 call.exchange.connection.hold()
+            if wait.kept_bytes:
+                call.exchange.connection.requests.take(wait.kept_bytes)
 
-    def _deadline(self, call: _Call) -> None:
+    def _deadline(self, call: Call) -> None:
         wait = call.wait
         if wait is not None:
             self._forget(call)
             self._run(call, wait.at_deadline)
             self._drain()
 
-    def _forget(self, call: _Call) -> None:
+    def _forget(self, call: Call) -> None:
         """Take a call off every list it may stand on."""
         self._parked.pop(call.token, None)
         if call.wait is not None:
+            self._patient.pop(call, None)
             for log in call.wait.logs:
                 waiting = self._waiting.get(log)
                 if waiting is not None:
@@ -240,7 +413,15 @@ class Dispatcher:
                         del self._waiting[log]
             if call.wait.holds and call.exchange is not None:
                 call.exchange.connection.let_go()
+            if call.wait.kept_bytes and call.exchange is not None:
+                call.exchange.connection.requests.give(call.wait.kept_bytes)
             call.wait = None
+        if call.behind is not None:
+            queue = self._behind[call.behind.name]
+            del queue[call]
+            if not queue:
+                del self._behind[call.behind.name]
+            call.behind = None
         if call.timer is not None:
             call.timer.cancel()
             call.timer = None
@@ -280,7 +461,7 @@ class Dispatcher:
             if wait is not None:
                 self._run(call, lambda call=call, wait=wait: self._ready(call, wait))  # type: ignore[misc]
 
-    def _ready(self, call: _Call, wait: Wait) -> Outcome | None:
+    def _ready(self, call: Call, wait: Wait) -> Outcome | None:
         outcome = wait.ready()
         if outcome is not None:
             self._forget(call)
@@ -295,11 +476,15 @@ class Dispatcher:
             if not broker.left_work:
                 return
             while broker.wanted:
-                self.syncer.sync_awaited(broker.wanted.pop())
+                self.syncer.sync_awaited(broker.wanted.popitem()[0])
+            while broker.unmarked:
+                self.syncer.mark(broker.unmarked.pop())
             while broker.rolls:
                 self._roll(broker.rolls.pop())
             while broker.writes:
                 self._write(broker.writes.pop())
+            while broker.checks:
+                self.checks.begin(broker.checks.pop(0))
             while broker.notes:
                 log_line("warning", "note", text=broker.notes.pop(0))
             while broker.gone:
@@ -308,13 +493,16 @@ class Dispatcher:
                 self._wake(log)
             while broker.own_work:
                 outcome = broker.own_work.pop(0)
-                self._run(_Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)  # type: ignore[misc]
+                self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)  # type: ignore[misc]
+            while broker.freed:
+                self._freed(broker.freed.pop(0))
             while broker.answered:
                 token, response = broker.answered.pop(0)
                 call = self._parked.get(token)
                 if call is not None:
                     self._forget(call)
-                    self._run(call, lambda response=response: Reply(response))  # type: ignore[misc]
+                    answer = response if isinstance(response, Steps) else Reply(response)
+                    self._run(call, lambda answer=answer: answer)  # type: ignore[misc]
 
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:

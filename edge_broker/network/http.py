@@ -16,16 +16,20 @@ REQUEST_S_MAX = 5.0
 
 
 async def serve_http(
-    host: str, port: int, metrics: Callable[[], str], health: Callable[[], str | None]
+    host: str,
+    port: int,
+    metrics: Callable[[], str],
+    health: Callable[[], str | None],
+    well: Callable[[], str] = lambda: "ok",
 ) -> asyncio.Server:
     """Start the server; `health` returns None when all is well, else one line that says what is wrong (answered with
-    503).
+    503). `well` is what is said when it is.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
-            writer.write(respond(head, metrics, health))
+            writer.write(respond(head, metrics, health, well))
             await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             writer.transport.abort()
@@ -35,7 +39,9 @@ async def serve_http(
     return await asyncio.start_server(handle, host, port, limit=REQUEST_BYTES_MAX)
 
 
-def respond(head: bytes, metrics: Callable[[], str], health: Callable[[], str | None]) -> bytes:
+def respond(
+    head: bytes, metrics: Callable[[], str], health: Callable[[], str | None], well: Callable[[], str] = lambda: "ok"
+) -> bytes:
     """The whole response to a request head."""
     parts = head.split(b"\r\n", 1)[0].split(b" ")
     if len(parts) != 3 or parts[0] not in (b"GET", b"HEAD"):
@@ -46,7 +52,7 @@ def respond(head: bytes, metrics: Callable[[], str], health: Callable[[], str | 
     if path == b"/health":
         wrong = health()
         return (
-            _response("200 OK", "ok\n", parts[0])
+            _response("200 OK", well() + "\n", parts[0])
             if wrong is None
             else _response("503 Service Unavailable", wrong + "\n", parts[0])
         )

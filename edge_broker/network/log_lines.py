@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+
+LINES_MAX = 20
+WINDOW_S = 10.0
 
 
 def logfmt(value: object) -> str:
@@ -25,3 +29,23 @@ def log_line(level: str, event: str, **fields: object) -> None:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
     pairs = "".join(f" {name}={logfmt(value)}" for name, value in fields.items())
     sys.stderr.write(f"{stamp} {level} edge-broker {event}{pairs}\n")
+
+
+class LimitedLog:
+    """Lines that clients can bring about: LINES_MAX of an event in WINDOW_S, the rest is counted in the next one."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._windows: dict[str, tuple[float, int]] = {}
+
+    def line(self, level: str, event: str, **fields: object) -> None:
+        """Write a line, or count it."""
+        now = self._now()
+        begin, count = self._windows.get(event, (now, 0))
+        if now - begin >= WINDOW_S:
+            if count > LINES_MAX:
+                fields["left_out"] = count - LINES_MAX
+            begin, count = now, 0
+        self._windows[event] = begin, count + 1
+        if count < LINES_MAX:
+            log_line(level, event, **fields)

@@ -60,5 +60,5 @@ async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | 
             done.set_exception(error)
         return Reply(None)
 
-    dispatcher.start(lambda: Do(work, told, failed))
+    dispatcher.start(lambda: Do(work, told, failed, background=True))
     return await done

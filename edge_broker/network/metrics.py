@@ -8,10 +8,12 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable, Sequence
 
+from edge_broker.compiled import walker_name
 from edge_broker.handlers.broker import Broker
 from edge_broker.network.disk_writes import device_bytes, process_bytes
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
+from edge_broker.protocol.unpacking import CODEC_NAMES, MODULES, missing_codecs
 from edge_broker.storage.card import Card
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.store import LogStore
@@ -31,6 +33,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
         *_cleaner(broker.cleaner),
         *_damage(broker),
         *_writes(broker),
+        *_checks(dispatcher),
         *_time(broker, started_ms),
     ]
     return "".join(family(PREFIX + name, kind, text, samples) for name, kind, text, samples in families)
@@ -86,6 +89,15 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
         _one("protocol_violations_total", "counter", "Connections closed for what they sent.", server.violations),
         _one("handler_failures_total", "counter", "Requests lost to a bug of the broker.", dispatcher.failures),
         _one("connections", "gauge", "Open client connections.", len(server.connections)),
+        _one("queued_request_bytes", "gauge", "Memory for requests that is shared and in use.", server.requests.used),
+        _one("queued_response_bytes", "gauge", "Memory for answers that is shared and in use.", server.answers.used),
+        _one("large_requests", "gauge", "Requests that are worked on piece by piece.", len(dispatcher.turns)),
+        _one(
+            "longest_piece_seconds",
+            "gauge",
+            "Longest that one piece of a large request held the loop.",
+            dispatcher.turns.longest_s,
+        ),
     ]
 
 
@@ -172,8 +184,11 @@ def _damage(broker: Broker) -> list[Family]:
 
 
 def _writes(broker: Broker) -> list[Family]:
+    memory = broker.store.producer_memory
     return [
         _one("appended_bytes_total", "counter", "Bytes of record batches appended to logs.", broker.appended_bytes),
+        _one("producers_bytes", "gauge", "Memory that is kept of idempotent producers.", memory.held),
+        _one("producers_evicted_total", "counter", "Producers forgotten to keep that bounded.", memory.evicted),
         _one(
             "process_written_bytes_total",
             "counter",
@@ -185,6 +200,24 @@ def _writes(broker: Broker) -> list[Family]:
             "counter",
             "Bytes written to the disk below the data directory since it was attached, by everybody.",
             device_bytes(broker.store.data_dir),
+        ),
+    ]
+
+
+def _checks(dispatcher: Dispatcher) -> list[Family]:
+    return [
+        ("records_walker", "gauge", "Which walker checks what producers send.", [({"walker": walker_name()}, 1)]),
+        (
+            "codec_missing",
+            "gauge",
+            "1 for a codec whose library is not installed: its batches are refused.",
+            [({"codec": name}, int(name in missing_codecs())) for name in CODEC_NAMES[1:]],
+        ),
+        _one(
+            "checks_in_worker_total",
+            "counter",
+            "Batches too large to be checked on the loop, since the start.",
+            dispatcher.checks.batches,
         ),
     ]
 
@@ -244,3 +277,15 @@ def health_problem(broker: Broker) -> str | None:
     if not broker.groups_loaded:
         return "committed offsets are still being loaded"
     return None
+
+
+def health_text() -> str:
+    """What is said of a broker that is well: ok, and what it cannot do on this platform."""
+    missing = missing_codecs()
+    return f"ok, but {refused_codecs(missing)}" if missing else "ok"
+
+
+def refused_codecs(missing: Sequence[str]) -> str:
+    """What follows from codecs whose libraries are not installed, for people."""
+    packages = sorted({MODULES[CODEC_NAMES.index(name)].partition(".")[0] for name in missing})
+    return f"batches in {', '.join(missing)} are refused: the Python packages {', '.join(packages)} are not installed"

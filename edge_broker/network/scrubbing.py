@@ -33,7 +33,7 @@ async def _piece(broker: Broker, worker: Worker) -> int:
         if not done.done():  # else the broker stops
             done.set_result(size if error is None else 0)
 
-    worker.submit(broker.scrubber.step, over)
+    worker.submit(broker.scrubber.step, over, background=True)
     return await done
 
 

@@ -1,5 +1,12 @@
 """The listener: accepts connections, bounds their number and memory, closes the idle ones.
 
+| closed | when |
+|---|---|
+| one more than max.connections, or than max.connections.per.ip | at once; LOOPBACK_CONNECTIONS are this machine's |
+| a silent one | connections.max.idle.ms without a request, and none unanswered |
+| half a request | no byte for STALLED_S, or favoured for FAVOURED_S_MAX, while somebody waits for memory |
+| a client that is owed answers | it took no byte for UNREAD_S_MAX |
+
 Lives here: what all connections share. Must never come in: requests and their meaning (dispatcher).
 """
 
@@ -8,15 +15,26 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections import deque
 
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, ProtocolViolation
+from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.log_lines import log_line
+from edge_broker.network.log_lines import LimitedLog
+from edge_broker.network.unread import Unread
+from edge_broker.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP
 
 BACKLOG = 512
+LOOPBACK_CONNECTIONS = 16
+STALLED_S = 10.0
+FAVOURED_S_MAX = 60.0
+OWED_FOR_A_TURN_BYTES = 16_384
+TURN_S = 0.004
+SWEEP_S = 1.0
+SWEEP_SOON_S = 0.05  # while memory for answers is half used
+URGENT_KEYS = frozenset({JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, OFFSET_COMMIT})
 
 
 class Server:
@@ -25,15 +43,27 @@ class Server:
     def __init__(self, config: BrokerConfig, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
+        self.requests: Pool = dispatcher.requests_pool
+        self.answers: Pool = dispatcher.answers_pool
         self.connections: set[Connection] = set()
+        self._peers: set[str] = set()
+        dispatcher.broker.peers = self._peers
         self.bytes_in = 0
         self.bytes_out = 0
         self.violations = 0
         self._dispatcher = dispatcher
         self._loop = loop
-        self._reserved_bytes = 0
-        self._reserved_bytes_max = max(config.integer("queued.max.request.bytes"), self.request_bytes_max)
+        self._log = LimitedLog(loop.time)
+        self._halves: dict[Connection, float] = {}
+        self._unread = Unread(loop.time, self._unread_for_long)
+        self._favoured: tuple[object, float] | None = None
+        self._sweeping = False
+        self._ring: deque[Connection] = deque()
+        self._written: list[Connection] = []
         self._connections_max = config.integer("max.connections")
+        self._connections_per_ip_max = config.integer("max.connections.per.ip")
+        self._connections_by_ip: dict[str, int] = {}
+        self._came_from: dict[Connection, tuple[str, str]] = {}
         self._idle_s = config.integer("connections.max.idle.ms") / 1000
         self._listener: asyncio.Server | None = None
 
@@ -66,20 +96,41 @@ class Server:
                 connection.transport.close()
 
     def opened(self, connection: Connection) -> bool:
-        """Register a connection; False when there are max.connections already."""
-        if len(self.connections) >= self._connections_max:
-            log_line("warning", "connection-refused", client=connection.peer, max_connections=self._connections_max)
+        """Register a connection; False when there are too many already."""
+        ip = connection.peer.rpartition(":")[0]
+        count, from_ip = len(self.connections), self._connections_by_ip.get(ip, 0)
+        kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
+        if count + kept >= self._connections_max:
+            self._refused(connection, f"max.connections={self._connections_max}")
+            return False
+        if from_ip >= self._connections_per_ip_max:
+            self._refused(connection, f"max.connections.per.ip={self._connections_per_ip_max}")
             return False
         self.connections.add(connection)
+        self._peers.add(connection.peer)
+        self._connections_by_ip[ip] = from_ip + 1
+        self._came_from[connection] = connection.peer, ip
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return True
 
+    def _refused(self, connection: Connection, bound: str) -> None:
+        self._log.line("warning", "connection-refused", client=connection.peer, bound=bound)
+
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
+        self._halves.pop(connection, None)
+        self._unread.forget(connection)
+        if connection not in self.connections:
+            return
         self.connections.discard(connection)
+        peer, ip = self._came_from.pop(connection)
+        self._peers.discard(peer)
+        self._connections_by_ip[ip] -= 1
+        if not self._connections_by_ip[ip]:
+            del self._connections_by_ip[ip]
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         """Count a request and hand it on, unless the broker is stopping."""
@@ -89,26 +140,102 @@ class Server:
             raise ProtocolViolation("the broker is stopping")
         self._dispatcher.dispatch(connection, frame)
 
-    def reserve(self, connection: Connection, size: int) -> bool:
-        """Set memory aside for a half-received frame."""
-        if self._reserved_bytes + size > self._reserved_bytes_max:
-            return False
-        self._reserved_bytes += size
-        return True
+    def urgent(self, head: memoryview) -> bool:
+        """Whether the request that begins like this un-parks others, and so never waits for what is parked."""
+        return len(head) >= 2 and head[0] == 0 and head[1] in URGENT_KEYS
 
-    def release(self, size: int) -> None:
-        """Give such memory back."""
-        self._reserved_bytes -= size
+    def begun(self, connection: Connection) -> None:
+        """A request has not arrived whole: it is looked at now and then."""
+        self._halves[connection] = self._loop.time()
+        self._sweep_soon()
 
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call in the next turn of the loop."""
-        self._loop.call_soon(call)
+    def owed(self, connection: Connection, unread_bytes: int) -> None:
+        """So much of what was written to this client has not left yet; a little of it mostly does within the turn."""
+        if unread_bytes > OWED_FOR_A_TURN_BYTES:
+            self._unread.owed(connection, unread_bytes)
+            self._sweep_soon()
+            return
+        if not self._written:
+            self._loop.call_soon(self._see_written)
+        self._written.append(connection)
+
+    def _see_written(self) -> None:
+        written, self._written = self._written, []
+        for connection in written:
+            if connection.transport is not None:
+                unread_bytes = connection.transport.get_write_buffer_size()
+                if unread_bytes > ALLOWANCE_BYTES:
+                    self._unread.owed(connection, unread_bytes)
+                    self._sweep_soon()
+
+    @property
+    def busy(self) -> bool:
+        """True while connections wait for their turn."""
+        return bool(self._ring)
+
+    def due(self, connection: Connection) -> None:
+        """Let a connection go on in a next turn of the loop, when those before have had theirs."""
+        if not self._ring:
+            self._loop.call_soon(self._turn)
+        self._ring.append(connection)
+
+    def _turn(self) -> None:
+        """Let connections handle what they have put back, each once, until the time of this turn is up."""
+        end = self._dispatcher.broker.clock.seconds() + TURN_S
+        for _ in range(len(self._ring)):
+            self._ring.popleft().turn()
+            if self._dispatcher.broker.clock.seconds() >= end:
+                break
+        if self._ring:
+            self._loop.call_soon(self._turn)
 
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log why a connection is closed."""
         if not self._dispatcher.refusing:
             self.violations += 1
-            log_line("warning", "connection-closed", client=connection.peer, reason=violation)
+            self._log.line("warning", "connection-closed", client=connection.peer, reason=violation)
+
+    def _sweep_soon(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            busy = self.answers.waiting or self.answers.used > self.answers.bytes_max // 2
+            self._loop.call_later(SWEEP_SOON_S if busy else SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Look at whoever has begun a request or reads slowly, as long as there is one."""
+        self._sweeping = False
+        now = self._loop.time()
+        for connection in list(self._halves):
+            if connection.half:
+                self._see_half(connection, now)
+            else:
+                del self._halves[connection]
+        self._see_favoured(now)
+        self._unread.look()
+        if self._halves or self._unread:
+            self._sweep_soon()
+
+    def _see_half(self, connection: Connection, now: float) -> None:
+        if connection.waits_for_memory or connection.took_bytes():
+            self._halves[connection] = now
+        elif self.requests.waiting and connection.requests.held > ALLOWANCE_BYTES:
+            stalled_s = now - self._halves[connection]
+            if stalled_s >= STALLED_S:
+                self._stalled(connection, f"a request stopped in the middle for {stalled_s:.0f} s")
+
+    def _see_favoured(self, now: float) -> None:
+        favoured = self.requests.favoured
+        if favoured is None or self._favoured is None or self._favoured[0] is not favoured:
+            self._favoured = None if favoured is None else (favoured, now)
+        elif self.requests.waiting and now - self._favoured[1] >= FAVOURED_S_MAX:
+            assert isinstance(favoured, Connection)
+            self._stalled(favoured, f"a request did not arrive whole in {FAVOURED_S_MAX:.0f} s")
+
+    def _stalled(self, connection: Connection, why: str) -> None:
+        connection.violate(ProtocolViolation(f"{why}, and others wait for the memory it holds"))
+
+    def _unread_for_long(self, connection: Connection, seconds: float) -> None:
+        connection.violate(ProtocolViolation(f"the client took no byte of its answers for {seconds:.0f} s"))
 
     def _close_idle(self) -> None:
         oldest = self._loop.time() - self._idle_s

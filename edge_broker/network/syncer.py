@@ -5,6 +5,7 @@
 | clean | append that nobody waits for | dirty, due within log.flush.interval.ms |
 | clean, dirty | somebody waits for it, durability sync | wanted: in the round that begins now, or in the next |
 | wanted | round ends | clean; waiters of the log are told |
+| any | an answer needs the mark of a log (in_use.py) | it is written in the round that begins now, or in the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
 Lives here: when to sync what. Must never come in: how (storage/rounds.py), who waits (dispatcher).
@@ -18,13 +19,15 @@ import time
 from collections.abc import Callable
 
 from edge_broker.errors import StorageFault
+from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
+from edge_broker.storage.in_use import InUse, Marking
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.pace import Pace
 from edge_broker.storage.rounds import Rounds, SyncTicket, Way
 
 Round = list[tuple[PartitionLog, SyncTicket]]
-Outcome = tuple[float, list[StorageFault | None]]
+Outcome = tuple[float, float, list[StorageFault | None]]  # seconds of the marks, seconds of the syncs
 
 
 class Syncer:
@@ -40,6 +43,7 @@ class Syncer:
         interval_min_ms: int,
         moved: Callable[[PartitionLog], None],
         pace: Pace,
+        in_use: InUse,
     ) -> None:
         self._loop = loop
         self._worker = worker
@@ -47,6 +51,7 @@ class Syncer:
         self._interval_min_s = interval_min_ms / 1000
         self._moved = moved
         self._pace = pace
+        self._in_use = in_use
         self._wanted: dict[PartitionLog, None] = {}
         self._due: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._busy = False
@@ -82,6 +87,16 @@ class Syncer:
         if not log.settings.left_to_kernel and log not in self._wanted and log not in self._due:
             self._due[log] = self._loop.call_later(min(log.settings.flush_ms, 86_400_000) / 1000, self._overdue, log)
 
+    def mark(self, log: PartitionLog) -> None:
+        """Write a log's mark in the round that begins now, or in the next one; `moved` tells when it is there."""
+        self._in_use.ask(log)
+        self._begin_if_due()
+
+    def look_at_marks(self) -> None:
+        """Take marks off the disk that are not needed any more."""
+        self._in_use.look(self._loop.time())
+        self._begin_if_due()
+
     def forget(self, log: PartitionLog) -> None:
         """Drop a log that was deleted."""
         self._wanted.pop(log, None)
@@ -100,6 +115,10 @@ class Syncer:
         self._due.pop(log, None)
         self.sync_soon(log)
 
+    def _begin_if_due(self) -> None:
+        if (self._wanted or self._in_use.due) and not self._busy:
+            self._begin()
+
     def _begin(self) -> None:
         self._busy = True
         delay_s = self._next_start - self._loop.time()
@@ -117,36 +136,55 @@ class Syncer:
             if ticket is not None:
                 round_.append((log, ticket))
         self._wanted.clear()
-        if round_:
+        marking = self._in_use.begin_write()
+        if round_ or marking is not None:
             self._pace.syncing_bytes = sum(log.unsynced_bytes for log, _ in round_)
             way = self._how.way(len(round_))
             self._worker.submit(
-                lambda: self._run(round_, way), lambda result, error: self._end_round(round_, way, result, error)
+                lambda: self._run(round_, way, marking),
+                lambda result, error: self._end_round(round_, way, marking, result, error),
             )
         else:
             self._busy = False
 
-    def _run(self, round_: Round, way: Way) -> Outcome:
+    def _run(self, round_: Round, way: Way, marking: Marking | None) -> Outcome:
         begin = time.perf_counter()
+        if marking is not None:
+            marking.run()
+        marked = time.perf_counter()
         faults = self._how.run([ticket for _, ticket in round_], way)
-        return time.perf_counter() - begin, faults
+        return marked - begin, time.perf_counter() - marked, faults
 
-    def _end_round(self, round_: Round, way: Way, result: Outcome | None, error: Exception | None) -> None:
+    def _end_round(
+        self, round_: Round, way: Way, marking: Marking | None, result: Outcome | None, error: Exception | None
+    ) -> None:
         if error is not None or result is None:
             raise AssertionError("a sync round lets no exception out") from error
         self._busy = False
         self.rounds += 1
         self.whole_rounds += way == "all"
-        self.seconds += result[0]
-        self._how.took(way, len(round_), result[0])
-        for (log, ticket), fault in zip(round_, result[1], strict=True):
+        self.seconds += result[0] + result[1]
+        self._how.took(way, len(round_), result[1])
+        for (log, ticket), fault in zip(round_, result[2], strict=True):
             if fault is None:
                 log.finish_sync(ticket)
             else:
                 log.fail(fault)
         self._pace.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
         self._pace.syncing_bytes = 0
-        for log, _ in round_:
+        marked = self._end_marking(marking)
+        for log in dict.fromkeys([*(log for log, _ in round_), *marked]):
             self._moved(log)
-        if self._wanted and not self._busy:
-            self._begin()
+        self._begin_if_due()
+
+    def _end_marking(self, marking: Marking | None) -> list[PartitionLog]:
+        """The logs whose mark is on the disk now; where it is not, their records have to be, before an answer."""
+        if marking is None:
+            return []
+        self._in_use.end_write(marking)
+        if marking.fault is None:
+            return marking.logs
+        log_line("error", "marks-not-written", fault=marking.fault, text="answers wait for the sync of their records")
+        for log in marking.logs:
+            self.sync_awaited(log)
+        return []

@@ -1,5 +1,10 @@
 """A thread that runs blocking work in order and hands each result back to the event loop.
 
+| job | its turn |
+|---|---|
+| somebody waits for it | before all work in the background, in the order of their coming |
+| in the background | when nobody waits, or behind AHEAD_MAX jobs in a row that somebody waited for |
+
 Lives here: the one place of the broker that makes threads. Must never come in: knowledge of what the work is.
 """
 
@@ -8,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 Done = Callable[[Any, Exception | None], None]
+Job = tuple[Callable[[], Any], Done]
+AHEAD_MAX = 8  # else whoever makes topics without end keeps the look at the disk and the checkpoint from running
 
 
 class Answer:
@@ -35,19 +43,45 @@ class Answer:
             raise error
 
 
+class Jobs:
+    """Two queues of jobs in one order; one thread puts, one takes."""
+
+    def __init__(self) -> None:
+        self._awaited: deque[Job] = deque()
+        self._background: deque[Job] = deque()
+        self._in_a_row = 0
+
+    def __len__(self) -> int:
+        return len(self._awaited) + len(self._background)
+
+    def put(self, job: Job, *, background: bool) -> None:
+        """Queue a job."""
+        (self._background if background else self._awaited).append(job)
+
+    def take(self) -> Job:
+        """The job whose turn it is; IndexError without any."""
+        if self._awaited and (self._in_a_row < AHEAD_MAX or not self._background):
+            self._in_a_row += 1
+            return self._awaited.popleft()
+        self._in_a_row = 0
+        return self._background.popleft()
+
+
 class Worker:
-    """Runs jobs one after another, first in, first out; `done(result, error)` is called on the loop."""
+    """Runs jobs one after another; `done(result, error)` is called on the loop."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.job: int | None = None  # the number of the job under way, None between jobs; read from the loop
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
+        self._jobs = Jobs()
+        self._count: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True for each job, False for the end
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], Any], done: Done) -> None:
+    def submit(self, work: Callable[[], Any], done: Done, *, background: bool = False) -> None:
         """Queue `work`; its outcome reaches `done` on the loop, an exception as the second argument."""
-        self._jobs.put((work, done))
+        self._jobs.put((work, done), background=background)
+        self._count.put(True)
 
     async def turn(self) -> None:
         """Return once everything queued until now is done."""
@@ -57,22 +91,21 @@ class Worker:
             if not done.done():
                 done.set_result(None)
 
-        self.submit(lambda: None, reached)
+        self.submit(lambda: None, reached, background=True)
         await done
 
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
-        self._jobs.put(None)
+        self._count.put(False)
         self._thread.join()
 
     def _run(self) -> None:
         for number in count():
             self.job = None
-            job = self._jobs.get()
-            if job is None:
+            if not self._count.get():
                 return
             self.job = number
-            work, done = job
+            work, done = self._jobs.take()
             result: Any = None
             error: Exception | None = None
             try:

@@ -14,9 +14,10 @@ client does not yet know what the broker speaks.
 from __future__ import annotations
 
 from struct import Struct, error
+from typing import TYPE_CHECKING
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.protocol.codec import encode, skip_tags
+from edge_broker.protocol.codec import encode, encode_steps, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -45,6 +46,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 class Api:
@@ -164,7 +168,18 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[bytes | memoryview]:
     """Write a response with its size and header in front, as parts to be sent one after the other."""
-    parts = encode(response, version)
+    return _framed(api, version, correlation_id, encode(response, version))
+
+
+def response_frame_in_steps(
+    api: Api, version: int, correlation_id: int, response: Message
+) -> Generator[None, None, list[bytes | memoryview]]:
+    """Write a response as `response_frame` does, in steps."""
+    parts = yield from encode_steps(response, version)
+    return _framed(api, version, correlation_id, parts)
+
+
+def _framed(api: Api, version: int, correlation_id: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
     size = 4 + sum(map(len, parts))
     if version < api.flexible_from or api.key == API_VERSIONS:
         header = _SIZE_AND_ID.pack(size, correlation_id)

@@ -17,6 +17,12 @@ Source: Kafka protocol guide (types), KIP-482 (compact lengths, tagged fields).
 How a decoder stays inside the frame: fixed-size reads raise at its end; a length may lead past it, but the position
 never goes back, and a last position past the end raises; a count is compared with the bytes that are left, at the least
 size of an element, before anything is made for it. Bytes behind a message are let be, as Kafka does.
+
+One byte on the wire may be a hundred in memory, and milliseconds of work. So there are three kinds of functions:
+
+    whole       decode, encode             at once, whatever the size
+    small       decode_small               at once; TooLargeAtOnce when an array has more than SMALL_ARRAY elements
+    in steps    decode_steps, encode_steps a generator that pauses every STEP_BYTES of memory or STEP_ELEMENTS
 """
 
 from __future__ import annotations
@@ -30,16 +36,26 @@ from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.message import NO_UUID, Message, MessageType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from edge_broker.protocol.message import Field
 
     Decoder = Callable[[memoryview, int, int], Any]
     Encoder = Callable[[Any], list[bytes | memoryview]]
+    DecoderInSteps = Callable[[memoryview, int, int], Generator[int, None, Any]]
+    EncoderInSteps = Callable[[Any], Generator[None, None, list[bytes | memoryview]]]
 
 M = TypeVar("M", bound=Message)
 
 STRING_BYTES_MAX = 0x7FFF
+SMALL_ARRAY = 64
+TAGS_MAX = 1024  # in one tagged section; Kafka has a handful
+STEP_BYTES = 16_384
+STEP_ELEMENTS = 64
+OBJECT_BYTES = 56
+REFERENCE_BYTES = 8
+TEXT_BYTES = 57  # of an object, without its characters
+NUMBER_BYTES = 32
 COPIED_BYTES_MAX = 1024  # records up to this size are joined with their neighbours: cheaper than a buffer more
 
 _FORMATS = {
@@ -53,10 +69,18 @@ _FORMATS = {
     "bool": "?",
     "uuid": "16s",
 }
+_WEIGHED = frozenset({"array", "struct", "string", "bytes"})
 _SIZES = {kind: Struct(f">{code}").size for kind, code in _FORMATS.items()}
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
+_small_decoders: dict[tuple[type[Message], int], Decoder] = {}
+_decoders_in_steps: dict[tuple[type[Message], int], DecoderInSteps] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+_encoders_in_steps: dict[tuple[type[Message], int], EncoderInSteps] = {}
+
+
+class TooLargeAtOnce(Exception):
+    """An array has more elements than are read at once."""
 
 
 def decode(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
@@ -70,6 +94,54 @@ def decode(message_type: type[M], version: int, buffer: memoryview, position: in
     except (error, IndexError, UnicodeDecodeError) as reason:
         raise ProtocolViolation(f"{message_type.__name__} version {version} cannot be read: {reason}.") from reason
     return message
+
+
+def decode_small(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
+    """Read the message as `decode` does, or raise TooLargeAtOnce before the first array of more than SMALL_ARRAY."""
+    decoder = _small_decoders.get((message_type, version)) or _compile_small_decoder(message_type, version)
+    try:
+        message: M = decoder(buffer, position, len(buffer))
+    except (error, IndexError, UnicodeDecodeError) as reason:
+        raise ProtocolViolation(f"{message_type.__name__} version {version} cannot be read: {reason}.") from reason
+    return message
+
+
+def decode_steps(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> Generator[int, None, M]:
+    """Read the message in steps; each yields the bytes of memory that it takes by then, before large arrays are made.
+
+    The memory is an estimate from above: objects, and four bytes for each byte of text. Raises as `decode`.
+    """
+    decoder = _decoders_in_steps.get((message_type, version)) or _compile_decoder_in_steps(message_type, version)
+    try:
+        message: M = yield from decoder(buffer, position, len(buffer))
+    except (error, IndexError, UnicodeDecodeError) as reason:
+        raise ProtocolViolation(f"{message_type.__name__} version {version} cannot be read: {reason}.") from reason
+    return message
+
+
+def encode_steps(message: Message, version: int) -> Generator[None, None, list[bytes | memoryview]]:
+    """Write a message as `encode` does, in steps."""
+    key = (type(message), version)
+    encoder = _encoders_in_steps.get(key) or _compile_encoder_in_steps(*key)
+    return encoder(message)
+
+
+def weight(value: object) -> int:
+    """The bytes of memory that a message or a part of one takes, which are more than its bytes on the wire.
+
+    Counted without records: those are buffers of their own.
+    """
+    if isinstance(value, Message):
+        size = OBJECT_BYTES + REFERENCE_BYTES * len(value.FIELDS)
+        for field in value.FIELDS:
+            if field.kind in _WEIGHED:
+                size += weight(getattr(value, field.name))
+        return size
+    if isinstance(value, list):
+        if value and isinstance(value[0], (int, float)):
+            return OBJECT_BYTES + (REFERENCE_BYTES + NUMBER_BYTES) * len(value)
+        return OBJECT_BYTES + sum(REFERENCE_BYTES + weight(item) for item in value)
+    return TEXT_BYTES + len(value) if isinstance(value, (str, bytes)) else REFERENCE_BYTES
 
 
 def encode(message: Message, version: int) -> list[bytes | memoryview]:
@@ -100,6 +172,8 @@ def uvarint(value: int) -> bytes:
 def skip_tags(buffer: memoryview | bytes, position: int) -> int:
     """Return the position behind a tagged section, which may lie past the end of the buffer."""
     count, position = read_uvarint(buffer, position)
+    if count > TAGS_MAX:
+        _bad("tagged section", count, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -196,7 +270,24 @@ class _Source:
 
 
 class _DecoderSource(_Source):
-    """Writes `decode(b, p, e)`: buffer, position, end."""
+    """Writes `decode(b, p, e)`: buffer, position, end; in steps also memory `w` so far and `y` of the next pause."""
+
+    def __init__(self, message_type: type[Message], version: int, *, small: bool = False, steps: bool = False) -> None:
+        super().__init__(message_type, version)
+        self.small = small
+        self.steps = steps
+
+    def weigh(self, size: int | str) -> None:
+        """Count memory that was taken."""
+        if self.steps:
+            self.line(f"w += {size}")
+
+    def pause(self) -> None:
+        """Let others go on if there was enough to do."""
+        if self.steps:
+            self.line("if w >= y:")
+            self.line("    yield w")
+            self.line(f"    y = w + {STEP_BYTES}")
 
     def flush(self) -> None:
         """Read the fixed-size neighbours collected so far in one go."""
@@ -251,6 +342,7 @@ class _DecoderSource(_Source):
             return
         count, tag, stop = self.fresh("n"), self.fresh("t"), self.fresh("s")
         self.uvarint(count)
+        self.line(f"if {count} > {TAGS_MAX}: bad('{of} tags', {count}, p)")
         self.line(f"for _ in range({count}):")
         self.depth += 1
         self.uvarint(tag)
@@ -289,6 +381,8 @@ class _DecoderSource(_Source):
         part = f"b[p:{end}]"
         made = {"string": f"str({part}, 'utf-8')", "bytes": f"bytes({part})", "records": part}[kind]
         self.line(f"{target} = {made}")
+        if kind != "records":
+            self.weigh(f"{TEXT_BYTES} + {length}{' * 4' if kind == 'string' else ''}")
         self.line(f"p = {end}")
         self.depth -= nullable
 
@@ -305,6 +399,11 @@ class _DecoderSource(_Source):
         self.null_check(count, target, what, nullable=nullable)
         self.depth += nullable
         self.line(f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)")
+        if self.small:
+            self.line(f"if {count} > {SMALL_ARRAY}: raise TooLarge")
+        self.weigh(f"{OBJECT_BYTES} + {self.element_bytes(field.of)} * {count}")
+        if self.steps:
+            self.line("yield w")
         if field.of in _FORMATS and field.of != "uuid":
             self.line(f"{target} = list(unpack_from(f'>{{{count}}}{_FORMATS[field.of]}', b, p))")
             self.line(f"p += {count} * {_SIZES[field.of]}")
@@ -321,6 +420,7 @@ class _DecoderSource(_Source):
         if isinstance(of, MessageType):
             self.scope[of.__name__] = of
             self.line(f"{item} = new({of.__name__})")
+            self.weigh(OBJECT_BYTES + (REFERENCE_BYTES + NUMBER_BYTES // 2) * len(of.FIELDS))
             self.message(of, item)
         elif of == "uuid":
             self.fixed.append(("16s", item))
@@ -328,7 +428,14 @@ class _DecoderSource(_Source):
         else:
             self.blob(of, item, what, nullable=False)
         self.line(f"{items}.append({item})")
+        self.pause()
         self.depth -= 1
+
+    def element_bytes(self, of: MessageType | str) -> int:
+        """Memory of one element that is known before it is read."""
+        if isinstance(of, MessageType):
+            return 0  # counted one by one, as most of a large array may never be read
+        return REFERENCE_BYTES + NUMBER_BYTES if of in _FORMATS else 0
 
     def struct(self, field: Field, target: str, what: str) -> None:
         """Read a structure, after its null marker where it is nullable."""
@@ -349,9 +456,10 @@ class _DecoderSource(_Source):
 class _EncoderSource(_Source):
     """Writes `encode(m)`: small pieces go through `a` into the list `o`, finished parts into `out`."""
 
-    def __init__(self, message_type: type[Message], version: int) -> None:
+    def __init__(self, message_type: type[Message], version: int, *, steps: bool = False) -> None:
         super().__init__(message_type, version)
         self.sink = "a"
+        self.steps = steps
 
     def flush(self) -> None:
         """Write the fixed-size neighbours collected so far in one go."""
@@ -467,7 +575,11 @@ class _EncoderSource(_Source):
         else:
             self.blob(of, item, nullable=False)
         self.flush()
-        self.line("pass")
+        if self.steps:
+            self.line("w += 1")
+            self.line(f"if not w % {STEP_ELEMENTS}: yield")
+        else:
+            self.line("pass")
         self.depth -= 1
 
     def struct(self, of: MessageType, value: str, *, nullable: bool) -> None:
@@ -496,24 +608,52 @@ def _differs(field: Field, value: str) -> str:
 
 
 def _compile_decoder(message_type: type[Message], version: int) -> Decoder:
-    source = _DecoderSource(message_type, version)
+    decoder: Decoder = _written_decoder(_DecoderSource(message_type, version), message_type)
+    return _decoders.setdefault((message_type, version), decoder)
+
+
+def _compile_small_decoder(message_type: type[Message], version: int) -> Decoder:
+    decoder: Decoder = _written_decoder(_DecoderSource(message_type, version, small=True), message_type)
+    return _small_decoders.setdefault((message_type, version), decoder)
+
+
+def _compile_decoder_in_steps(message_type: type[Message], version: int) -> DecoderInSteps:
+    decoder: DecoderInSteps = _written_decoder(_DecoderSource(message_type, version, steps=True), message_type)
+    return _decoders_in_steps.setdefault((message_type, version), decoder)
+
+
+def _written_decoder(source: _DecoderSource, message_type: type[Message]) -> Any:
     source.scope["message_type"] = message_type
+    source.scope["TooLarge"] = TooLargeAtOnce
+    if source.steps:
+        source.line("w = y = 0")
+        source.line("if False: yield")  # a message without arrays is a generator too
     source.line("m = new(message_type)")
     source.message(message_type, "m")
     # Bytes may follow, as in Kafka: librdkafka 2.16 sends three too many with Metadata 13.
     source.line(f"if p > e: bad('end of {message_type.__name__}', e, p)")
     source.line("return m")
-    decoder: Decoder = source.compile("decode(b, p, e)")
-    return _decoders.setdefault((message_type, version), decoder)
+    return source.compile("decode(b, p, e)")
 
 
 def _compile_encoder(message_type: type[Message], version: int) -> Encoder:
-    source = _EncoderSource(message_type, version)
+    encoder: Encoder = _written_encoder(_EncoderSource(message_type, version), message_type)
+    return _encoders.setdefault((message_type, version), encoder)
+
+
+def _compile_encoder_in_steps(message_type: type[Message], version: int) -> EncoderInSteps:
+    encoder: EncoderInSteps = _written_encoder(_EncoderSource(message_type, version, steps=True), message_type)
+    return _encoders_in_steps.setdefault((message_type, version), encoder)
+
+
+def _written_encoder(source: _EncoderSource, message_type: type[Message]) -> Any:
     for text in ("out = []", "o = []", "a = o.append"):
         source.line(text)
+    if source.steps:
+        source.line("w = 0")
+        source.line("if False: yield")
     source.message(message_type, "m")
     source.flush()
     source.line("if o: out.append(b''.join(o))")
     source.line("return out")
-    encoder: Encoder = source.compile("encode(m)")
-    return _encoders.setdefault((message_type, version), encoder)
+    return source.compile("encode(m)")

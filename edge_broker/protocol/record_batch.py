@@ -28,14 +28,29 @@ from __future__ import annotations
 
 import zlib
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.codec import uvarint
 from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.records_walk import lying
+from edge_broker.protocol.unpacking import (
+    CODEC_GZIP,
+    CODEC_LZ4,
+    CODEC_NAMES,
+    CODEC_NONE,
+    CODEC_SNAPPY,
+    CODEC_ZSTD,
+    SNAPPY_HEADER_SIZE,
+    SNAPPY_MAGIC,
+    Unpacker,
+    library,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+__all__ = ["CODEC_GZIP", "CODEC_LZ4", "CODEC_NAMES", "CODEC_NONE", "CODEC_SNAPPY", "CODEC_ZSTD"]
 
 HEADER_SIZE = 61
 SIZE_OVERHEAD = 12  # what batch_length leaves out
@@ -44,8 +59,6 @@ CRC_POSITION = 17
 CHECKED_POSITION = 21
 MAGIC = 2
 
-CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD = range(5)
-CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -55,15 +68,15 @@ DELETE_HORIZON = 0x40  # the base timestamp says until when tombstones and marke
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 
-DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024  # hard bound on what one batch may unpack to
+DECOMPRESSED_BYTES_MAX = (
+    64 * 1024 * 1024
+)  # hard bound on what is unpacked whole; batches beyond it are left as they are
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _FRONT = Struct(">qiibI")
 _CHECKED = Struct(">hiqqqhii")
-_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
-_SNAPPY_HEADER_SIZE = 16
 _SNAPPY_BLOCK = 32 * 1024
 
 
@@ -176,9 +189,9 @@ def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ba
 def check_batches(records: bytes | bytearray | memoryview | None, batch_bytes_max: int) -> list[BatchHeader]:
     """Check what a producer sent for one partition and return its batch headers, by Kafka's rules exactly one.
 
-    Raises Refusal: CORRUPT_MESSAGE (cut off or wrong CRC), MESSAGE_TOO_LARGE (over `batch_bytes_max`, a hard bound),
+    Raises Refusal: CORRUPT_MESSAGE (wrong CRC or magic), MESSAGE_TOO_LARGE (over `batch_bytes_max`, a hard bound),
     INVALID_RECORD (all else, a missing batch too), INVALID_TIMESTAMP. Whether the records inside are what the header
-    says is not looked at.
+    says is for RecordsCheck to find out.
     """
     if not records:
         raise Refusal(ErrorCode.INVALID_RECORD, "A produce request must have a record batch for each partition.")
@@ -195,7 +208,7 @@ def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) 
     if size > MAGIC_POSITION and records[MAGIC_POSITION] in {0, 1}:
         raise Refusal(ErrorCode.INVALID_RECORD, "Only record batches of magic 2 are taken, these are older messages.")
     if size < HEADER_SIZE:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are fewer than the 61 of a batch header.")
+        raise Refusal(ErrorCode.INVALID_RECORD, f"{size} bytes are fewer than the 61 of a batch header.")
     header = BatchHeader(records)
     if header.magic != MAGIC:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record batch of magic {header.magic}.")
@@ -203,9 +216,10 @@ def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) 
     if claimed > batch_bytes_max:
         reason = f"The batch has {claimed} bytes, more than the {batch_bytes_max} that the topic takes."
         raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, reason)
-    if not HEADER_SIZE <= claimed <= size:
-        reason = f"The batch says it has {claimed} bytes, and {size} have come."
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, reason)
+    if claimed < HEADER_SIZE:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"The batch says it has {claimed} bytes, fewer than its header's 61.")
+    if claimed > size:
+        raise Refusal(ErrorCode.INVALID_RECORD, f"The batch says it has {claimed} bytes, and {size} have come.")
     if claimed < size:
         reason = "A produce request must have exactly one record batch for each partition; more bytes follow it."
         raise Refusal(ErrorCode.INVALID_RECORD, reason)
@@ -269,8 +283,8 @@ def records_of(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
     """Yield the records of one batch, unpacked when it is compressed; its CRC is not looked at.
 
     Raises ProtocolViolation when there is no whole batch, Refusal INVALID_RECORD when its inside is not what the header
-    says, UNSUPPORTED_COMPRESSION_TYPE for lz4, snappy and zstd without the extra `compression`. One batch may unpack to
-    DECOMPRESSED_BYTES_MAX.
+    says, UNSUPPORTED_COMPRESSION_TYPE where the codec's library is not installed, MESSAGE_TOO_LARGE when it unpacks to
+    more than DECOMPRESSED_BYTES_MAX.
     """
     header = read_header(batch)
     if len(batch) < header.size:
@@ -281,39 +295,35 @@ def records_of(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
         try:
             record, position = _read_record(header, payload, position)
         except (IndexError, UnicodeDecodeError) as reason:
-            raise _invalid(f"{reason}") from reason
+            raise lying(f"{reason}") from reason
         yield record
     if position != len(payload):
-        raise _invalid(f"{len(payload) - position} bytes follow the last record")
+        raise lying(f"{len(payload) - position} bytes follow the last record")
 
 
 def _read_record(header: BatchHeader, payload: bytes, position: int) -> tuple[Record, int]:
     size, position = _read_varint(payload, position)
     end = position + size
     if not position < end <= len(payload):
-        raise _invalid(f"a record has {size} bytes")
+        raise lying(f"a record has {size} bytes")
     timestamp_delta, position = _read_varint(payload, position + 1)
     offset_delta, position = _read_varint(payload, position)
     key, position = _read_bytes(payload, position, end)
     value, position = _read_bytes(payload, position, end)
     count, position = _read_varint(payload, position)
     if not 0 <= count <= end - position:
-        raise _invalid(f"a record has {count} headers")
+        raise lying(f"a record has {count} headers")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(payload, position, end)
         if name is None:
-            raise _invalid("a header has no key")
+            raise lying("a header has no key")
         content, position = _read_bytes(payload, position, end)
         headers.append((name.decode(), content))
     if position != end:
-        raise _invalid("a record does not end where it says")
+        raise lying("a record does not end where it says")
     stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, stamp, key, value, headers), end
-
-
-def _invalid(reason: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_RECORD, f"The batch's inside is not what its header says: {reason}.")
 
 
 def _read_varint(payload: bytes, position: int) -> tuple[int, int]:
@@ -327,7 +337,7 @@ def _read_varint(payload: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise _invalid("a varint is longer than 10 bytes")
+            raise lying("a varint is longer than 10 bytes")
 
 
 def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -335,122 +345,17 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     if size == -1:
         return None, position
     if not 0 <= size <= end - position:
-        raise _invalid(f"a key, value or header has {size} bytes")
+        raise lying(f"a key, value or header has {size} bytes")
     return payload[position : position + size], position + size
 
 
-def check_keys(records: bytes | bytearray | memoryview, batches: Sequence[BatchHeader]) -> None:
-    """Refuse a checked batch with a record that has no key, INVALID_RECORD, as Kafka does in compacted topics.
-
-    A batch whose codec cannot be unpacked here passes: compaction keeps it whole.
-    """
-    position = 0
-    for header in batches:
-        try:
-            number = keyless_record(records[position : position + header.size], header)
-        except Refusal as refusal:
-            if refusal.code != ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
-                raise
-        else:
-            if number is not None:
-                reason = f"A compacted topic takes no record without a key, and record {number} has none."
-                raise Refusal(ErrorCode.INVALID_RECORD, reason)
-        position += header.size
-
-
-def keyless_record(batch: bytes | bytearray | memoryview, header: BatchHeader) -> int | None:
-    """The number of the first record without a key, from 0; None when each has one. Refusal as `records_of`."""
-    payload = unpack_records(header.codec, batch[HEADER_SIZE : header.size])
-    position = 0
-    try:
-        for number in range(header.records_count):
-            size, position = _read_varint(payload, position)
-            end = position + size
-            if not position < end <= len(payload):
-                raise _invalid(f"a record has {size} bytes")
-            _, position = _read_varint(payload, position + 1)
-            _, position = _read_varint(payload, position)
-            if _read_varint(payload, position)[0] < 0:
-                return number
-            position = end
-    except IndexError as reason:
-        raise _invalid(f"{reason}") from reason
-    return None
-
-
 def unpack_records(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
-    """The records behind a batch's header, unpacked. Refusal as `records_of`."""
+    """The records behind a batch's header, unpacked whole. Refusal as `records_of`."""
     if codec == CODEC_NONE:
         return bytes(payload)
-    if codec == CODEC_GZIP:
-        return _gunzip(payload)
-    cramjam = _cramjam(codec)
-    try:
-        if codec == CODEC_SNAPPY:
-            return _unsnap(cramjam.snappy, bytes(payload))
-        return _unpack_into(
-            cramjam.lz4 if codec == CODEC_LZ4 else cramjam.zstd, cramjam.DecompressionError, bytes(payload)
-        )
-    except cramjam.DecompressionError as reason:
-        raise _invalid(f"{CODEC_NAMES[codec]}: {reason}") from reason
-
-
-def _cramjam(codec: int) -> Any:
-    if codec > CODEC_ZSTD:
-        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"There is no compression codec {codec}.")
-    try:
-        import cramjam  # noqa: PLC0415 - 3 MB that most brokers never need
-    except ImportError as reason:
-        message = f"{CODEC_NAMES[codec]} needs cramjam: install the extra `compression`."
-        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message) from reason
-    return cramjam
-
-
-def _gunzip(payload: bytes | bytearray | memoryview) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        content = unpacker.decompress(payload, DECOMPRESSED_BYTES_MAX)
-    except zlib.error as reason:
-        raise _invalid(f"gzip: {reason}") from reason
-    if not unpacker.eof:
-        raise _invalid(f"gzip is cut off, or unpacks to more than {DECOMPRESSED_BYTES_MAX} bytes")
-    return content
-
-
-def _unpack_into(codec: Any, failure: type[Exception], payload: bytes) -> bytes:
-    """Unpack into ever larger rooms: the frame does not reliably say how large, and the bound must hold."""
-    size = 64 * 1024 + 4 * len(payload)
-    while True:
-        room = bytearray(min(size, DECOMPRESSED_BYTES_MAX))
-        try:
-            return bytes(memoryview(room)[: codec.decompress_into(payload, room)])
-        except failure:
-            if size >= DECOMPRESSED_BYTES_MAX:
-                raise
-        size *= 8
-
-
-def _unsnap(snappy: Any, payload: bytes) -> bytes:
-    """Unpack snappy, plain or in the blocks of the Java library: 16 bytes of header, then int32 size and block."""
-    if not payload.startswith(_SNAPPY_MAGIC):
-        return _unsnap_block(snappy, payload, 0)
-    out = bytearray()
-    position = _SNAPPY_HEADER_SIZE
-    while position < len(payload):
-        size = int.from_bytes(payload[position : position + 4], "big")
-        position += 4
-        if not 0 < size <= len(payload) - position:
-            raise _invalid(f"a block of snappy has {size} bytes")
-        out += _unsnap_block(snappy, payload[position : position + size], len(out))
-        position += size
-    return bytes(out)
-
-
-def _unsnap_block(snappy: Any, block: bytes, unpacked: int) -> bytes:
-    size = snappy.decompress_raw_len(block)
-    if unpacked + size > DECOMPRESSED_BYTES_MAX:
-        raise _invalid(f"snappy unpacks to more than {DECOMPRESSED_BYTES_MAX} bytes")
-    return bytes(snappy.decompress_raw(block))
+    unpacker = Unpacker(codec, payload)
+    unpacker.unpacked_max = DECOMPRESSED_BYTES_MAX
+    return b"".join(unpacker)
 
 
 def pack_records(codec: int, records: bytes, like: bytes | bytearray | memoryview) -> bytes:
@@ -463,18 +368,16 @@ def pack_records(codec: int, records: bytes, like: bytes | bytearray | memoryvie
     if codec == CODEC_GZIP:
         packer = zlib.compressobj(wbits=31)
         return packer.compress(records) + packer.flush()
-    cramjam = _cramjam(codec)
+    module = library(codec)
     if codec == CODEC_ZSTD:
-        return bytes(cramjam.zstd.compress(records))
+        return bytes(module.ZstdCompressor().compress(records))
     if codec == CODEC_LZ4:  # the Java client takes independent blocks alone
-        packer = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-        packer.compress(records)
-        return bytes(packer.finish())
-    if bytes(like[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
-        return bytes(cramjam.snappy.compress_raw(records))
-    out = bytearray(like[:_SNAPPY_HEADER_SIZE])
+        return bytes(module.compress(records, block_linked=False, store_size=False))
+    if bytes(like[: len(SNAPPY_MAGIC)]) != SNAPPY_MAGIC:
+        return bytes(module.snappy.compress_raw(records))
+    out = bytearray(like[:SNAPPY_HEADER_SIZE])
     for position in range(0, len(records), _SNAPPY_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(records[position : position + _SNAPPY_BLOCK]))
+        block = bytes(module.snappy.compress_raw(records[position : position + _SNAPPY_BLOCK]))
         out += len(block).to_bytes(4, "big") + block
     return bytes(out)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
@@ -29,13 +30,14 @@ from edge_broker.protocol.record_batch import (
     assign_offsets,
 )
 from edge_broker.storage.age import AGE_UNKNOWN, Now
-from edge_broker.storage.reading import Parts, ReadableLog, Synced
+from edge_broker.storage.reading import Mark, Parts, ReadableLog, Synced
 from edge_broker.storage.rounds import SyncTicket
 from edge_broker.storage.segment import OFFSETS_MAX, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, write_all
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import File
+    from edge_broker.storage.producer_memory import ProducerMemory
     from edge_broker.storage.producers import Producer
 
 EXPIRY_INTERVAL_MS = 60_000
@@ -122,10 +124,12 @@ class WritableLog(ReadableLog):
         self.rolling = False
         self.writing: Writing | None = None
         self._producers = parts.producers
+        self.producer_memory: ProducerMemory | None = None  # the store's
         self._expire_at_age_ms = AGE_UNKNOWN
         self._index_due = 0
         self._stay_bytes = 0
         self._roll_refusal: Refusal | None = None
+        self.marked = False  # on the disk it says that answers may have come before their sync (in_use.py)
         self._retreated = False  # a refused write was cut off again, and no sync has told the disk
 
     @property
@@ -281,7 +285,9 @@ class WritableLog(ReadableLog):
             self._epochs.note(self.leader_epoch, base_offset)
         active.size = position + size
         if news:
-            self._producers.keep(news)
+            grown = self._producers.keep(news)
+            if grown and self.producer_memory is not None:
+                self.producer_memory.add(grown)
         self.log_end_offset = appended.end_offset
 
     def begin_sync(self) -> SyncTicket | None:
@@ -299,7 +305,7 @@ class WritableLog(ReadableLog):
         if ticket.end.offset > self._synced.offset:
             self._synced = ticket.end
             self._shown_time = ticket.shown_time
-            self._marks[ticket.end.offset] = ticket.end
+            self._marks[ticket.end.offset] = Mark(ref(ticket.end.segment), ticket.end.position)
             if len(self._marks) > MARKS_KEPT:
                 del self._marks[next(iter(self._marks))]
             if ticket.end.position == ticket.end.segment.size:

@@ -18,7 +18,7 @@ file changes (swap.py), threads, clocks. Source: Kafka's LogCleaner and LogClean
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +55,7 @@ KIND = "cleaner-offsets"
 FILE = "cleaner-offset-checkpoint"
 READ_BYTES = 256 << 10
 WRITE_BYTES = 128 << 10  # synced each time: few dirty bytes, so that the syncs that producers wait for stay short
+READ_AT_ONCE = 1 << 20  # in one piece
 _BYTES_PER_WORK = 1024
 
 PartitionKey = tuple[str, int]
@@ -165,18 +166,21 @@ class Cleaning:
         self._free_min_bytes = free_min_bytes
         self._offsets = OffsetMap(buffer_bytes)
         self._transactions = Transactions()
+        self._syncs = 0
         self._contained: set[tuple[str, int]] = set()  # damage that was met
         self._work = self._run()
 
     def step(self, work_max: int) -> bool:
-        """Go on for about `work_max` records or KiB; False when the pass is over.
+        """Go on for about `work_max` records or KiB, or READ_AT_ONCE bytes, or one sync; False when the pass is over.
 
-        PutOffError; StorageFault when the partition is offline now. [worker]
+        Whoever waits for the worker waits for the disk that long, however little a piece computes. PutOffError;
+        StorageFault when the partition is offline now. [worker]
         """
+        read_max, syncs = self.bytes_read + READ_AT_ONCE, self._syncs
         try:
             for work in self._work:
                 work_max -= work
-                if work_max <= 0:
+                if work_max <= 0 or self.bytes_read >= read_max or self._syncs != syncs:
                     return True
         except Refusal as refusal:  # the front of the log was removed meanwhile
             raise PutOffError(str(refusal)) from refusal
@@ -194,8 +198,9 @@ class Cleaning:
         last_offsets = {producer_id: producer.batches[-1].last_offset for producer_id, producer in known.items()}
         delete_retention_ms = log.settings.delete_retention_ms
         rules = Compaction(self._offsets, self._transactions, last_offsets, now_ms, delete_retention_ms, self._breathe)
-        for group in groups_of(log.segments, self._offsets.end_offset, log.settings.segment_bytes):
-            yield from self._rewrite(group, rules)
+        groups = groups_of(log.segments, self._offsets.end_offset, log.settings.segment_bytes)[::-1]
+        while groups:
+            yield from self._rewrite(groups.pop(), rules)  # held here no longer: what was replaced may be closed
         self.removed = rules.removed
         self.not_unpacked = rules.not_unpacked
         self.clean_offset = self._offsets.end_offset
@@ -334,7 +339,10 @@ class Cleaning:
         if space.free < need + left:
             where = f"{self.log.directory} needs {need} bytes to be compacted"
             raise PutOffError(f"{where}, {space.free} are free and {left} must stay so")
-        return _Output(self.log, group[0].base_offset, need)
+        return _Output(self.log, group[0].base_offset, need, self._synced)
+
+    def _synced(self) -> None:
+        self._syncs += 1
 
     def _copy(self, output: _Output, offset: int, end_offset: int) -> Iterator[int]:
         """What stayed as it is, up to the first batch that did not."""
@@ -393,7 +401,8 @@ class _Output:
     have just grown before it commits its journal, does not make producers' syncs wait for this one's.
     """
 
-    def __init__(self, log: PartitionLog, base_offset: int, size_max: int) -> None:
+    def __init__(self, log: PartitionLog, base_offset: int, size_max: int, synced: Callable[[], None]) -> None:
+        self._synced = synced  # called behind each sync
         self._fs = log.files.fs
         self._segment = Segment(log.files, log.directory, base_offset, 0, log.settings.index_interval_bytes)
         self._segment.open_tail()
@@ -431,6 +440,7 @@ class _Output:
             piece = view[at : at + WRITE_BYTES]
             write_all(self._file, piece, self._written)
             self._file.datasync()
+            self._synced()
             self._written += len(piece)
         self._buffer = bytearray()
 
@@ -441,6 +451,7 @@ class _Output:
             self._file.truncate(self._segment.size)  # gives back what was not needed
         self._file.datasync()
         self._fs.sync_directory(self._segment.directory)
+        self._synced()
 
     def discard(self) -> None:
         """Remove the file. OSError."""

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from edge_broker import libc
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+NAMED_IN_SYS = {0xEF53: "ext4", 0x58465342: "xfs", 0xF2F52010: "f2fs"}  # /sys/fs/<name>/<device>
 SYNCFS_HOLDS = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010)  # ext4, XFS, btrfs, F2FS; FUSE, for one, does nothing
 
 
@@ -104,6 +105,12 @@ class FileSystem(Protocol):
 
     def space(self, path: str) -> Space:
         """How large the file system that holds `path` is and what is free of it."""
+
+    def mount(self, path: str) -> str:
+        """A word that stays the same while the file system that holds `path` is mounted, and comes only once in a boot.
+
+        Empty where the system tells no such thing.
+        """
 
     def lock(self, path: str) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it."""
@@ -277,6 +284,10 @@ class Disk:
         found = os.statvfs(path)
         return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
+    def mount(self, path: str) -> str:
+        """The word that names this mount of a file system, see `mount_of`."""
+        return mount_of(path)
+
     def lock(self, path: str) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it."""
         file = DiskFile(path, os.O_RDWR | os.O_CREAT)
@@ -318,6 +329,37 @@ class ReadOnlyDisk(Disk):
 
 def _refused(path: str) -> OSError:
     return OSError(errno.EROFS, "opened for reading alone", path)
+
+
+def mount_of(path: str, sys_dir: str = "/sys") -> str:
+    """The word that names this mount of the file system that holds `path`; empty when nothing tells. OSError.
+
+    | asked | what it is | serves |
+    |---|---|---|
+    | inode number of /sys/fs/<type>/<device> | made at each mount of the device, sysfs counts on | ext4, XFS, F2FS |
+    | statx(2), STATX_MNT_ID_UNIQUE | the mount as this mount namespace sees it | others, since Linux 6.8 |
+
+    The first one is the same in every mount namespace: a service that has its own, as systemd's sandboxing gives it,
+    gets a mount of its own at each start. Mount ids and device numbers alone are given again after an unmount.
+    """
+    found = os.stat(path)
+    device = f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}"
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        kind = NAMED_IN_SYS.get(libc.file_system_type(descriptor))
+    finally:
+        os.close(descriptor)
+    if kind is not None:
+        try:
+            block = os.path.basename(os.path.realpath(f"{sys_dir}/dev/block/{device}", strict=True))
+            return f"{device}/{kind}/{os.stat(f'{sys_dir}/fs/{kind}/{block}').st_ino}"
+        except OSError:  # no sysfs here, or none that names it
+            pass
+    try:
+        number = libc.mount_id(path)
+    except OSError:  # a sandbox that lets nobody ask
+        number = None
+    return "" if number is None else f"{device}/mount/{number}"
 
 
 def lock_holder(path: str) -> int | None:

@@ -14,6 +14,18 @@
 | clock | `trusted` or `untrusted`: the wall clock behind time_ms |
 | boot_id | the boot in which it was noticed |
 
+| what `fault_of_record` asks of a record, whoever wrote it | |
+|---|---|
+| key | the id, UTF-8 |
+| version | 1 |
+| id, cause, topic | text, not empty |
+| node | text |
+| partition, first_offset, last_offset, records, bytes | a whole number from 0 on, or null |
+| the same, of a cause of the broker | partition and first_offset are not null |
+| time_ms | a whole number |
+
+Other fields may follow.
+
 Lives here: the record, pure, and what a log asks of whoever keeps the ledger. Must never come in: files, clocks.
 Gateway and mirror write records of the same version with their own causes and without the last four fields.
 """
@@ -38,6 +50,9 @@ Cause = Literal[
     "sync_failed",  # not synced, and the disk refused to
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
+COUNT_MAX = (1 << 63) - 1
+_TEXTS = ("id", "cause", "topic", "node")
+_COUNTS = ("partition", "first_offset", "last_offset", "records", "bytes")
 
 
 class Loss(NamedTuple):
@@ -87,6 +102,52 @@ class NoLedger:
     def write(self, losses: Sequence[Loss]) -> None:
         """Raise StorageFault."""
         raise StorageFault(LEDGER_TOPIC, 0, f"the ledger is not open, so {len(losses)} losses cannot be written down")
+
+
+def fault_of_record(key: bytes | None, value: bytes | None) -> str:
+    """Why a record of the topic is no ledger record; empty when it is one."""
+    try:
+        fields = json.loads(value or b"")
+    except (ValueError, RecursionError) as error:
+        return f"its value is no JSON ({error})"
+    if not isinstance(fields, dict):
+        return "its value is no JSON object"
+    if fields.get("version") != LEDGER_VERSION or isinstance(fields["version"], bool):
+        return f"version is {_shown(fields.get('version'))}, not {LEDGER_VERSION}"
+    for name in _TEXTS:
+        if not _is_text(fields.get(name), empty=name == "node"):
+            return f"{name} is {_shown(fields.get(name))}, not a text"
+    for name in (*_COUNTS, "time_ms"):
+        if not _is_count(fields.get(name), null=name in _COUNTS and not _needed(name, fields["cause"])):
+            return f"{name} is {_shown(fields.get(name))}, not a whole number"
+    if key is None or key != fields["id"].encode():
+        return "its key is not its id"
+    return ""
+
+
+def _is_text(value: object, *, empty: bool) -> bool:
+    if not isinstance(value, str) or not (value or empty):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _is_count(value: object, *, null: bool) -> bool:
+    if value is None:
+        return null
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
+
+
+def _needed(name: str, cause: str) -> bool:
+    """The proof reckons with what the broker itself wrote down."""
+    return name in ("partition", "first_offset") and cause in CAUSES
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:40]
 
 
 def encode_loss(loss: Loss, noticed: Noticed) -> tuple[bytes, bytes]:

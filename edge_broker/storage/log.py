@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,11 @@ from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.producers import Place, Producers, encode_snapshot
 from edge_broker.storage.reading import Parts, Synced
 from edge_broker.storage.removal import Removed, removed_end
-from edge_broker.storage.segment import Segment
+from edge_broker.storage.segment import PutFile, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, replace
 
 if TYPE_CHECKING:
+    from edge_broker.storage.batched_files import BatchedFiles
     from edge_broker.storage.space import Spare
 
 __all__ = ["Appended", "PartitionLog", "RollDue", "make_segment_file"]
@@ -59,17 +61,19 @@ class PartitionLog(WritableLog):
         self._files = parts.files
         self._layout = Lock()
         self._epochs_written: tuple[Start, ...] = ()  # what the checkpoint file says
-        self._snapshot_offset = -1
+        self._snapshot_offset = 0  # where a durable snapshot lies; an empty log needs none
 
     def go_on_as(self, fresh: PartitionLog) -> None:
         """Be the log that was made of what is left of this one (revival.py); nobody has anything under way here."""
         for segment in self._segments:
             segment.pinned = None
-            self._files.forget(segment)
+            self._files.retire(segment)
         fresh.damages += self.damages
         fresh.damage_notes[:0] = self.damage_notes
-        own = ("fault", "ledger", "spare", "stays_without_space", "topic_id", "_layout")
+        own = ("fault", "ledger", "marked", "producer_memory", "spare", "stays_without_space", "topic_id", "_layout")
         vars(self).update({name: value for name, value in vars(fresh).items() if name not in own})
+        if self.producer_memory is not None:
+            self.producer_memory.join(self._producers)
         self.fault = fresh.fault
 
     # closing segments
@@ -120,7 +124,7 @@ class PartitionLog(WritableLog):
             self.end_roll()
             return
         try:
-            self._write_epochs()
+            self._write_epochs(partial(replace, self._files.fs, self.directory))
         except OSError as error:
             fault = fault_of(error, self.directory, 0)
             self.fail(fault)
@@ -130,8 +134,8 @@ class PartitionLog(WritableLog):
         """Let appends go on behind `roll`, once those that wait for it come first."""
         self.rolling = False
 
-    def _close_active(self) -> None:
-        """Sync what is written, write down what the next start needs; the caller syncs the directory."""
+    def _close_active(self, batch: BatchedFiles | None = None) -> None:
+        """Sync what is written, write down what the next start needs; the caller syncs the directory, or the batch."""
         active = self._active
         try:
             if self._synced.offset != self.log_end_offset or self._retreated:
@@ -140,9 +144,14 @@ class PartitionLog(WritableLog):
         except OSError as error:
             raise fault_of(error, active.path, active.size) from error
         self._confirm()
-        active.seal()
-        self._write_epochs()
-        self._write_snapshot()
+        if batch is None:
+            active.seal()
+            self._write_epochs(partial(replace, self._files.fs, self.directory))
+            self._write_snapshot(partial(replace, self._files.fs, self.directory, sync_name=False))
+        else:
+            active.seal(partial(batch.replace, self.directory))
+            self._write_epochs(partial(batch.replace, self.directory))
+            self._write_snapshot(partial(batch.replace, self.directory, last=True))  # it vouches for the epochs
 
     def _write_summary(self) -> None:
         active = self._active
@@ -170,7 +179,7 @@ class PartitionLog(WritableLog):
         sealed.indexed_from = sealed.size
         sealed.tail = None
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, put: PutFile) -> None:
         active, fs = self._active, self._files.fs
         if self._snapshot_offset == self.log_end_offset:
             return
@@ -178,31 +187,39 @@ class PartitionLog(WritableLog):
         end = (self.log_end_offset, active.base_offset, active.size)
         place = Place(*end, *self._time_now(), active.born_age_ms, counts)
         data = encode_snapshot(place, self._producers.known())
-        replace(fs, self.directory, f"{self.log_end_offset:020d}.snapshot", data, sync_name=False)
+        put(f"{self.log_end_offset:020d}.snapshot", data)
         found = sorted(name for name in fs.names(self.directory) if name.endswith(".snapshot"))
         for name in found[:-SNAPSHOTS_KEPT]:
             with suppress(FileNotFoundError):  # compaction drops those inside the segments that it replaces
                 fs.remove(f"{self.directory}/{name}")
 
-    def trust_files(self, epochs_written: tuple[Start, ...], snapshot_offset: int = -1) -> None:
+    def trust_files(self, epochs_written: tuple[Start, ...], snapshot_offset: int = 0) -> None:
         """Learn what the epoch checkpoint says and where a durable snapshot lies, so as not to write them again."""
         self._epochs_written = epochs_written
         self._snapshot_offset = snapshot_offset
 
-    def _write_epochs(self) -> None:
+    def _write_epochs(self, put: PutFile) -> None:
         starts = self._epochs.starts
         if starts != self._epochs_written:
-            data = encode_state(KIND, 1, self._epochs.lines())
-            replace(self._files.fs, self.directory, "leader-epoch-checkpoint", data)
+            put("leader-epoch-checkpoint", encode_state(KIND, 1, self._epochs.lines()))
             self._epochs_written = starts
 
-    def stop(self) -> None:
-        """Sync and write down everything; nothing else may run. StorageFault. [worker]"""
-        if self.fault is not None or (self._snapshot_offset == self.log_end_offset and not self._retreated):
+    @property
+    def stop_due(self) -> bool:
+        """True while `stop` has something to write; what is as its files say needs nothing."""
+        return self.fault is None and (self._snapshot_offset != self.log_end_offset or self._retreated)
+
+    def stop(self, batch: BatchedFiles | None = None) -> None:
+        """Sync and write down what is not yet; nothing else may run. StorageFault. [worker]
+
+        With a `batch` that is done once its `finish` says so.
+        """
+        if not self.stop_due:
             return
         try:
-            self._close_active()
-            self._files.fs.sync_directory(self.directory)
+            self._close_active(batch)
+            if batch is None:
+                self._files.fs.sync_directory(self.directory)
         except StorageFault as failed:
             self.fail(failed)
             raise
@@ -216,6 +233,12 @@ class PartitionLog(WritableLog):
         for segment in self._segments:
             segment.pinned = None
             self._files.forget(segment)
+
+    def retire_files(self) -> None:
+        """As `close_files`, for files that are about to be removed: none is kept again. [worker]"""
+        for segment in self._segments:
+            segment.pinned = None
+            self._files.retire(segment)
 
     # removal (removal.py) and compaction (cleaner.py)
 

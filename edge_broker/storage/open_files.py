@@ -19,7 +19,8 @@ class OpenFiles:
     """The open files and loaded indexes of all segments; the least recently used go when there are too many.
 
     The loop, the disk worker and the reader use it at once: each step is one call of a C method, which no other
-    thread can split. A file is closed when its last user lets go of it.
+    thread can split. A file is closed when its last user lets go of it; of a retired segment nothing is kept, so that
+    a removed or replaced file gives its space back once nobody reads it.
     """
 
     def __init__(self, fs: FileSystem, files_max: int = 256, indexes_max: int = 32) -> None:
@@ -40,6 +41,8 @@ class OpenFiles:
     def keep_file(self, segment: Segment, file: File) -> None:
         """Take in a file that was just opened."""
         self._files[segment] = file
+        if segment.retired:  # meanwhile, in another thread
+            self._files.pop(segment, None)
         if len(self._files) > self._files_max:
             self._files.popitem(last=False)
 
@@ -53,6 +56,8 @@ class OpenFiles:
     def keep_index(self, segment: Segment, index: array[int]) -> None:
         """Take in an index that was just loaded."""
         self._indexes[segment] = index
+        if segment.retired:
+            self._indexes.pop(segment, None)
         if len(self._indexes) > self._indexes_max:
             self._indexes.popitem(last=False)
 
@@ -62,6 +67,12 @@ class OpenFiles:
 
     def forget(self, segment: Segment) -> None:
         """Drop what is held of a segment."""
+        self._files.pop(segment, None)
+        self._indexes.pop(segment, None)
+
+    def retire(self, segment: Segment) -> None:
+        """Hold nothing of a segment any more, now or later: its log has let go of it."""
+        segment.retired = True  # first: whoever keeps something of it at this moment sees it, or is seen here
         self._files.pop(segment, None)
         self._indexes.pop(segment, None)
 

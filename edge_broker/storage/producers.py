@@ -2,19 +2,23 @@
 
 | producer's batch | answer |
 |---|---|
-| unknown producer id | accepted with any sequence: what was known may have expired |
+| unknown producer id | accepted with any sequence: what was known may have expired, or gone for lack of memory |
 | one of its last 5 batches again (same epoch and sequences) | the first write's offsets, nothing is written |
 | older epoch | INVALID_PRODUCER_EPOCH (47) |
 | newer epoch | accepted from sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
 | same epoch, next sequence (after 2147483647 comes 0) | accepted |
 | same epoch, any other sequence | OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
 
+Any client may write with any producer id, so all partitions together keep BYTES_MAX of them (producer_memory.py), and
+so does one partition while a start reads it; those that wrote longest ago go first. None of them has a transaction
+open, as batches of transactions are refused.
+
 Lives here: this state machine and its snapshot bytes. Must never come in: files, clocks.
 Source: KIP-98, KIP-360, Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
@@ -26,6 +30,9 @@ from edge_broker.storage.summary import NO_COUNTS, Counts, LastWrite
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
 SNAPSHOT_VERSION = 2
+BYTES_MAX = 8 << 20  # some 18,000 producers with one batch each, or 6,000 with five
+PRODUCER_BYTES = 250  # of memory: the objects, their numbers, and a place in the dict
+WRITTEN_BYTES = 220
 _HEAD = struct.Struct(">HI")
 _PLACE = struct.Struct(">qqqqqqIIIqqB36sI")
 _PRODUCER = struct.Struct(">qhqB")
@@ -48,6 +55,11 @@ class Producer(NamedTuple):
     used_age_ms: int
     batches: tuple[Written, ...]
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it takes."""
+        return PRODUCER_BYTES + WRITTEN_BYTES * len(self.batches)
+
 
 class Place(NamedTuple):
     """Where a snapshot was taken, and what the segment was like there (-1 or AGE_UNKNOWN: unknown)."""
@@ -62,12 +74,16 @@ class Place(NamedTuple):
 
 
 class Producers:
-    """The producers of one partition. Entries are replaced and never changed, so that a worker may copy them."""
+    """The producers of one partition. Entries are replaced and never changed, so that a worker may copy them.
 
-    __slots__ = ("_known",)
+    The one that wrote last is the last one; `held` is what all take of memory, in bytes.
+    """
+
+    __slots__ = ("__weakref__", "_known", "held")
 
     def __init__(self, known: Mapping[int, Producer] | None = None) -> None:
         self._known: dict[int, Producer] = dict(known or {})
+        self.held = sum(producer.held for producer in self._known.values())
 
     def __len__(self) -> int:
         return len(self._known)
@@ -96,22 +112,55 @@ class Producers:
             base_offset += count
         return None, news
 
-    def keep(self, news: Mapping[int, Producer]) -> None:
-        """Remember what `admit` returned, now that it is written."""
-        self._known.update(news)
+    def keep(self, news: Mapping[int, Producer]) -> int:
+        """Remember what `admit` returned, now that it is written; by how many bytes `held` grew."""
+        grown = 0
+        for producer_id, producer in news.items():
+            before = self._known.pop(producer_id, None)
+            self._known[producer_id] = producer
+            if before is None:
+                grown += producer.held
+            elif len(before.batches) != len(producer.batches):
+                grown += producer.held - before.held
+        self.held += grown
+        return grown
+
+    def in_order(self) -> Iterator[tuple[int, Producer]]:
+        """Each producer, the one that wrote longest ago first; nothing may change meanwhile."""
+        return iter(self._known.items())
+
+    def forget(self, producer_id: int) -> int:
+        """Know a producer no more; the bytes that it took."""
+        held = self._known.pop(producer_id).held
+        self.held -= held
+        return held
+
+    def bound(self, bytes_max: int) -> None:
+        """Forget those that wrote longest ago, a quarter at once, while more is held than `bytes_max`."""
+        if self.held > bytes_max:
+            for producer_id, _ in _by_age(self._known):
+                self.forget(producer_id)
+                if self.held <= bytes_max * 3 // 4:
+                    return
 
     def replay(self, batch: BatchHeader, age_ms: int) -> None:
         """Take a batch from the log for granted."""
         if batch.producer_id < 0 or batch.is_control:
             return
         known = self._known.get(batch.producer_id)
-        self._known[batch.producer_id] = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
+        news = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
+        self.keep({batch.producer_id: news})
+        self.bound(BYTES_MAX)
 
     def expire(self, now: Now, after_ms: int) -> None:
         """Forget producers that were idle for longer than `after_ms`, as far as is known."""
         idle = [known_id for known_id, known in self._known.items() if now.elapsed_ms(known.used_age_ms) > after_ms]
         for producer_id in idle:
-            del self._known[producer_id]
+            self.forget(producer_id)
+
+
+def _by_age(known: Mapping[int, Producer]) -> list[tuple[int, Producer]]:
+    return sorted(known.items(), key=lambda entry: entry[1].used_age_ms)
 
 
 def _written(batch: BatchHeader, base_offset: int) -> Written:
@@ -161,26 +210,38 @@ def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
     return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes) -> tuple[Place, dict[int, Producer]] | None:
-    """What a .snapshot file holds; None when it is torn, damaged or of another version: the log serves then."""
+def decode_snapshot(data: bytes) -> tuple[Place, Iterator[tuple[int, Producer]]] | None:
+    """What a .snapshot file holds, one producer at a time, as older versions wrote any number of them.
+
+    None when it is torn, damaged or of another version: the log serves then.
+    """
     if len(data) < _HEAD.size + _PLACE.size:
         return None
     version, crc = _HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION or crc != crc32c(data[_HEAD.size :]):
         return None
     *fields, count = _PLACE.unpack_from(data, _HEAD.size)
-    place = _place_of(*fields)
+    return _place_of(*fields), _producers_in(data, count)
+
+
+def _producers_in(data: bytes, count: int) -> Iterator[tuple[int, Producer]]:
     at = _HEAD.size + _PLACE.size
-    known: dict[int, Producer] = {}
     for _ in range(count):
         producer_id, epoch, used_age_ms, batches = _PRODUCER.unpack_from(data, at)
         at += _PRODUCER.size
         end = at + batches * _WRITTEN.size
-        known[producer_id] = Producer(
-            epoch, used_age_ms, tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
-        )
+        written = tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
+        yield producer_id, Producer(epoch, used_age_ms, written)
         at = end
-    return place, known
+
+
+def bounded(known: Iterator[tuple[int, Producer]]) -> Producers:
+    """Producers of a snapshot, in the order in which they wrote last, at most BYTES_MAX of them."""
+    found = Producers()
+    for producer_id, producer in known:
+        found.keep({producer_id: producer})
+        found.bound(BYTES_MAX)
+    return Producers(dict(_by_age(found.known())))
 
 
 def _place_of(

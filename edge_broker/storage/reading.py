@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
@@ -49,6 +50,13 @@ class Synced(NamedTuple):
     segment: Segment
     position: int
     offset: int
+
+
+class Mark(NamedTuple):
+    """Where a batch begins; holds no segment, so that one that was compacted is not kept open for it."""
+
+    segment: ref[Segment]
+    position: int
 
 
 class Parts(NamedTuple):
@@ -85,7 +93,7 @@ class ReadableLog:
         self._log_start_offset = self._segments[0].base_offset
         self.damages = 0  # contained since the start
         self.damage_notes: list[str] = []  # a sentence for each, until the shell has logged them
-        self._marks: dict[int, Synced] = {}  # recent confirmed ends, where readers at the tail go on
+        self._marks: dict[int, Mark] = {}  # recent confirmed ends, where readers at the tail go on
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -243,7 +251,7 @@ class ReadableLog:
     def _place(self, segment: Segment, offset: int, limit: int, *, blocking: bool) -> tuple[int, int]:
         """Where the batch of an offset begins, or the next one, and the end of what may be read from there at once."""
         mark = self._marks.get(offset)
-        if mark is not None and mark.segment is segment and mark.position < limit:
+        if mark is not None and mark.segment() is segment and mark.position < limit:
             position = mark.position
         else:
             position = segment.locate(offset, limit, blocking=blocking)

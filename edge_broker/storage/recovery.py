@@ -3,6 +3,7 @@
 | what is found | what is done |
 |---|---|
 | clean stop, sizes as written down | trusted; nothing is scanned |
+| another stop, the active segment ends where its stored end is | nothing is synced: all was before the end was stored |
 | bytes above the stored synced position, every CRC right | kept, synced, then shown |
 | bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>`, cut off, ledger |
 | bytes above it that the disk cannot read | left where they are and jumped over, the next segment begins, ledger |
@@ -11,7 +12,7 @@
 | the active segment is shorter than was synced, or missing | the same; no offset is given twice |
 | no segment is left | the next one begins at the stored end, the account and the ledger say what is gone |
 | damage in a sealed segment that is walked | contained; others are not looked at here |
-| written since the last checkpoint, and the power was off | ledger: records that were not synced may be gone |
+| its mark says that it was in use (in_use.py), and there was a cut | ledger: what no sync covered may be gone |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
 
@@ -29,6 +30,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
 from edge_broker.storage.cut_tails import copy_tail, keep_whole
+from edge_broker.storage.cuts import Cut, unsynced_cut
 from edge_broker.storage.damage import KIND as HOLES
 from edge_broker.storage.damage import (
     Bounds,
@@ -44,7 +46,7 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog, make_segment_file
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
-from edge_broker.storage.producers import Place, Producers, decode_snapshot
+from edge_broker.storage.producers import Place, Producers, bounded, decode_snapshot
 from edge_broker.storage.reading import Parts, Synced
 from edge_broker.storage.removal import (
     FILE,
@@ -90,7 +92,7 @@ class Opening(NamedTuple):
     notes: list[str]
     walked: list[int]  # bytes that were read of each segment that had to be looked at
     ledger: Ledger = NoLedger()
-    unsynced: list[Loss] | None = None  # given when the power may have been off: what may be gone without a trace
+    cut: Cut | None = None  # None: what was written before this start is still there
 
 
 class _Found(NamedTuple):
@@ -133,7 +135,17 @@ def open_partition(
             raise
         fault = error if isinstance(error, StorageFault) else fault_of(error, directory, 0)
     opening.notes.append(f"{topic}-{partition} is offline: {fault}")
+    note_cut(opening, topic, id_text(topic_id), partition, settings, stored)
     return offline_partition(opening, topic, partition, directory, settings, fault)
+
+
+def note_cut(
+    opening: Opening, topic: str, topic_id: str, partition: int, settings: LogSettings, stored: Position | None
+) -> None:
+    """What a cut may have cost a partition that cannot be looked at: all behind its stored end."""
+    if opening.cut is not None:
+        end_offset = stored.offset if stored is not None else 0
+        opening.cut.note(unsynced_cut(topic, topic_id, partition, end_offset, opening.leader_epoch), settings)
 
 
 def offline_partition(
@@ -264,7 +276,7 @@ def _read_snapshot(
         if int(name[:-9]) <= offset_max:
             found = decode_snapshot(read_whole(opening.files.fs, f"{directory}/{name}"))
             if found is not None and fits(found[0]):
-                return found[0], Producers(found[1])
+                return found[0], bounded(found[1])
     return None
 
 
@@ -272,6 +284,8 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
     """Trust what the last stop wrote down; None when the files are not as it left them."""
     active = found.segments[-1]
     snapshot = _read_snapshot(opening, found.directory, found.names, stored.offset)
+    if snapshot is None and stored.offset == 0:
+        snapshot = Place(0, 0, 0, -1, -1, AGE_UNKNOWN), Producers()  # nothing was ever written
     epochs = _read_epochs(opening, found.directory, found.names)
     place = (stored.offset, stored.segment_base, stored.position)
     if (
@@ -281,6 +295,8 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
     ):
         opening.notes.append(f"{found}: not as the clean stop left it; its end is checked")
         return None
+    if snapshot[0].offset == active.base_offset == stored.offset:  # it was taken at the roll before
+        snapshot = Place(*place, -1, -1, AGE_UNKNOWN), snapshot[1]
     if snapshot[0][:3] != place:
         opening.notes.append(f"{found}: the producer snapshot of the clean stop is missing; its end is checked")
         return None
@@ -321,6 +337,7 @@ class _Recovery:
         self._epochs_written = self._epochs.starts
         self._epoch_before = -1
         self._stored = stored
+        self._snapshot_offset = 0
         self._losses: list[Loss] = []
         self._holes: list[tuple[Segment, Hole]] = []
         self._seals = False
@@ -329,8 +346,9 @@ class _Recovery:
         """Look, decide, and leave the disk as it is shown from now on. OSError, StorageFault."""
         found, active = self._found, self._segments[-1]
         drop_leftovers(self._files.fs, found.directory, found.names)
-        self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
-        self._settle(active)
+        if not self._is_as_synced(active):
+            self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
+            self._settle(active)
         self._clip_holes(active)
         end_offset, end = self._walk()
         active.size = self._leave_whole(active, end_offset, end)
@@ -342,7 +360,7 @@ class _Recovery:
         synced = Synced(active, active.size, end_offset)
         leader_epoch = self._opening.leader_epoch
         log = PartitionLog(Parts(*where, self._segments, synced, leader_epoch, self._epochs, self._producers))
-        log.trust_files(self._epochs_written)
+        log.trust_files(self._epochs_written, self._snapshot_offset if self._snapshot_offset == end_offset else 0)
         if self._seals:
             log.begin_epoch()
         return log
@@ -350,24 +368,30 @@ class _Recovery:
     def _leave_whole(self, active: Segment, end_offset: int, end: int) -> int:
         """Write down what is lost, then contain it or cut it off; the size of the active segment."""
         tail = active.size - end
-        ledger_itself = self._found.topic == LEDGER_TOPIC  # what it did not sync, nobody has acted on
-        cut = Loss("unsynced_cut", *self._place(), end_offset, None, None, tail or None)
-        cut = cut._replace(occasion=str(self._opening.leader_epoch))
-        if tail and not ledger_itself:
-            self._losses.append(cut)
+        lost = unsynced_cut(*self._place(), end_offset, self._opening.leader_epoch, tail or None)
+        if tail and self._found.topic != LEDGER_TOPIC:  # what the ledger did not sync, nobody has acted on
+            self._losses.append(lost)
         if self._losses:
             self._opening.ledger.write(self._losses)
         for segment, hole in self._holes:
             add_hole(segment, hole)
         if tail:
             return self._cut(active, end_offset, end)
-        grown = self._stored is None or end_offset > self._stored.offset
-        if self._opening.unsynced is not None and grown and end_offset and not ledger_itself:
-            self._opening.unsynced.append(cut)
+        if self._opening.cut is not None:
+            self._opening.cut.note(lost, self._settings)
         return end
 
     def _place(self) -> tuple[str, str, int]:
         return self._found.topic, self._found.topic_id, self._found.partition
+
+    def _is_as_synced(self, active: Segment) -> bool:
+        """True when nothing can have been written since the stored end was confirmed.
+
+        The bytes and the size were synced before that was written down, and whoever begins a segment has synced all
+        names before. What else changes a directory is synced where it is done, or done again by the next start.
+        """
+        stored = self._stored
+        return stored is not None and (stored.segment_base, stored.position) == (active.base_offset, active.size)
 
     def _settle(self, active: Segment) -> None:
         """See to it that what is read from here on is what the disk has.
@@ -437,7 +461,11 @@ class _Recovery:
         if snapshot is None:
             return Place(first, first, 0, -1, -1, AGE_UNKNOWN)
         self._producers = snapshot[1]
-        return self._go_on_at(snapshot[0])
+        at = self._go_on_at(snapshot[0])
+        active = self._segments[-1]
+        if (at.segment_base, at.position) == (active.base_offset, active.size):
+            self._snapshot_offset = at.offset  # a stop has nothing to add
+        return at
 
     def _go_on_at(self, place: Place) -> Place:
         """A snapshot that was taken at a roll speaks of the next segment's start."""

@@ -233,7 +233,7 @@ def remove_front(log: PartitionLog, going: Sequence[Going], now: Now) -> list[Co
         raise fault_of(error, f"{log.directory}/{FILE}", 0) from error
     gone = log.drop_front(len(going), entries)
     for segment in gone:
-        log.files.forget(segment)
+        log.files.retire(segment)
     remove_segments(log.files.fs, log.directory, {segment.base_offset for segment in gone})
     return counted
 

@@ -104,9 +104,16 @@ def _whole_up_to(file: File, segment: Segment, position: int, offset: int) -> tu
 
 
 def _cut(file: File, position: int) -> None:
-    """Leave the confirmed bytes alone in the file, on the disk. OSError."""
+    """Leave the confirmed bytes alone in the file, on the disk. OSError.
+
+    Until their last page is there the file stays a byte longer: a start takes one that ends just there for synced.
+    """
     page = position // PAGE_BYTES * PAGE_BYTES
     confirmed = bytes(file.read(position - page, page)) if position > page else b""
-    file.truncate(position)
+    longer = file.size() > position
+    file.truncate(position + longer)
     write_all(file, confirmed, page)
     file.datasync()
+    if longer:
+        file.truncate(position)
+        file.datasync()

@@ -55,11 +55,12 @@ class Scrubber:
 
     def _round(self) -> Iterator[int]:
         logs = [log for topic in list(self._store.topics.values()) for log in topic.partitions]
-        places = [(log, segment) for log in logs if log.fault is None for segment in log.segments[:-1]]
+        places = [(log, segment.base_offset) for log in logs if log.fault is None for segment in log.segments[:-1]]
         first = self._store.leader_epoch + self._store.age.age_ms // 1000 if not self.rounds else 0
         for at in range(len(places)):
-            log, segment = places[(first + at) % len(places)]
-            if log.fault is None and log.bounds(segment) is not None:
+            log, base_offset = places[(first + at) % len(places)]
+            segment = _closed_segment(log, base_offset)
+            if segment is not None:
                 yield from self._segment(log, segment)
 
     def _segment(self, log: PartitionLog, segment: Segment) -> Iterator[int]:
@@ -88,6 +89,13 @@ class Scrubber:
         return True
 
 
+def _closed_segment(log: PartitionLog, base_offset: int) -> Segment | None:
+    """What begins there now: a round holds no segment, as what compaction replaces meanwhile would stay on the disk."""
+    if log.fault is not None:
+        return None
+    return next((segment for segment in log.segments[:-1] if segment.base_offset == base_offset), None)
+
+
 def _pieces(log: PartitionLog, segment: Segment, position: int, offset: int) -> Iterator[tuple[int, int, int, int]]:
     """Size, bytes that came from the disk, position and offset behind of each piece; DamageFound, StorageFault."""
     bounds = log.bounds(segment)
@@ -105,6 +113,8 @@ def _pieces(log: PartitionLog, segment: Segment, position: int, offset: int) -> 
             raise DamageFound(segment, position, reason or "a record batch is cut short here")
         position += sound
         yield sound, cold, position, offset
+        if segment.retired:
+            return
     if bounds.dense and offset < bounds.end_offset:
         raise DamageFound(segment, bounds.position, f"offset {offset} and all behind it are missing")
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import errno
 import struct
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 8192
 OFFSETS_MAX = 0x7FFFFFFF
 _FIELDS = struct.Struct(">qi4xb6xi")
+PutFile: TypeAlias = Callable[[str, bytes], None]
+"""Replaces a file of a log's directory by name and content; whoever gives it sees to the syncs."""
 
 
 class WouldBlockError(Exception):
@@ -60,6 +64,7 @@ class Segment:
     """A segment file and what is known of it; `size` is the end of its last whole batch."""
 
     __slots__ = (
+        "__weakref__",
         "base_offset",
         "born_age_ms",
         "directory",
@@ -73,6 +78,7 @@ class Segment:
         "max_timestamp_offset",
         "path",
         "pinned",
+        "retired",
         "size",
         "stored_summary",
         "sync_failed",
@@ -102,6 +108,7 @@ class Segment:
         self.pinned: File | None = (
             None  # held while bytes are unsynced: only this descriptor surely learns of their loss
         )
+        self.retired = False  # removed or replaced: its file is closed when the last read under way ends
         self.sync_failed = False
         self.tally = Tally()
         self.stored_summary: Summary | None = None  # once it was read or written
@@ -307,17 +314,18 @@ class Segment:
     def detach(self) -> None:
         """Keep to this file when its name is given to another: no index by that name is used any more. [worker]
 
-        StorageFault, OSError. The indexes are replaced after this, so a reader that has just loaded one finds
-        `indexed_from` 0 afterwards and uses nothing of it.
+        Whoever still reads here keeps the file open, nobody else does. StorageFault, OSError. The indexes are replaced
+        after this, so a reader that has just loaded one finds `indexed_from` 0 afterwards and uses nothing of it.
         """
         self.pinned = self.file
         self.greatest_timestamp()
         self.indexed_from = 0
-        self.files.forget(self)
+        self.files.retire(self)
 
-    def seal(self) -> None:
+    def seal(self, put: PutFile | None = None) -> None:
         """Write the index files for the whole segment; the caller syncs the directory. OSError. [worker]"""
         tail, fs = self.tail, self.files.fs
+        put = put or partial(replace, fs, self.directory, sync_name=False)
         if tail is None or self.indexed_from == self.size:
             return
         offsets, times = b"", b""
@@ -333,7 +341,7 @@ class Segment:
             ("timeindex", times + tail.time_entries(last[0] if last else -1)),
         )
         for suffix, data in files:
-            replace(fs, self.directory, self.name(suffix), data, sync_name=False)
+            put(self.name(suffix), data)
 
     def read_summary(self) -> Summary | None:
         """What the file says; None when it is lost, torn, damaged or of another version. [worker]"""

@@ -8,6 +8,7 @@
 | `producer-ids` | the first producer id that was never reserved |
 | `age` | how old the directory is, see age.py |
 | `recovery-point-offset-checkpoint` (`.2`) | per partition: its confirmed end, see positions.py |
+| `in-use` (`.2`) | which partitions may have answered what no sync has confirmed, see in_use.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
 | `last-recovery` | what the last start that had anything to say found and did |
 | `topics/<topic>.json` | what a topic is |
@@ -23,25 +24,29 @@ LogManager.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.storage.age import KIND, Age, Now, age_of
+from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.card import Card, read_card, write_card
+from edge_broker.storage.cuts import Cut
 from edge_broker.storage.deletion import Deletions, id_in
 from edge_broker.storage.direct_ledger import DirectLedger, EarlyLedger, ledger_settings
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.filesystem import File, FileSystem
+from edge_broker.storage.in_use import InUse, MarkKey, Marks, Session
 from edge_broker.storage.ladder import segment_bytes_max
 from edge_broker.storage.ledger import LEDGER_CONFIG, LEDGER_TOPIC, Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog, make_segment_file
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
+from edge_broker.storage.producer_memory import ProducerMemory
 from edge_broker.storage.producers import Producers
 from edge_broker.storage.reading import Parts, Synced
-from edge_broker.storage.recovery import Opening, offline_partition, open_partition
+from edge_broker.storage.recovery import Opening, note_cut, offline_partition, open_partition
 from edge_broker.storage.rounds import Rounds
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.space import SPARE_BYTES, Spare
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
     from edge_broker.clock import Reading
 
 PRODUCER_IDS_RESERVED = 1000
+TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs is waited for in place of theirs
 WRITTEN_ON = (LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 _LAST_RECOVERY = "last-recovery"
@@ -115,10 +121,12 @@ class LogStore:
         self.started_unclean = False
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[uuid.UUID, Topic] = {}
+        self._hidden: dict[str, Topic] = {}  # about to be deleted; what a checkpoint or a stop says covers them
         self.recovery_notes: list[str] = []
         self.recovery_bytes = 0  # of logs, read at the start because the stop before was not clean
         self.ledger: Ledger = NoLedger()
         self.spare = Spare(fs, data_dir)
+        self.producer_memory = ProducerMemory()
         self._deletions = Deletions(fs, data_dir, self.spare, self.recovery_notes)
         self._files = OpenFiles(fs)
         self._lock: File | None = None
@@ -126,6 +134,10 @@ class LogStore:
         self._age_kept: Age | None = None
         self._producer_id = 0
         self._positions = PositionsFiles(fs, data_dir)
+        self.in_use = InUse(fs, data_dir)
+        self._marks: Marks | None = None  # as the stop before left them
+        self._unwritten: list[Loss] = []  # what the ledger did not take at the start
+        self.together_min = TOGETHER_MIN
         self._closed = False
 
     @classmethod
@@ -161,6 +173,7 @@ class LogStore:
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
         self._read_positions()
+        self._marks = self._read_marks()
         self.rounds.card = self._read_card()
         self.age = self._read_age().advanced(reading)
         clean = self._begin_epoch(names)
@@ -169,10 +182,9 @@ class LogStore:
             self.fs.sync_directory(self._path("topics"))  # a killed process may leave names that no disk has
         self._deletions.finish()
         now, walked = self.age.now(reading), list[int]()
-        power_was_off = not clean and (self._age_kept is None or self._age_kept.boot_id != now.boot_id)
-        unsynced: list[Loss] | None = [] if power_was_off else None
+        self.in_use.session = Session(reading.boot_id, self.fs.mount(self.data_dir))
         opening = Opening(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked)
-        opening = opening._replace(unsynced=unsynced)
+        opening = opening._replace(cut=None if clean else self._cut())
         opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
             if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
@@ -181,11 +193,20 @@ class LogStore:
         self._put_strangers_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
 
+    def _cut(self) -> Cut | None:
+        """What a stop that was not clean may have cost besides what is found; None when the kernel had it all."""
+        session = self.in_use.session
+        if self._marks is not None:
+            return Cut(self._marks.lost_in(session))
+        same_boot = self._age_kept is not None and self._age_kept.boot_id == session.boot_id
+        return None if same_boot else Cut(None)
+
     def _write_first_files(self, opening: Opening) -> None:
         """What this start found and did, for the next one; a full disk must not be the end of a start. OSError."""
         try:
-            if opening.unsynced:
-                self.ledger.write(opening.unsynced)
+            self._write_cut(opening)
+            if self._marks is None or self._marks.keys or self._marks.failed:
+                self.in_use.clear(self._offline_marks(opening))
             self._write_age()  # the next start asks whether the power was off in between
             if not opening.clean:
                 self._write_positions()
@@ -198,6 +219,23 @@ class LogStore:
                 raise
             path = error.filename or self.data_dir
             self.recovery_notes.append(f"{path}: no space to write it; what was written before stays true")
+
+    def _write_cut(self, opening: Opening) -> None:
+        """The losses of a cut; until the ledger has them the marks stay as they are. StorageFault, Refusal."""
+        losses = opening.cut.losses if opening.cut is not None else []
+        self.in_use.held, self._unwritten = bool(losses), losses
+        if losses:
+            self.ledger.write(losses)
+        self.in_use.held, self._unwritten = False, []
+
+    def _offline_marks(self, opening: Opening) -> Iterator[MarkKey]:
+        """Marks of partitions that could not be opened, whose losses nobody has written down."""
+        if self._marks is not None and not opening.clean:
+            unseen = self._marks.keys - self._marks.lost_in(self.in_use.session)
+            for topic in self.topics.values():
+                for log in topic.partitions:
+                    if log.fault is not None and (key := (id_text(topic.topic_id), log.partition)) in unseen:
+                        yield key
 
     def _write_last_recovery(self, opening: Opening) -> None:
         """Keep what the last start that had anything to say found and did."""
@@ -301,6 +339,13 @@ class LogStore:
         except (StorageFault, ValueError) as fault:
             self.recovery_notes.append(f"{fault}; every active segment is checked from its start")
 
+    def _read_marks(self) -> Marks | None:
+        try:
+            return self.in_use.read()
+        except StorageFault as fault:
+            self.recovery_notes.append(f"{fault}; after a cut every partition is believed to have been in use")
+            return None
+
     def _read_age(self) -> Age:
         try:
             self._age_kept = age_of(read_state(self.fs, self._path("age"), KIND))
@@ -326,18 +371,13 @@ class LogStore:
         except (StorageFault, OSError) as error:
             fault = error if isinstance(error, StorageFault) else fault_of(error, path, 0)
             return self._offline_topic(opening, file_name[: -len(TOPIC_SUFFIX)], names, fault)
-        partitions = [
-            open_partition(
-                opening,
-                record.name,
-                record.topic_id,
-                partition,
-                self._path(f"{record.name}-{partition}"),
-                settings,
-                self._positions.stored.get((record.topic_id, partition)),
-            )
-            for partition in range(record.partitions)
-        ]
+        partitions: list[PartitionLog] = []
+        for partition in range(record.partitions):
+            directory = self._path(f"{record.name}-{partition}")
+            stored = self._positions.stored.get((record.topic_id, partition))
+            where = (record.name, record.topic_id, partition, directory)
+            partitions.append(open_partition(opening, *where, settings, stored))
+            self.producer_memory.join(partitions[-1].producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)
 
     def _offline_topic(self, opening: Opening, topic: str, names: list[str], fault: StorageFault) -> Topic:
@@ -350,6 +390,9 @@ class LogStore:
             offline_partition(opening, topic, partition, directory, self.settings, fault)
             for partition, directory in enumerate(directories)
         ]
+        for partition in range(len(logs)):
+            stored = self._positions.stored.get((topic_id, partition))
+            note_cut(opening, topic, id_text(topic_id), partition, self.settings, stored)
         return Topic(topic, topic_id, logs, {}, self.settings)
 
     def _put_strangers_aside(self, names: list[str]) -> None:
@@ -405,17 +448,34 @@ class LogStore:
             log.topic_id = id_text(topic.topic_id)
             log.ledger = self.ledger
             log.spare = self.spare
+            log.producer_memory = self.producer_memory
+            log.producer_memory.join(log.producers)
             log.stays_without_space = topic.name in WRITTEN_ON
         self.topics[topic.name] = topic
         if topic.topic_id != NO_UUID:
             self.topics_by_id[topic.topic_id] = topic
 
-    def remove_topic(self, name: str) -> Topic:
-        """Hide a topic; whoever still waits for its logs finds them offline. `erase_topic` must follow."""
+    def hide_topic(self, name: str) -> Topic:
+        """Hide a topic that is about to be deleted: `show_again` or `remove_topic` must follow."""
         topic = self.topics.pop(name)
         self.topics_by_id.pop(topic.topic_id, None)
+        self._hidden[name] = topic
+        return topic
+
+    def show_again(self, name: str) -> Topic:
+        """Show a hidden topic as it was: it stays."""
+        topic = self._hidden.pop(name)
+        self.add_topic(topic)
+        return topic
+
+    def remove_topic(self, name: str) -> Topic:
+        """Hide a topic for good; whoever still waits for its logs finds them offline. `erase_topic` must follow."""
+        if name not in self._hidden:
+            self.hide_topic(name)
+        topic = self._hidden.pop(name)
         for log in topic.partitions:
             log.fail(StorageFault(log.directory, 0, "the topic was deleted"))
+        self.in_use.forget(topic.partitions)
         return topic
 
     def erase_topic(self, topic: Topic) -> None:
@@ -425,7 +485,7 @@ class LogStore:
         makes a topic of that name.
         """
         for log in topic.partitions:
-            log.close_files()
+            log.retire_files()
         try:
             self._deletions.delete(TopicRecord(topic.name, topic.topic_id, len(topic.partitions), topic.config))
         except OSError as error:
@@ -484,11 +544,14 @@ class LogStore:
             self._write_age()
         except OSError as error:
             raise fault_of(error, self._path(FILES[0]), 0) from error
+        if self._unwritten:
+            self.ledger.write(self._unwritten)
+            self.in_use.held, self._unwritten = False, []
 
     def _write_positions(self) -> None:
         """As `checkpoint`, OSError; a log that is offline keeps what was written last."""
         positions: dict[PartitionKey, Position] = {}
-        for topic in list(self.topics.values()):
+        for topic in self._kept_topics():
             for log in topic.partitions:
                 key = (topic.topic_id, log.partition)
                 if log.fault is None:
@@ -498,11 +561,44 @@ class LogStore:
                     positions[key] = self._positions.stored[key]
         self._positions.write(positions)
 
+    def _kept_topics(self) -> list[Topic]:
+        """Every topic that a start would find as it is, the hidden ones too."""
+        return [*self.topics.values(), *self._hidden.values()]
+
     def _write_age(self) -> None:
         age = self.age
         if age.worth_keeping(self._age_kept):
             self._write("age", KIND, age.lines())
             self._age_kept = age
+
+    def _stop_logs(self, logs: list[PartitionLog]) -> list[StorageFault]:
+        """Sync and write down what logs need for the next start, of many together; the faults of those that failed."""
+        batch = BatchedFiles(self.fs, self.data_dir) if len(logs) >= self.together_min else None
+        faults = []
+        if batch is not None:
+            self._sync_together(logs)
+        for log in logs:
+            try:
+                if log.fault is not None:
+                    raise log.fault
+                log.stop(batch)
+            except StorageFault as fault:
+                faults.append(fault)
+                if batch is not None:
+                    batch.drop(log.directory)
+        failed = batch.finish() if batch is not None else {}
+        for log in logs:
+            if log.directory in failed:
+                log.fail(fault_of(failed[log.directory], log.directory, 0))
+        return faults + [log.fault for log in logs if log.directory in failed and log.fault is not None]
+
+    def _sync_together(self, logs: list[PartitionLog]) -> None:
+        round_ = [(log, ticket) for log in logs if (ticket := log.begin_sync()) is not None]
+        for (log, ticket), fault in zip(round_, self.rounds.run([ticket for _, ticket in round_], "all"), strict=True):
+            if fault is None:
+                log.finish_sync(ticket)
+            else:
+                log.fail(fault)
 
     def close(self) -> None:
         """Sync all, write everything down, mark the stop clean and let the directory go; nothing else may run. [worker]
@@ -513,15 +609,11 @@ class LogStore:
         if self._closed:
             return
         self._closed = True
-        logs = [log for topic in self.topics.values() for log in topic.partitions]
-        faults = []
-        for log in logs:
-            try:
-                log.stop()
-            except StorageFault as fault:
-                faults.append(fault)
+        logs = [log for topic in self._kept_topics() for log in topic.partitions]
+        faults = self._stop_logs([log for log in logs if log.stop_due])
         try:
             self._write_positions()
+            self.in_use.end()
             self._age_kept = None
             self._write_age()
             if all(log.fault is None for log in logs):

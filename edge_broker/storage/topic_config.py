@@ -14,6 +14,8 @@ from edge_broker.errors import ErrorCode, Refusal
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
 FLUSH_MS = 1000
+CONFIG_BYTES_MAX = 2048  # of one topic: all keys take some 600 with their values, the rest is for group names
+GROUPS_MAX = 20  # each is looked up for each partition once a second
 
 Value = int | float | str
 
@@ -205,7 +207,7 @@ class LogSettings:
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groups that must have passed a record before it may go without being a loss."""
-        return tuple(filter(None, self.required_groups.split(",")))
+        return tuple(dict.fromkeys(filter(None, self.required_groups.split(","))))
 
     @cached_property
     def left_to_kernel(self) -> bool:
@@ -259,6 +261,25 @@ class TopicConfigEntry(NamedTuple):
     explicit: bool
     kind: type
     doc: str
+
+
+def check_config_size(config: Mapping[str, str]) -> None:
+    """Refuse what a new topic would keep beyond CONFIG_BYTES_MAX and GROUPS_MAX; Refusal INVALID_CONFIG.
+
+    Before anything else looks at it: other refusals repeat what they refuse. What older versions stored is opened.
+    """
+    size = sum(len(text) * (1 if text.isascii() else 4) for entry in config.items() for text in entry)
+    if size > CONFIG_BYTES_MAX:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"the topic's configuration takes {size} bytes, {CONFIG_BYTES_MAX} are allowed; shorten its values",
+        )
+    groups = config.get("edge.required.groups", "").count(",") + 1
+    if groups > GROUPS_MAX:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"edge.required.groups names {groups} groups, {GROUPS_MAX} are allowed; name fewer",
+        )
 
 
 def check_topic_config(config: Mapping[str, str]) -> dict[str, Value]:

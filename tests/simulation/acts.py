@@ -142,7 +142,20 @@ class Acts(Site):
         model.attempt = None
         assert log.log_end_offset == appended.end_offset == model.end
         self.note(f"append {len(batch)} bytes to {log!r}")
+        if self.dice.random() < 0.5:
+            self.answer(log, model)
         return True
+
+    def answer(self, log: PartitionLog, model: Partition) -> None:
+        """Answer what was appended without its sync, as for acks=1: at once where the mark is there, else with it."""
+        assert self.store is not None
+        if model.kernel:
+            return
+        if log.marked:
+            model.answered = model.end
+            return
+        self.store.in_use.ask(log)
+        self.unanswered.append((log, model, model.end))
 
     def roll(self, log: PartitionLog, model: Partition) -> None:
         """Close the active segment."""
@@ -235,6 +248,12 @@ class Acts(Site):
             assert (ticket is None) == (log.synced_offset == model.end)
             if ticket is not None:
                 round_.append((log, model, ticket, model.end))
+        marking = self.store.in_use.begin_write()
+        if marking is not None:
+            self.worker("disk", marking.run)
+            self.store.in_use.end_write(marking)
+            self.note(f"marks of {marking.logs}: {marking.fault or 'written'}")
+        self.answer_marked()
         if not round_:
             return
         if self.dice.random() < 0.3:
@@ -245,6 +264,13 @@ class Acts(Site):
             assert fault is None or log.fault is not None, f"{fault}, and {log!r} was not deleted meanwhile"
         if self.dice.randrange(10):  # else a crash comes before anybody learns of it
             self.finish_round(round_)
+
+    def answer_marked(self) -> None:
+        """Answer what waited for its mark, as far as it is there."""
+        for log, model, end in self.unanswered:
+            if log.marked and log.fault is None:
+                model.answered = max(model.answered, end)
+        self.unanswered = [waiting for waiting in self.unanswered if not waiting[0].marked]
 
     def finish_round(self, round_: Sequence[tuple[PartitionLog, Partition, SyncTicket, int]]) -> None:
         """Show what a round confirmed."""
@@ -420,7 +446,9 @@ class Acts(Site):
     def pass_time(self) -> None:
         """Let some time go by."""
         assert self.store is not None
+        self.store.in_use.look(self.world.now_ms / 1000)
         self.world.now_ms += self.dice.choice((1, 1000, 60_000, 1_200_000, 4_000_000))
+        self.store.in_use.look(self.world.now_ms / 1000)
         self.store.look(self.world.reading)
 
     def reserve(self) -> None:
@@ -479,6 +507,7 @@ class Acts(Site):
         clean = all(log.fault is None for log in logs)
         if clean:
             self.world.stop = "begun"
+        self.store.together_min = self.dice.choice((1, 1 << 30))
         self.store.close()
         for _, model in self.in_use():
             model.confirm(model.end)

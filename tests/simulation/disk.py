@@ -120,6 +120,8 @@ class SimulatedDisk:
         self.crash_at = -1
         self.capacity_bytes = capacity_bytes
         self.delayed = False
+        self.mounts = 1
+        self.loses_all = False  # a crash keeps no byte that was not synced
         self.room = Space(1 << 35, 1 << 34)  # what space() says while there is no capacity
         self.fault: Fault | None = None
         self.witness: Callable[[str, str], None] | None = None
@@ -132,7 +134,7 @@ class SimulatedDisk:
     def fork(self, seed: int) -> SimulatedDisk:
         """The same disk at the same moment, to be crashed on its own; without its faults and locks."""
         other = SimulatedDisk(seed, capacity_bytes=self.capacity_bytes)
-        other.delayed, other.room = self.delayed, self.room
+        other.delayed, other.room, other.mounts = self.delayed, self.room, self.mounts
         other._names = self._names.fork(other._used)
         return other
 
@@ -193,7 +195,10 @@ class SimulatedDisk:
     def crash(self) -> None:
         """Lose the power: afterwards the kernel knows what the disk has, and nobody holds a lock."""
         self.kill()
+        self.mounts += 1
         for pages in self._names.crash(self.random):
+            if self.loses_all:
+                pages.pending.clear()
             pages.crash(self.random)
 
     def kill(self) -> None:
@@ -320,6 +325,10 @@ class SimulatedDisk:
         self._names.commit()
         for pages in self._names.files():
             pages.sync()
+
+    def mount(self, path: str) -> str:
+        """Another word after each crash."""
+        return f"mount-{self.mounts}"
 
     def lock(self, path: str) -> SimulatedFile | None:
         """Hold a file until the crash."""

@@ -3,6 +3,8 @@
 Invariants, for a start after any crash:
 - nothing confirmed is missing: each log begins with every batch that a sync, roll or clean stop confirmed, except what
   retention was allowed to delete; after a kill without a power cut not even an unsynced batch is missing;
+- whatever was answered before its sync and is gone is in the ledger, offset by offset, written down since the crash;
+  a kill without a power cut writes nothing down;
 - nothing shown is changed: a read gives the bytes that were written at that offset, or what compaction leaves of them;
 - nothing is invented: what is kept beyond the confirmed end is what was written there, in order, whole;
 - producers are known as the batches tell, leader epochs rise with every unclean start, producer ids and committed
@@ -97,6 +99,7 @@ class Partition:
         self.retention_bytes = int(config.get("retention.bytes", "-1"))
         self.batches: list[Batch] = []
         self.confirmed = 0  # end offset that no power cut may take back
+        self.answered = 0  # end offset up to which acks=1 was answered
         self.start = 0
         self.removing = False
         self.attempt: memoryview | None = None  # what is being written just now
@@ -112,6 +115,7 @@ class Partition:
         other = Partition(self.config)
         other.batches = list(self.batches)
         other.confirmed, other.start, other.removing = self.confirmed, self.start, self.removing
+        other.answered = self.answered
         other.attempt = None if self.attempt is None else memoryview(bytes(self.attempt))
         other.refused = list(self.refused)
         other.sync_failed, other.epoch = self.sync_failed, self.epoch
@@ -167,6 +171,16 @@ class Partition:
         self._check_producers(log)
         self._check_epochs(log)
 
+    def check_lost(self, log: PartitionLog, told: Sequence[Entry], *, may_forget: bool) -> None:
+        """What was answered and is gone is covered by what the ledger was told since the last start."""
+        cuts = [entry for entry in told if entry.cause == "unsynced_cut"]
+        lost = log.log_end_offset, self.answered
+        if not (self.kernel or self.sync_failed):
+            assert covers(cuts, *lost), f"{log!r}: up to {lost[1]} was answered; the ledger was told of {cuts}"
+        torn = self.attempt is not None or self.refused
+        assert may_forget or self.sync_failed or torn or not cuts, f"{log!r} lost nothing by a kill: {cuts}"
+        self.answered = min(lost)
+
     def check_shown(self, log: PartitionLog, found: Sequence[bytes], now_ms: int) -> None:
         """All that a log shows against this: the same batches, or after compaction the same records."""
         shown = self.shown
@@ -187,6 +201,7 @@ class Partition:
         assert end == self.confirmed or (self.kernel and self.confirmed <= end <= self.end), f"{log!r} after a revival"
         self.batches = [batch for batch in self.batches if batch.header.next_offset <= end]
         self.confirmed, self.attempt, self.sync_failed = end, None, False
+        self.answered = min(self.answered, end)
         self.refused.clear()
         assert log.high_watermark == end == max(self.end, self.start)
         self._check_producers(log)
@@ -368,6 +383,7 @@ class World:
         self.epoch = -1
         self.stop = "none"  # `begun` and `done` are stages of a clean stop
         self.may_forget = False  # the power was gone, or a sync failed
+        self.ledgered = 0  # records in the ledger at the last start
         self.faulted = False  # a start met a fault: what it could not read it may have put aside
         self.boots = 0
         self.booted_ms = now_ms
@@ -391,6 +407,6 @@ class World:
         other.doubtful, other.offsets = self.doubtful, self.offsets.copy()
         other.previous = tuple(topic.copy() for topic in self.previous)
         other.producer_ids_end, other.cluster_id, other.epoch = self.producer_ids_end, self.cluster_id, self.epoch
-        other.stop, other.may_forget = self.stop, self.may_forget
+        other.stop, other.may_forget, other.ledgered = self.stop, self.may_forget, self.ledgered
         other.faulted, other.boots, other.booted_ms = self.faulted, self.boots, self.booted_ms
         return other

@@ -92,6 +92,7 @@ class Site(ABC):
         self.busy: set[WorkerName] = set()
         self.groups = GroupCoordinator(GroupSettings())
         self.keeping: list[tuple[Effects, OffsetsKey, int, PartitionLog, int]] = []
+        self.unanswered: list[tuple[PartitionLog, Partition, int]] = []  # acks=1 that waits for its mark
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""
@@ -111,7 +112,9 @@ class Site(ABC):
         self.crashes[0] += 1
         if power:
             self.disk.crash()
-            self.world.boot()
+            self.world.may_forget = True
+            if self.dice.random() < 0.8:  # else the disk alone was gone for a while, and is mounted again
+                self.world.boot()
         else:
             self.disk.kill()
         self.disk.meanwhile = None
@@ -119,6 +122,7 @@ class Site(ABC):
         self.busy.clear()
         self.store = None
         self.keeping.clear()
+        self.unanswered.clear()
 
     def branch(self, kind: str, path: str) -> None:
         """What if the power goes right now."""
@@ -246,10 +250,13 @@ class Site(ABC):
             assert topic.topic_id == model.topic_id, f"{name} has another id"
             assert topic.config == model.config
             for log, partition in zip(topic.partitions, model.partitions, strict=True):
+                told = [loss for loss in losses[world.ledgered :] if loss.is_of(model.topic_id, log.partition)]
+                partition.check_lost(log, told, may_forget=world.may_forget)
                 partition.check_started(log, self.read_all(log), world.now_ms, may_forget=world.may_forget)
                 mine = [loss for loss in losses if loss.is_of(model.topic_id, log.partition)]
                 partition.check_account(log, self.losses(log) if partition.flipped else mine, world.now_ms)
         self._check_offsets()
+        world.ledgered = len(losses)
         world.stop, world.may_forget = "none", False
 
     def _resolve(self) -> None:

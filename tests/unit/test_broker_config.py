@@ -78,3 +78,12 @@ def test_bad_usage_exits_2_with_one_line(arguments: list[str], said: str, capsys
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_version_is_that_of_the_installed_distribution(monkeypatch, capsys) -> None:
+    """The install role asks each program for it; said twice, the two would differ one day."""
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"900.1 of {name}")
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("edge-broker 900.1 of drupelet, ")

@@ -8,7 +8,7 @@ import pytest
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, read_header
 from edge_broker.storage.age import Now
 from edge_broker.storage.batches import batches_in
-from edge_broker.storage.cleaner import FILE, LogCleaner, cleanable, groups_of
+from edge_broker.storage.cleaner import FILE, READ_AT_ONCE, LogCleaner, cleanable, groups_of
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.scrub import Scrubber
@@ -662,3 +662,25 @@ def test_a_crash_at_any_step_of_a_pass(step, power):
     assert ends(log)[:3] == before
     assert write(log, (b"key-1", None), producer=(7, 0, 0)).duplicate
     assert not [name for name in disk.names("/data/t-0") if name.endswith(".cleaned") or name == "swap"]
+
+
+def test_a_piece_waits_for_one_sync_or_one_replacement_however_much_it_may_do(store, disk):
+    """Whoever waits for the worker waits for one piece: on a slow card a sync takes a second."""
+    log = make_topic(store, "t", 1, {**CONFIG, "segment.bytes": str(1 << 20)}).partitions[0]
+    for number in range(40):
+        write(log, *[(b"%d-%d" % (number, key), bytes(1000)) for key in range(50)], (b"same", b"x"))
+    sync(log)
+    cleaner, found, replaced = LogCleaner(store, BUFFER_BYTES), [], 0
+    more = True
+    while more:
+        syncs, segments, read = [], log.segments, cleaner.bytes_read
+        disk.witness = lambda step, path, syncs=syncs: syncs.append(path) if step == "datasync" else None
+        more = cleaner.step(NOW, 1 << 40)
+        disk.witness = None
+        if log.segments == segments and not any(cleaned in path for path in syncs for cleaned in (FILE,)):
+            found.append(len(syncs))
+            assert cleaner.bytes_read - read <= READ_AT_ONCE + (256 << 10)
+        replaced += log.segments != segments
+    assert replaced
+    assert sum(found) >= 8, "the test is to see several"
+    assert max(found) <= 2, "the last piece of a file's bytes, and the file"

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.connection import UNANSWERED_MAX, Connection, Exchange
+from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.connection import FRAMES_PER_TURN, UNANSWERED_MAX, Connection, Exchange
 
 FRAMES = [b"a", b"bc" * 10, b"d" * 300, b"e" * 70_000, b"f"]
 
@@ -32,6 +33,9 @@ class FakeTransport:
     def writelines(self, parts: list[bytes]) -> None:
         self.sent.append(b"".join(parts))
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.reading = False
 
@@ -51,8 +55,9 @@ class FakeOwner:
         self.request_bytes_max = 100_000
         self.bytes_out = 0
         self.frames: list[bytes] = []
-        self.reserved = 0
-        self.memory = 200_000
+        self.calls: list[Callable[[], None]] = []
+        self.requests = Pool(200_000, self.calls.append)
+        self.answers = Pool(1 << 30, self.calls.append)
         self.violations: list[str] = []
 
     def opened(self, connection: Connection) -> bool:
@@ -64,12 +69,24 @@ class FakeOwner:
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
 
-    def reserve(self, connection: Connection, size: int) -> bool:
-        self.reserved += size
-        return self.reserved <= self.memory
+    def urgent(self, head: memoryview) -> bool:
+        return bytes(head[:1]) == b"!"
 
-    def release(self, size: int) -> None:
-        self.reserved -= size
+    def begun(self, connection: Connection) -> None:
+        pass
+
+    def owed(self, connection: Connection, unread_bytes: int) -> None:
+        pass
+
+    busy = False
+
+    def due(self, connection: Connection) -> None:
+        self.calls.append(connection.turn)
+
+    def turns(self) -> None:
+        """Let the loop turn until nothing is due."""
+        while self.calls:
+            self.calls.pop(0)()
 
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         self.violations.append(str(violation))
@@ -83,12 +100,14 @@ def connected(owner: FakeOwner) -> tuple[Connection, FakeTransport]:
 
 
 def feed(connection: Connection, data: bytes, cuts: list[int]) -> None:
+    """Bytes arrive, cut there, until the reading stops."""
     position = 0
     for cut in [*cuts, len(data)]:
-        while position < cut:
+        while position < cut and cast(Any, connection.transport).reading:
             buffer = connection.get_buffer(-1)
             take = min(len(buffer), cut - position)
             buffer[:take] = data[position : position + take]
+            del buffer  # as the loop lets go of it: what it is a view of may grow
             connection.buffer_updated(take)
             position += take
 
@@ -105,7 +124,7 @@ def test_frames_survive_any_cutting(seed: int) -> None:
     chance = random.Random(seed)
     feed(connection, data, sorted(chance.randrange(len(data)) for _ in range(chance.randrange(40))))
     assert owner.frames == FRAMES
-    assert owner.reserved == 0
+    assert (connection.requests.held, owner.requests.used) == (0, 0)
 
 
 def test_frames_byte_by_byte() -> None:
@@ -122,26 +141,98 @@ def test_impossible_size_closes_before_anything_is_allocated(size: int) -> None:
     connection, transport = connected(owner)
     feed(connection, size.to_bytes(4, "big", signed=True) + b"xx", [])
     assert transport.aborted
-    assert owner.reserved == 0
+    assert connection.requests.held == 0
     assert str(size) in owner.violations[0]
 
 
-def test_no_memory_left_closes_this_connection() -> None:
-    owner = FakeOwner()
-    owner.memory = 10
+def begun(owner: FakeOwner, size: int, come: int) -> tuple[Connection, FakeTransport]:
+    """A connection with a frame of `size` bytes, of which so many have come."""
     connection, transport = connected(owner)
-    feed(connection, (50_000).to_bytes(4, "big") + b"x", [])
-    assert transport.aborted
-    assert "queued.max.request.bytes" in owner.violations[0]
+    feed(connection, size.to_bytes(4, "big") + bytes(come), [])
+    return connection, transport
+
+
+def test_memory_is_reserved_as_bytes_arrive_not_as_they_are_announced() -> None:
+    owner = FakeOwner()
+    connection, _ = begun(owner, 100_000, 1)
+    assert connection.requests.held <= ALLOWANCE_BYTES
+    assert owner.requests.used == 0
+    for come in (5_000, 20_000, 40_000):
+        feed(connection, bytes(come), [])
+        assert connection.requests.held <= 4 * come
+    feed(connection, bytes(100_000 - 65_001), [])
+    assert [len(frame) for frame in owner.frames] == [100_000]
+    assert (connection.requests.held, owner.requests.used) == (0, 0)
+
+
+def test_a_request_that_finds_no_memory_waits_for_it_and_is_not_closed() -> None:
+    owner = FakeOwner()
+    owner.requests.bytes_max = 60_000
+    favoured, _ = begun(owner, 100_000, 60_000)
+    connection, transport = begun(owner, 100_000, 4_000)
+    feed(connection, bytes(100), [])
+    assert not transport.reading
+    assert not transport.aborted
+    feed(favoured, bytes(40_000), [])
+    owner.turns()
+    assert transport.reading
+    feed(connection, bytes(100_000 - connection._filled), [])
+    assert [len(frame) for frame in owner.frames] == [100_000, 100_000]
+    assert owner.requests.used == 0
+
+
+def test_one_request_at_a_time_may_always_grow_to_its_end() -> None:
+    owner = FakeOwner()
+    owner.requests.bytes_max = 20_000
+    others = [begun(owner, 100_000, 8_192) for _ in range(30)]
+    growing = [transport for _, transport in others if transport.reading]
+    assert len(growing) <= 3
+    ended = 0
+    for _ in range(100):
+        for connection, transport in others:
+            if transport.reading and connection.half:
+                feed(connection, bytes(100), [])
+        owner.turns()
+        favoured = next((connection for connection, _ in others if owner.requests.favoured is connection), None)
+        if favoured is not None:
+            feed(favoured, bytes(100_000 - favoured._filled), [])
+        owner.turns()
+        ended = len(owner.frames)
+        if ended == 30:
+            break
+    assert ended == 30, "each has its turn"
+
+
+def test_a_small_request_needs_nobody_elses_memory() -> None:
+    owner = FakeOwner()
+    owner.requests.used = owner.requests.bytes_max
+    connection, transport = connected(owner)
+    data = wire([b"x" * 2000] * 20)
+    feed(connection, data, [100, 2003, 2005, 2500])
+    owner.turns()
+    assert len(owner.frames) == 20
+    assert not transport.aborted
+
+
+def test_when_memory_is_short_what_unparks_others_goes_first() -> None:
+    owner = FakeOwner()
+    connection, _ = connected(owner)
+    connection.expect(Exchange(connection, 1))
+    owner.requests.used = owner.requests.bytes_max
+    feed(connection, wire([b"!urgent", b"other", b"!urgent"]), [])
+    assert owner.frames == [b"!urgent"]
+    owner.requests.remove(owner.requests.used)
+    owner.turns()
+    assert owner.frames == [b"!urgent", b"other", b"!urgent"]
 
 
 def test_lost_connection_gives_its_memory_back() -> None:
     owner = FakeOwner()
-    connection, _ = connected(owner)
-    feed(connection, (50_000).to_bytes(4, "big") + b"x", [])
-    assert owner.reserved == 50_000
+    connection, _ = begun(owner, 50_000, 4_000)
+    feed(connection, bytes(20_000), [])
+    assert owner.requests.used > 0
     connection.connection_lost(None)
-    assert owner.reserved == 0
+    assert owner.requests.used == 0
 
 
 def test_answers_leave_in_order() -> None:
@@ -158,13 +249,6 @@ def test_answers_leave_in_order() -> None:
 
 class EchoOwner(FakeOwner):
     """Answers each frame at once with itself; `bad` is no request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Callable[[], None]] = []
-
-    def soon(self, call: Callable[[], None]) -> None:
-        self.calls.append(call)
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         if bytes(frame) == b"bad":
@@ -189,18 +273,44 @@ def test_what_was_right_is_answered_before_a_violation_closes() -> None:
     assert transport.aborted
 
 
-def test_gathered_answers_are_bounded() -> None:
+def test_a_connection_has_so_many_requests_handled_in_one_turn() -> None:
     owner = EchoOwner()
     owner.receive_buffer = memoryview(bytearray(1 << 20))
     connection, transport = connected(owner)
-    frames = wire([b"x"] * (2 * UNANSWERED_MAX))
-    feed(connection, frames, [])
-    assert transport.sent == [b"x" * UNANSWERED_MAX]
-    assert owner.reserved == len(frames) // 2, "the rest waits for the next turn of the loop"
-    while owner.calls:
-        owner.calls.pop(0)()
-    assert transport.sent == [b"x" * UNANSWERED_MAX] * 2
-    assert owner.reserved == 0
+    feed(connection, wire([b"x"] * (3 * FRAMES_PER_TURN)), [])
+    assert transport.sent == [b"x" * FRAMES_PER_TURN]
+    assert not transport.reading
+    assert connection.requests.held == 5 * 2 * FRAMES_PER_TURN, "the rest waits for the next turns of the loop"
+    owner.turns()
+    assert transport.sent == [b"x" * FRAMES_PER_TURN] * 3
+    assert transport.reading
+    assert connection.requests.held == 0
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_put_back_is_handled_before_more_is_read(seed: int) -> None:
+    """Many times what may be unanswered, cut anywhere, the loop's turns wherever chance puts them."""
+    chance = random.Random(seed)
+    owner = EchoOwner()
+    owner.receive_buffer = memoryview(bytearray(chance.choice((7, 4096, 1 << 16))))
+    connection, transport = connected(owner)
+    frames = [str(number).encode() * chance.choice((1, 1, 1, 50)) for number in range(9 * UNANSWERED_MAX)]
+    data, position = memoryview(wire(frames)), 0
+    while position < len(data) or owner.calls:
+        if owner.calls and (not transport.reading or chance.random() < 0.5):
+            owner.calls.pop(0)()
+        elif transport.reading and position < len(data):
+            buffer = connection.get_buffer(-1)
+            take = min(len(buffer), len(data) - position, chance.choice((1, 100, 1 << 16)))
+            buffer[:take] = data[position : position + take]
+            del buffer
+            connection.buffer_updated(take)
+            position += take
+        else:
+            raise AssertionError(f"stuck at byte {position}")
+    assert not owner.violations
+    assert b"".join(transport.sent) == b"".join(frames)
+    assert connection.requests.held == 0
 
 
 def test_too_many_unanswered_requests_stop_the_reading() -> None:

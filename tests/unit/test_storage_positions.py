@@ -7,8 +7,9 @@ import uuid
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.positions import FILES, PAGE_BYTES, Position, PositionsFiles, read_positions
+from edge_broker.storage.positions import FILES, Position, PositionsFiles, read_positions
 from edge_broker.storage.state_files import encode_state
+from edge_broker.storage.twin_files import PAGE_BYTES
 from tests.simulation.disk import SimulatedDisk
 
 KEY = (uuid.UUID(int=7), 3)
@@ -77,6 +78,19 @@ def test_whatever_a_cut_does_to_a_write_what_was_written_before_counts(seed: int
     files.write(at(100))
     disk.crash()
     assert opened(disk).stored == at(100)
+
+
+def test_files_that_were_much_larger_once_do_not_cost_that_with_every_write(disk: SimulatedDisk) -> None:
+    files = opened(disk)
+    many = {(uuid.UUID(int=n), n): Position(n, n, n, n) for n in range(2000)}
+    for offset in (1, 2):
+        files.write({**at(offset), **many})
+    assert len(disk.content(FIRST)) > 16 * PAGE_BYTES
+    for offset in (3, 4, 5):
+        files.write(at(offset))
+        disk.crash()
+        assert read_positions(disk, "/data") == at(offset)
+    assert len(disk.content(FIRST)) == len(disk.content(SECOND)) == PAGE_BYTES
 
 
 def test_a_write_that_failed_is_tried_again_in_the_same_file(disk: SimulatedDisk) -> None:

@@ -18,7 +18,6 @@ from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
 from tests.support.storage import (
     NOW_MS,
-    READING,
     append,
     batch,
     fill,
@@ -416,17 +415,6 @@ def test_a_hole_ends_where_a_power_cut_left_the_file(disk):
     store, log = crash_and_open(disk)
     assert read_all(log) == written
     assert ledgered(store) == []
-
-
-@pytest.mark.parametrize(("boot", "told"), [("boot", []), ("another", [("unsynced_cut", "t", 0, 5, None)])])
-def test_what_a_power_cut_may_have_taken_is_in_the_ledger(disk, boot, told):
-    fill(make_topic(open_store(disk)).partitions[0], 5)
-    disk.kill()
-    store = LogStore.open(disk, "/data", LogSettings(), READING._replace(boot_id=boot), uuid.uuid4)
-    assert ledgered(store) == told
-    disk.kill()
-    store = LogStore.open(disk, "/data", LogSettings(), READING._replace(boot_id="third"), uuid.uuid4)
-    assert ledgered(store) == told  # nothing was written since
 
 
 def test_the_last_recovery_is_kept_until_another_has_something_to_say(disk):

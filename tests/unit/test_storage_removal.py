@@ -15,6 +15,7 @@ from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import add_hole
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
     Going,
     Part,
@@ -29,6 +30,7 @@ from edge_broker.storage.removal import (
     with_removed,
 )
 from edge_broker.storage.space import Reserve
+from edge_broker.storage.state_files import temporary_name
 from tests.simulation.disk import Crashed, SimulatedDisk
 from tests.support.storage import NOW, NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync, time_at
 
@@ -379,7 +381,7 @@ def test_a_start_without_space_for_positions_goes_on_with_the_old_ones(disk):
     store = open_store(disk)
     filled(store)
     disk.kill()
-    disk.fault = fail("create", "/data/recovery-point-offset-checkpoint", errno.ENOSPC)
+    disk.fault = fail("create", temporary_name("/data", POSITIONS[0]), errno.ENOSPC)
     store = open_store(disk)
     assert any("no space to write it" in note for note in store.recovery_notes)
     assert store.topics["t"].partitions[0].fault is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,16 +10,18 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.handlers.registry import HANDLERS
-from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX
+from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
+from edge_broker.network.log_lines import LINES_MAX
 from edge_broker.network.metrics import metrics_text
+from edge_broker.network.server import LOOPBACK_CONNECTIONS
 from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, HEARTBEAT, LIST_GROUPS, METADATA, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from edge_broker.protocol.messages.metadata import MetadataRequest
-from tests.support.broker import Client, Site
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker import Client, Site, Transport
 from tests.support.storage import batch, fill
-from tests.unit.broker.test_fetch import BY_NAME, fetch
+from tests.unit.broker.test_fetch import BY_NAME, fetch, parts
 from tests.unit.broker.test_produce import code, part, produce
 
 ALL_TOPICS = MetadataRequest(topics=None)
@@ -208,7 +210,7 @@ def test_a_client_that_does_not_read_gets_a_bounded_number_of_answers_made() -> 
     assert len(client.transport.sent) < WRITE_BUFFER_BYTES_MAX + (2 << 20)
     assert not client.transport.reading
     answered = len(client.answers())
-    for _ in range(200):
+    for _ in range(400):
         if answered == 200:
             break
         client.transport.stuck = True
@@ -217,7 +219,7 @@ def test_a_client_that_does_not_read_gets_a_bounded_number_of_answers_made() -> 
         answered += len(client.answers())
     assert answered == 200
     assert client.transport.reading
-    assert site.server._reserved_bytes == 0
+    assert client.connection.requests.held == 0
 
 
 def test_too_many_unanswered_requests_wait_in_bounded_memory_and_keep_their_order() -> None:
@@ -226,12 +228,13 @@ def test_too_many_unanswered_requests_wait_in_bounded_memory_and_keep_their_orde
     client = site.client()
     count = 3 * UNANSWERED_MAX
     client.feed(b"".join(client.frame(PRODUCE, produce(("t", 0, batch()))) for _ in range(count)))
+    site.loop.run()
     assert log.log_end_offset == UNANSWERED_MAX
     assert not client.transport.reading
     site.settle()
     assert [part(one).base_offset for one in client.answers()] == list(range(count))
     assert client.transport.reading
-    assert site.server._reserved_bytes == 0
+    assert client.connection.requests.held == 0
 
 
 def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
@@ -266,15 +269,52 @@ def test_a_request_that_waits_for_the_disk_does_not_hold_on_to_its_buffer() -> N
     assert code(client.answer()) is ErrorCode.NONE
 
 
-def test_requests_put_back_are_bounded_by_all_connections_memory() -> None:
+def arrive(client: Client, data: bytes) -> bytes:
+    """Bytes arrive as the broker reads them; what it does not read."""
+    while data and client.transport.reading:
+        size = len(client.connection.get_buffer(-1))
+        client.feed(data[:size])
+        data = data[size:]
+        client.site.settle()
+    return data
+
+
+def test_requests_that_find_no_memory_wait_for_it() -> None:
     site = Site({"queued.max.request.bytes": 1 << 20, "socket.request.max.bytes": 1 << 20})
-    site.topic(config={"segment.bytes": "4096"})
-    site.server._reserved_bytes = (1 << 20) - 100
+    site.topic(config={"max.message.bytes": "1048588"})
+    pool = site.server.requests
+    taken = pool.bytes_max
+    pool.add(taken)
+    first, second, third = (site.client() for _ in range(3))
+    rest = [
+        arrive(client, client.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000)))))) for client in (first, second)
+    ]
+    assert code(first.answer()) is ErrorCode.NONE, "one at a time may always grow to its end"
+    assert code(second.answer()) is ErrorCode.NONE
+    assert rest == [b"", b""]
+    half = first.frame(PRODUCE, produce(("t", 0, batch(bytes(40_000)))))
+    arrive(first, half[:20_000])
+    rest = [arrive(second, second.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000))))))]
+    assert rest[0]
+    assert not second.transport.closed
+    assert code(third.ask(PRODUCE, produce(("t", 0, batch(bytes(1000)))))) is ErrorCode.NONE, "small ones pass"
+    site.loop.advance(9_000)
+    assert not first.transport.closed
+    site.loop.advance(3_000)
+    first.lose_when_closed()
+    assert first.transport.closed, "10 s without a byte, and another waits"
+    site.settle()
+    assert arrive(second, rest[0]) == b""
+    assert code(second.answer()) is ErrorCode.NONE
+    assert pool.used == taken
+
+
+def test_a_half_request_that_nobody_waits_for_is_left_alone() -> None:
+    site = Site()
     client = site.client()
-    frames = [client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(3)]
-    client.feed(b"".join(frames))  # the second waits for a roll, the third finds no memory
-    assert client.transport.closed
-    assert site.server._reserved_bytes == (1 << 20) - 100
+    arrive(client, client.frame(PRODUCE, produce(("t", 0, batch(bytes(40_000)))))[:20_000])
+    site.loop.advance(120_000)
+    assert not client.transport.closed
 
 
 def test_a_connection_lost_with_requests_put_back_gives_their_memory_back() -> None:
@@ -282,9 +322,9 @@ def test_a_connection_lost_with_requests_put_back_gives_their_memory_back() -> N
     site.topic(config={"segment.bytes": "4096"})
     client = site.client()
     client.feed(b"".join(client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(5)))
-    assert site.server._reserved_bytes > 0
+    assert site.server.requests.used > 0
     client.lose()
-    assert site.server._reserved_bytes == 0
+    assert site.server.requests.used == 0
     site.settle()
 
 
@@ -377,3 +417,142 @@ def test_metrics_count_each_waiting_request_once() -> None:
     text = metrics_text(site.broker, site.dispatcher, site.server, 0)
     assert "edge_broker_requests_waiting 1\n" in text
     assert 'edge_broker_requests_total{api="Fetch"} 1\n' in text
+
+
+# how many connections, and from where
+
+
+class _From(Transport):
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self.host = host
+
+    def get_extra_info(self, name: str) -> object:
+        return (self.host, 4711) if name == "peername" else None
+
+
+def _taken(site: Site, host: str) -> bool:
+    connection, transport = Connection(site.server, site.loop.time), _From(host)
+    connection.connection_made(cast(Any, transport))
+    return not transport.closed
+
+
+def test_one_address_has_so_many_connections_and_some_are_kept_for_this_machine() -> None:
+    site = Site({"max.connections": 100, "max.connections.per.ip": 50})
+    assert [_taken(site, "10.0.0.1") for _ in range(60)].count(True) == 50
+    assert [_taken(site, "10.0.0.2") for _ in range(60)].count(True) == 100 - LOOPBACK_CONNECTIONS - 50
+    assert [_taken(site, "127.0.0.1") for _ in range(60)].count(True) == LOOPBACK_CONNECTIONS
+
+
+def test_what_clients_make_the_log_say_is_limited_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site({"max.connections": 2})
+    for _ in range(500):
+        _taken(site, "10.0.0.1")
+    site.loop.advance(20_000)
+    _taken(site, "10.0.0.1")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == LINES_MAX + 1
+    assert f"left_out={499 - LINES_MAX}" in lines[-1]
+
+
+# requests and answers that are large
+
+
+def many(count: int) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=f"no topic {number}") for number in range(count)],
+        allow_auto_topic_creation=False,
+    )
+
+
+def test_a_large_request_is_worked_on_in_turns_and_small_ones_pass_it() -> None:
+    site = Site()
+    client, other = site.client(), site.client()
+    client.feed(client.frame(METADATA, many(20_000)))
+    other.feed(other.frame(API_VERSIONS, ApiVersionsRequest()))
+    assert other.answer().api_keys
+    assert client.answers() == []
+    assert len(site.dispatcher.turns) == 1
+    site.settle()
+    assert len(client.answer().topics) == 20_000
+    assert site.dispatcher.turns.pieces > 8
+    assert (client.connection.requests.held, site.server.requests.used) == (0, 0)
+
+
+def test_what_would_take_too_much_memory_to_read_or_to_answer_closes_its_connection() -> None:
+    site = Site()
+    site.topic(partitions=1000)
+    for request in (many(60_000), MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 1000)):
+        client = site.client()
+        client.send(METADATA, request)
+        site.settle()
+        assert client.transport.closed
+        client.lose_when_closed()
+    assert len(site.dispatcher.turns) == 0
+    assert site.server.requests.used == 0
+    assert site.server.violations == 2
+
+
+def test_the_work_on_a_request_ends_with_its_connection() -> None:
+    site = Site()
+    client = site.client()
+    client.feed(client.frame(METADATA, many(20_000)))
+    client.lose()
+    site.settle()
+    assert len(site.dispatcher.turns) == 0
+    assert site.server.requests.used == 0
+
+
+def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 20, 50_000)
+    pool = site.server.answers
+    pool.add(pool.bytes_max - 60_000)
+    client, second = site.client(), site.client()
+    for one in (client, second):
+        one.transport.stuck = True
+        one.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    site.settle()
+    records = parts(client.answer())[0].records
+    assert 50_000 < len(records) < 60_000
+    assert len(parts(second.answer())[0].records) == len(records), "one at a time may always have its answer"
+    third = site.client()
+    third.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    site.settle()
+    assert third.answers() == []
+    assert not third.transport.closed
+    client.transport.drain()
+    second.transport.drain()
+    site.loop.advance(1_000)
+    site.settle()
+    assert parts(third.answer())[0].records
+
+
+def test_a_client_that_takes_no_byte_of_its_answers_is_closed_and_a_slow_one_is_not() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 20, 50_000)
+    clients = slow, dead = site.client(), site.client()
+    for one in clients:
+        one.transport.stuck = True
+        one.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
+    for _ in range(30):
+        site.loop.advance(10_000)
+        slow.transport.buffered -= 1
+    assert dead.transport.closed
+    assert not slow.transport.closed
+
+
+def test_long_polls_are_answered_early_when_others_wait_for_what_they_hold() -> None:
+    site = Site({"queued.max.request.bytes": 1 << 20, "socket.request.max.bytes": 1 << 20})
+    site.topic()
+    polling = [site.client() for _ in range(30)]
+    for client in polling:
+        client.feed(b"".join(client.frame(FETCH, fetch(("t", 0, 0), max_wait_ms=10**9), BY_NAME) for _ in range(16)))
+    site.settle()
+    assert 0 < sum(len(client.answers()) for client in polling) < 30 * 16
+    waiting = site.client()
+    arrive(waiting, waiting.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000))), acks=1)))
+    site.settle()
+    assert code(waiting.answer()) is ErrorCode.NONE

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import RequestContext
 from edge_broker.handlers.fetch import _Gathered
-from edge_broker.handlers.outcome import Do, Reply, Wait
+from edge_broker.handlers.outcome import Do, Reply, Steps, Wait
+from edge_broker.handlers.registry import HANDLERS
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -550,3 +552,34 @@ def test_the_plain_handler_waits_only_when_it_may() -> None:
     waiting = site.run(FETCH, fetch(("t", 0, 0), max_wait_ms=7), BY_NAME)
     assert isinstance(waiting, Wait)
     assert (waiting.wait_ms, waiting.holds, waiting.ready()) == (7, False, None)
+
+
+def test_a_request_that_repeats_a_partition_waits_for_it_once_and_brings_one_sync() -> None:
+    site = Site()
+    (log,) = site.topic()
+    append(log, batch(b"1"))
+    asked = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)] * 5000
+    request = FetchRequest(
+        max_wait_ms=1000, min_bytes=1000, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=asked)]
+    )
+    waits = site.run(FETCH, request, BY_NAME)
+    assert isinstance(waits, Wait)
+    assert list(waits.logs) == [log]
+    assert list(site.broker.wanted) == [log]
+
+
+def test_errors_of_many_partitions_are_written_in_steps() -> None:
+    site = Site()
+    site.topic()
+    asked = [FetchPartition(partition=7, fetch_offset=0, partition_max_bytes=100)] * 5000
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=asked)])
+    context = RequestContext(1, BY_NAME, "test", "127.0.0.1:4711")
+    gathering = HANDLERS[FETCH](site.broker, context, request)
+    assert isinstance(gathering, Steps)
+    ended: object = None
+    while ended is None:
+        try:
+            next(gathering.steps)
+        except StopIteration as end:
+            ended = end.value
+    assert isinstance(ended, Steps), "what 5,000 partitions weigh is not asked for"

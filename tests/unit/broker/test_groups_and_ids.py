@@ -20,6 +20,7 @@ from edge_broker.protocol.api import (
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    SYNC_GROUP,
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -37,6 +38,7 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.storage.store import PRODUCER_IDS_RESERVED
 from tests.support.broker import Client, Site
@@ -414,3 +416,13 @@ def test_a_block_that_cannot_be_reserved_gives_no_id() -> None:
 def test_transactional_ids_are_refused() -> None:
     response = Site().client().ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id="tx"))
     assert (response.error_code, response.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
+def test_more_assignments_than_a_group_may_have_members_are_refused() -> None:
+    site = site_with_groups()
+    for count, error in ((2000, ErrorCode.UNKNOWN_MEMBER_ID), (2001, ErrorCode.INVALID_REQUEST)):
+        assignments = [SyncGroupRequestAssignment(member_id=str(one), assignment=b"") for one in range(count)]
+        request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=assignments)
+        assert site.client().ask(SYNC_GROUP, request).error_code == error
+    larger = site_with_groups(**{"group.max.size": 2000})
+    assert larger.client().ask(SYNC_GROUP, request).error_code == ErrorCode.UNKNOWN_MEMBER_ID

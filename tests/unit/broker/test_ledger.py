@@ -29,7 +29,7 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.store import LogStore
 from tests.support.storage import read_all
 
-DEADLINE_S = 20
+DEADLINE_S = 80
 
 
 class Running:

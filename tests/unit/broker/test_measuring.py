@@ -24,6 +24,7 @@ from edge_broker.network.worker import Worker
 from edge_broker.storage.card import read_card
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.store import LogStore
+from tests.support.waiting import CALL_S
 
 
 class Running:
@@ -39,7 +40,7 @@ class Running:
 
     async def measure(self) -> None:
         try:
-            await asyncio.wait_for(measure_card(self.broker, self.dispatcher, 0.0), 60)
+            await asyncio.wait_for(measure_card(self.broker, self.dispatcher, 0.0), CALL_S)
         finally:
             for worker in self.workers.values():
                 worker.close()

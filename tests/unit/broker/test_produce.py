@@ -13,8 +13,10 @@ from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage.in_use import FILES
+from edge_broker.storage.state_files import temporary_name
 from tests.support.broker import Site
-from tests.support.storage import batch, read_all
+from tests.support.storage import batch, ledgered, read_all
 
 KERNEL = {"flush.ms": "9223372036854775807"}
 SMALL = {"segment.bytes": "4096"}
@@ -434,3 +436,121 @@ def test_acked_records_survive_a_power_cut_and_what_was_shown_is_never_more() ->
         assert log.high_watermark >= 1
         assert bytes(read_all(log)[0]).endswith(b"acked\x00")
         assert again.store.leader_epoch == site.store.leader_epoch + 1
+
+
+def test_the_first_acks_1_answer_waits_for_the_mark_and_later_ones_for_nothing() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic(marked=False)
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
+    assert client.answers() == [], "a cut now would take it, and the ledger would not say so"
+    site.disk_worker.work()
+    assert client.answers() == []
+    site.disk_worker.report()
+    assert part(client.answer()).base_offset == 0
+    assert (log.marked, log.high_watermark) == (True, 0)
+    client.send(PRODUCE, produce(("t", 0, batch(b"b")), acks=1))
+    assert part(client.answer()).base_offset == 1
+    assert not site.disk_worker
+    assert site.store.in_use.writes == 1
+
+
+def test_acks_all_needs_no_mark_and_acks_0_has_one_made_that_nobody_waits_for() -> None:
+    site = Site()
+    first, second = site.topic(partitions=2, marked=False)
+    client = site.client()
+    assert part(client.ask(PRODUCE, produce(("t", 0, batch(b"a"))))).error_code == 0
+    assert (first.marked, site.store.in_use.writes) == (False, 0)
+    client.send(PRODUCE, produce(("t", 1, batch(b"b")), acks=0))
+    site.settle()
+    assert (second.marked, second.high_watermark) == (True, 0)
+
+
+def test_of_an_interval_topic_acks_all_needs_the_mark_and_of_a_kernel_topic_nothing_does() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic("i", config={"edge.durability": "interval"}, marked=False)
+    (left,) = site.topic("k", config=KERNEL, marked=False)
+    client = site.client()
+    client.send(PRODUCE, produce(("i", 0, batch(b"a"))))
+    assert client.answers() == []
+    site.settle()
+    assert part(client.answer()).error_code == 0
+    assert (log.marked, log.high_watermark) == (True, 0)
+    for acks in (1, -1, 0):
+        client.send(PRODUCE, produce(("k", 0, batch(b"a")), acks=acks))
+    assert len(client.answers()) == 2
+    assert not left.marked
+
+
+def test_a_retry_of_what_was_not_answered_waits_for_the_mark_too() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    site.topic(marked=False)
+    lost, client = site.client(), site.client()
+    lost.send(PRODUCE, produce(("t", 0, batch(b"a", producer=(7, 0, 0))), acks=1))
+    lost.lose()
+    client.send(PRODUCE, produce(("t", 0, batch(b"a", producer=(7, 0, 0))), acks=1))
+    assert client.answers() == []
+    site.settle()
+    assert part(client.answer()).base_offset == 0
+
+
+def test_where_the_mark_cannot_be_written_acks_1_is_answered_after_the_sync() -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic(marked=False)
+    site.disk.fault = failing("write", temporary_name("/data", FILES[1]))
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
+    site.settle()
+    assert part(client.answer()).error_code == 0
+    assert (log.marked, log.high_watermark) == (False, 1)
+
+
+@pytest.mark.parametrize(("how", "told"), [("kill", []), ("stop", []), ("cut", [("unsynced_cut", "t", 0, 0, None)])])
+def test_the_first_records_of_a_partition_that_a_cut_takes_are_in_the_ledger(how: str, told: list[Any]) -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    site.disk.loses_all = True
+    site.topic(partitions=2, marked=False)
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
+    client.send(PRODUCE, produce(("t", 1, batch(b"b"))))
+    site.settle()
+    assert len(client.answers()) == 2
+    assert ledgered(site.reopen(how).store) == told
+
+
+def test_what_lay_behind_the_last_checkpoint_and_is_gone_without_a_trace_is_in_the_ledger() -> None:
+    """The checkpoint and the last sync are the same end, and all behind it goes."""
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic(marked=False)
+    client = site.client()
+    client.ask(PRODUCE, produce(("t", 0, batch(b"a"))))
+    site.store.checkpoint()
+    client.ask(PRODUCE, produce(("t", 0, batch(b"b")), acks=1))
+    assert (log.high_watermark, log.log_end_offset) == (1, 2)
+    site.disk.loses_all = True
+    again = site.reopen("cut")
+    assert again.store.topics["t"].partitions[0].log_end_offset == 1
+    assert ledgered(again.store) == [("unsynced_cut", "t", 0, 1, None)]
+    assert ledgered(again.reopen("cut").store) == [("unsynced_cut", "t", 0, 1, None)], "once is enough"
+
+
+@pytest.mark.parametrize("end", ["rolled", "too late", "connection lost"])
+def test_records_that_wait_count_as_long_as_they_are_kept(end: str) -> None:
+    site = Site()
+    (log,) = site.topic(config=SMALL)
+    site.client().ask(PRODUCE, produce(("t", 0, batch(b"x" * 4000)), acks=1))
+    before = site.dispatcher.requests_pool.used
+    clients = [site.client() for _ in range(5)]
+    for client in clients:
+        client.send(PRODUCE, produce(("t", 0, batch(b"y" * 50_000)), acks=1, timeout_ms=1000))
+    assert log.rolling
+    assert site.dispatcher.requests_pool.used - before > 5 * 45_000
+    if end == "connection lost":
+        for client in clients:
+            client.lose()
+    elif end == "too late":
+        site.loop.advance(1000)
+    assert (site.dispatcher.requests_pool.used == before) == (end != "rolled")
+    site.settle()
+    assert site.dispatcher.requests_pool.used == before
+    assert all(client.connection.requests.held == 0 for client in clients)

@@ -21,6 +21,7 @@ from tests.support.broker import Site
 from tests.support.storage import batch, fill
 from tests.unit.broker.test_fetch import batches, fetch, parts
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, find
+from tests.unit.broker.test_ledger_access import ledger_batch
 from tests.unit.broker.test_produce import code, failing, produce
 from tests.unit.broker.test_topics import metadata, new
 
@@ -59,7 +60,7 @@ def test_reading_committing_and_the_ledger_go_on() -> None:
     look_at(site, MIN - 1)
     find(client, "g")
     assert commit_codes(client.ask(OFFSET_COMMIT, commit(1))) == [0]
-    assert code(client.ask(PRODUCE, produce((LEDGER_TOPIC, 0, batch())))) is ErrorCode.NONE
+    assert code(client.ask(PRODUCE, produce((LEDGER_TOPIC, 0, ledger_batch())))) is ErrorCode.NONE
     assert len(batches(parts(client.ask(FETCH, fetch(("t", 0, 0)), 12))[0])) == 1
 
 

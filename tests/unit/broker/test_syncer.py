@@ -8,12 +8,16 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.network.syncer import Syncer
+from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.pace import Pace
+from edge_broker.storage.state_files import temporary_name
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk
 from tests.support.broker import HandWorker, Loop
 from tests.support.storage import append, batch, make_topic, open_store
+
+MARKS = (*FILES, temporary_name("", FILES[1])[1:])
 
 
 class Bench:
@@ -27,9 +31,16 @@ class Bench:
         self.worker = HandWorker(self.loop)
         self.told: list[tuple[int, int]] = []
         self.syncer = Syncer(
-            cast(Any, self.loop), cast(Any, self.worker), self.store.rounds, interval_min_ms, self.moved, Pace()
+            cast(Any, self.loop),
+            cast(Any, self.worker),
+            self.store.rounds,
+            interval_min_ms,
+            self.moved,
+            Pace(),
+            self.store.in_use,
         )
         self.syncs: list[str] = []
+        self.marks_fail = False
         self.disk.fault = self.note
 
     def moved(self, log: PartitionLog) -> None:
@@ -38,6 +49,8 @@ class Bench:
     def note(self, kind: str, path: str, size: int) -> None:
         if kind == "datasync":
             self.syncs.append(path.split("/")[2])
+        if kind == "datasync" and path.rsplit("/", maxsplit=1)[-1] in MARKS and self.marks_fail:
+            raise OSError(errno.EIO, "broken", path)
 
     def write(self, *numbers: int) -> None:
         for number in numbers:
@@ -206,3 +219,103 @@ def test_a_log_left_to_the_kernel_is_never_due() -> None:
     bench.syncer.sync_later(log)
     bench.loop.advance(86_400_000 * 2)
     assert bench.syncs == []
+
+
+def marks_of(store: LogStore) -> set[int]:
+    """Partitions that a start now would find in use."""
+    found = InUse(store.fs, store.data_dir).read()
+    assert found is not None
+    return {partition for _, partition in found.keys}
+
+
+def test_marks_are_written_once_a_round_beside_its_syncs() -> None:
+    bench = Bench()
+    bench.write(0, 1, 2)
+    for log in (bench.logs[0], bench.logs[1], bench.logs[0]):
+        bench.syncer.mark(log)
+    bench.syncer.sync_soon(bench.logs[2])
+    bench.loop.run()
+    bench.syncer.mark(bench.logs[2])  # too late for this round
+    bench.worker.work()
+    assert not any(log.marked for log in bench.logs), "the loop does not know yet"
+    bench.worker.report()
+    assert [log.marked for log in bench.logs] == [True, True, False]
+    assert sorted(bench.told) == [(0, 0), (1, 0), (2, 1)]
+    bench.worker.step()
+    assert bench.logs[2].marked
+    assert len([name for name in bench.syncs if name in MARKS]) == bench.store.in_use.writes == 2
+    assert (bench.syncer.rounds, marks_of(bench.store)) == (2, {0, 1, 2})
+    bench.syncer.mark(bench.logs[1])
+    bench.loop.run()
+    assert not bench.worker
+
+
+def test_a_mark_goes_after_an_idle_minute_in_which_nothing_was_unsynced() -> None:
+    bench = Bench()
+    bench.write(0, 1)
+    for log in bench.logs[:2]:
+        bench.syncer.mark(log)
+    bench.syncer.sync_soon(bench.logs[0])
+    bench.loop.run()
+    bench.worker.step()
+    for second in range(0, 120, 10):
+        bench.syncer.look_at_marks()
+        bench.loop.advance(10_000)
+        assert bench.logs[0].marked == (second < 60)
+    assert not bench.logs[0].marked
+    assert bench.logs[1].marked, "its record is not synced"
+    bench.worker.step()
+    assert marks_of(bench.store) == {1}
+    assert bench.store.in_use.writes == 2
+
+
+def test_a_log_that_is_appended_to_keeps_its_mark_and_costs_no_other_write() -> None:
+    bench = Bench()
+    bench.syncer.mark(bench.logs[0])
+    bench.loop.run()
+    bench.worker.step()
+    for _ in range(30):
+        bench.write(0)
+        bench.syncer.sync_soon(bench.logs[0])
+        bench.loop.run()
+        bench.worker.step()
+        bench.syncer.look_at_marks()
+        bench.loop.advance(10_000)
+    assert bench.logs[0].marked
+    assert bench.store.in_use.writes == 1
+
+
+def test_where_marks_cannot_be_written_the_records_are_synced_instead() -> None:
+    bench = Bench()
+    bench.write(0)
+    bench.marks_fail = True
+    bench.syncer.mark(bench.logs[0])
+    bench.loop.run()
+    bench.worker.step()
+    assert not bench.logs[0].marked
+    assert bench.told == []
+    bench.loop.run()
+    bench.worker.step()
+    assert bench.told == [(0, 1)]
+    bench.marks_fail = False
+    bench.syncer.mark(bench.logs[0])
+    bench.loop.run()
+    bench.worker.step()
+    assert bench.logs[0].marked
+    assert marks_of(bench.store) == {0}
+
+
+def test_the_mark_of_a_deleted_topic_goes_with_the_next_write() -> None:
+    bench = Bench()
+    other = make_topic(bench.store, "other").partitions[0]
+    for log in (bench.logs[0], other):
+        bench.syncer.mark(log)
+    bench.loop.run()
+    bench.worker.work()
+    bench.store.remove_topic("t")
+    bench.worker.report()
+    assert not bench.logs[0].marked
+    assert len(bench.store.in_use) == 1
+    bench.worker.step()
+    assert marks_of(bench.store) == {0}
+    assert len(InUse(bench.store.fs, bench.store.data_dir).read().keys) == 1  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import uuid
 from typing import Any
 
@@ -10,7 +11,17 @@ import pytest
 
 from edge_broker.app import delete_expired
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, METADATA, PRODUCE
+from edge_broker.handlers.broker import RequestContext
+from edge_broker.handlers.outcome import Steps
+from edge_broker.handlers.registry import HANDLERS
+from edge_broker.protocol.api import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
+    PRODUCE,
+)
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -19,8 +30,10 @@ from edge_broker.protocol.messages.create_topics import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker import Site
+from edge_broker.storage.topic_config import TOPIC_KEYS
+from tests.support.broker import Site, carried_out
 from tests.support.storage import batch, fill, names_of
 from tests.unit.broker.test_produce import code, produce
 
@@ -186,6 +199,11 @@ def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
         (new("n", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (new("n", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (new("n", config={"retention.msec": "1"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"edge.required.groups": "g" * 2048}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"edge.required.groups": "é" * 512}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"cleanup.policy": "delete" + " " * 2048}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"n" * 2049: ""}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"edge.required.groups": ",".join(map(str, range(21)))}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"edge.durability": "synced"}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG),
@@ -197,9 +215,19 @@ def test_each_refusal_leaves_its_neighbour(topic: CreatableTopic, refused: Error
     site.topic()
     bad, good = create(site, topic, new("good"), validate_only=validate_only)
     assert (bad.error_code, good.error_code) == (refused, 0)
-    assert bad.error_message
+    assert 0 < len(bad.error_message) < 1000
     assert bad.num_partitions == -1
     assert names_of(site.store) == ({"t"} if validate_only else {"t", "good"})
+
+
+def test_every_key_and_twenty_groups_fit_into_the_bound_and_longer_values_of_older_versions_are_opened() -> None:
+    groups = ",".join(f"connect-mirror-of-site-{number:02d}-to-central" for number in range(20))
+    config = {key.name: str(key.default) for key in TOPIC_KEYS.values()} | {"edge.required.groups": groups}
+    site = Site()
+    assert create(site, new("n", config=config))[0].error_code == ErrorCode.NONE
+    old = {"edge.required.groups": "g" * 30_000}
+    site.store.add_topic(site.store.make_topic("old", 1, old, site.broker.clock.new_uuid()))
+    assert site.reopen("cut").store.topics["old"].config == old
 
 
 def test_the_same_name_twice_in_one_request_is_refused() -> None:
@@ -465,3 +493,49 @@ def test_resources_that_are_not_here() -> None:
     assert describe(site, 2, "missing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(site, 4, "2").error_code == ErrorCode.INVALID_REQUEST
     assert describe(site, 8, "x").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_partitions_that_find_no_room_are_refused_and_their_neighbours_are_made() -> None:
+    site = Site({"edge.partitions.max": 10})
+    topics = [CreatableTopic(name=name, num_partitions=4, replication_factor=1) for name in ("a", "b", "c")]
+    answer = site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=topics))
+    known = sum(len(topic.partitions) for topic in site.store.topics.values())
+    assert [one.error_code for one in answer.topics] == [0, 0, ErrorCode.POLICY_VIOLATION]
+    assert known <= 10
+    several = [site.client() for _ in range(5)]
+    for number, client in enumerate(several):
+        client.send(METADATA, metadata(f"new {number}".replace(" ", "-")))
+    site.settle()
+    assert sum(client.answer().topics[0].error_code == 0 for client in several) == 10 - known
+
+
+def test_many_names_are_sorted_in_steps_and_answered_in_order_once_each() -> None:
+    site = Site()
+    names = [f"{number * 7919 % 20_000:05d}" for number in range(20_000)]
+    asked = [TopicRequest(name=name) for name in [*names, *names[:100]]]
+    context = RequestContext(1, 0, "test", "127.0.0.1:4711")
+    outcome = HANDLERS[DESCRIBE_TOPIC_PARTITIONS](site.broker, context, DescribeTopicPartitionsRequest(topics=asked))
+    assert isinstance(outcome, Steps)
+    before = 0
+    while (part := next(outcome.steps)) is None:
+        before += 1
+    assert before > 20_000 // 5000, "all names are sorted at once"
+    assert part.name == "00000"
+    last = carried_out(outcome)
+    assert [topic.name for topic in last.response.topics] == sorted(names)
+
+
+def test_nothing_of_a_refused_request_waits_for_a_garbage_collection() -> None:
+    """A kept refusal kept its traceback, whose frames held the request: 5,700 of them took 388 MB."""
+    entries = [CreatableTopicConfig(name="retention.ms", value="never") for _ in range(100)]
+    client = Site().client()
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(found, CreatableTopicConfig) for found in gc.get_objects())
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=list(entries))
+        answer = client.ask(CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == ErrorCode.INVALID_CONFIG
+        assert sum(isinstance(found, CreatableTopicConfig) for found in gc.get_objects()) == before
+    finally:
+        gc.enable()

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edge_broker.doctor.check import _store
+from edge_broker.doctor.directory import DataDirectory
+from edge_broker.doctor.findings import Findings
 from edge_broker.doctor.output import Progress
 from edge_broker.storage.epochs import KIND
-from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.filesystem import Disk, File, ReadOnlyDisk
+from edge_broker.storage.positions import FILES, Position, PositionsFiles
 from edge_broker.storage.state_files import encode_state
 from tests.support.storage import fill, open_store
 from tests.unit.doctor.conftest import fill_directory, flip, names
@@ -102,6 +108,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, str]] = {
     "a topic file": (other_topic, "topics/t.json", 0, "the CRC does not match"),
     "the store file": (lambda data: flip(data / "store", 35), "store", ANY, "CRC"),
     "the leader epoch": (lambda data: (data / "leader-epoch").unlink(), "leader-epoch", 0, "is missing"),
+    "the marks": (lambda data: flip(data / "in-use", 60), "in-use", ANY, "believed to have been in use"),
     "the positions": (
         lambda data: flip(data / "recovery-point-offset-checkpoint", 60),
         "recovery-point-offset-checkpoint",
@@ -237,3 +244,55 @@ def test_every_file_of_state_is_checked_whatever_it_says(run, data):
         flip(data / place, -2)
     rows = run("log", "check", "--json", "--data-dir", data).rows
     assert {row["file"] for row in rows[:-1]} == {f"{data}/newer-file", f"{data}/t-0/newer-file", f"{data}/age"}
+
+
+class BeingWritten(ReadOnlyDisk):
+    """Positions files that a broker overwrites: the first looks at them find them empty, or half written."""
+
+    def __init__(self, bytes_there: int, looks: int) -> None:
+        super().__init__()
+        self.bytes_there = bytes_there
+        self.looks = looks
+
+    def open(self, path: str) -> File:
+        if path.endswith(FILES) and self.looks > 0:
+            self.looks -= 1
+            torn = Path(path).with_name("torn")
+            torn.write_bytes(Path(path).read_bytes()[: self.bytes_there])
+            path = str(torn)
+        return super().open(path)
+
+
+@pytest.mark.parametrize("bytes_there", [0, 30, 200])
+def test_positions_that_are_being_written_are_looked_at_again(data, bytes_there):
+    fs = BeingWritten(bytes_there, looks=5)
+    findings = _store_findings(DataDirectory(fs, str(data), holder=1))
+    assert not findings
+    assert fs.looks == 0
+
+
+def test_positions_that_stay_damaged_are_damaged_and_the_looking_ends(data):
+    (finding,) = _store_findings(DataDirectory(BeingWritten(0, looks=1 << 30), str(data), holder=1))
+    assert finding.damage
+    assert "no positions file" in finding.reason
+
+
+def _store_findings(found: DataDirectory) -> Findings:
+    findings = Findings()
+    _store(found, findings)
+    return findings
+
+
+def test_no_positions_file_is_ever_there_without_its_content(tmp_path):
+    """Whoever reads beside a running broker finds nothing or all of a file, from the first one on."""
+
+    class Watched(Disk):
+        def create(self, path: str) -> File:
+            file = super().create(path)
+            assert not [name for name in os.listdir(tmp_path) if name in FILES and not (tmp_path / name).stat().st_size]
+            return file
+
+    files = PositionsFiles(Watched(), str(tmp_path))
+    for offset in (1, 2):
+        files.write({(uuid.UUID(int=7), 0): Position(0, 0, 0, offset)})
+    assert sorted(os.listdir(tmp_path)) == sorted(FILES)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, union
+from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
@@ -17,7 +18,7 @@ from edge_broker.storage.removal import Going, Part, delete_expired, remove_fron
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_text
-from tests.support.storage import NOW_MS, append, batch, fill, make_topic, open_store, sync, time_at
+from tests.support.storage import NOW_MS, append, batch, fill, ledger_record, make_topic, open_store, sync, time_at
 from tests.unit.doctor.conftest import flip, let_go, names
 
 DAY_MS = 86_400_000
@@ -168,10 +169,8 @@ def test_losses_of_an_earlier_topic_of_that_name_do_not_count(run, store):
 def test_records_of_gateway_and_mirror_are_listed_and_do_not_count(run, store):
     fill(log_of(store), 10)
     ledger = store.topics["__edge_ledger"].partitions[0]
-    records = batch(
-        b'{"version":1,"id":"x","cause":"skipped","topic":"t","partition":0,"first_offset":1,"last_offset":2}'
-    )
-    append(ledger, records)
+    skipped = ledger_record("x", cause="skipped", topic="t", partition=0, first_offset=1, last_offset=2)
+    append(ledger, memoryview(bytearray(build_batch([skipped], timestamp_ms=NOW_MS))))
     sync(ledger)
     assert accounts(run, store)["t-0"]["problems"] == []
     assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir).rows] == ["skipped"]
@@ -377,3 +376,23 @@ def test_an_account_that_lacks_anything_does_not_hold(parts, data):
     losses = [at for at, part in enumerate(parts) if part[0] in ("hole", "evicted")]
     if losses:
         assert account_of(parts, unledgered=data.draw(st.sampled_from(losses)))[0].problems
+
+
+def test_a_foreign_record_from_before_is_named_and_breaks_nothing(run, store):
+    """Until the ledger was guarded anybody could write there."""
+    log = store.topics["__edge_ledger"].partitions[0]
+    fill(log_of(store), 100)
+    for records in (batch(b"hello"), batch(b"[1]", b'{"id": 3, "cause": "evicted"}')):
+        append(log, records)
+    made = build_batch([ledger_record(cause="evicted", topic="t", first_offset="x")], timestamp_ms=NOW_MS)
+    append(log, memoryview(bytearray(made)))
+    sync(log)
+    store.ledger.write([loss(store, "unsynced_cut", 30, None, occasion="3")])
+    for words in ((), ("--prove",)):
+        ran = run("ledger", "--data-dir", store.data_dir, *words)
+        assert ran.status == 0, ran.out
+        assert ran.out.count("is no ledger record, left out") == 4
+        assert "unsynced_cut" in ran.out
+        ran = run("ledger", "--json", "--data-dir", store.data_dir, *words)
+        assert ran.status == 0
+        assert len([row for row in ran.rows if row.get("kind") == "foreign"]) == 4

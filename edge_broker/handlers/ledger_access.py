@@ -1,0 +1,59 @@
+"""Who may produce to `__edge_ledger`, and what is taken there.
+
+| asked from | answered with |
+|---|---|
+| this machine, or an address in `edge.ledger.writers` | what the check of the records says |
+| any other address | TOPIC_AUTHORIZATION_FAILED |
+
+| a batch | answered with |
+|---|---|
+| every record is a ledger record (storage/ledger.py) | as any other, but after the sync, whatever acks it asks for |
+| one of them is not | INVALID_RECORD, which names it; nothing is written |
+
+Must never come in: what is lost (ledger_work.py writes the broker's own losses). Until there are log-ins, an address is
+all that is known of a client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.handlers.broker import Broker
+from edge_broker.protocol.record_batch import check_batches, records_of
+from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
+
+
+def check_writer(broker: Broker, client_host: str) -> None:
+    """Refuse whoever is neither on this machine nor in `edge.ledger.writers`; `client_host` is ADDRESS:PORT."""
+    host = client_host.rpartition(":")[0]
+    if not host:  # no address: a socket of this machine
+        return
+    address = ipaddress.ip_address(host.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback or any(address in network for network in broker.ledger_writers):
+        return
+    raise Refusal(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        f"{LEDGER_TOPIC} may be written from this machine and from the addresses in edge.ledger.writers, "
+        f"and {address} is none of them",
+    )
+
+
+def ledger_refusal(records: memoryview | None, batch_bytes_max: int) -> Refusal | None:
+    """Why a batch is not taken into the ledger, None when it is. [worker]"""
+    try:
+        for header in check_batches(records, batch_bytes_max):
+            assert records is not None
+            for record in records_of(records[: header.size]):
+                reason = fault_of_record(record.key, record.value)
+                if reason:
+                    return Refusal(
+                        ErrorCode.INVALID_RECORD,
+                        f"record {record.offset - header.base_offset} of the batch is no ledger record: {reason}",
+                    )
+    except Refusal as refusal:
+        return refusal.kept()
+    except ProtocolViolation as violation:
+        return Refusal(ErrorCode.INVALID_RECORD, str(violation))
+    return None

@@ -1,0 +1,123 @@
+"""What clients can make the broker hold, in bytes of memory: two pools, and each connection's share of them.
+
+| pool | what counts | at the bound |
+|---|---|---|
+| requests | what has not arrived whole, was put back, or is not answered yet | is not read on; one request at a time |
+| answers | what an earlier answer holds back, or the client does not read | Fetch answers with less; large ones wait |
+
+Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
+What un-parks others may use `urgent_bytes` more, and one request at a time, the favoured, may always grow to its end:
+so somebody gets on whatever the others hold.
+
+Lives here: sums, and who waits for them. Must never come in: sockets, timers, what a request means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+ALLOWANCE_BYTES = 4096
+
+
+class Pool:
+    """Bytes of one kind over all connections; `soon` calls in the next turn of the loop."""
+
+    __slots__ = ("_soon", "_waking", "bytes_max", "favoured", "on_shortage", "urgent_bytes", "used", "waiting")
+
+    def __init__(self, bytes_max: int, soon: Callable[[Callable[[], None]], None], *, urgent_bytes: int = 0) -> None:
+        self.bytes_max = bytes_max
+        self.urgent_bytes = urgent_bytes
+        self.used = 0
+        self.favoured: object | None = None
+        self.waiting: dict[object, Callable[[], None]] = {}
+        self.on_shortage: Callable[[], None] = lambda: None
+        self._soon = soon
+        self._waking = False
+
+    @property
+    def short(self) -> bool:
+        """True when nothing but what is urgent may be added."""
+        return self.used >= self.bytes_max
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be added."""
+        return max(0, self.bytes_max - self.used)
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes, which need not fit: whoever can wait asks `Share.fits` first."""
+        self.used += size
+
+    def remove(self, size: int) -> None:
+        """Count `size` bytes less, and let those who wait try again."""
+        self.used -= size
+        if self.waiting:
+            self.wake()
+
+    def wait(self, who: object, again: Callable[[], None]) -> None:
+        """Call `again` once there is room; each holder waits once."""
+        self.waiting[who] = again
+        self.on_shortage()
+
+    def forget(self, who: object) -> None:
+        """`who` waits no more and is favoured no more."""
+        self.waiting.pop(who, None)
+        if self.favoured is who:
+            self.favoured = None
+            self.wake()
+
+    def favour(self, who: object) -> bool:
+        """Let `who` grow beyond the bound unless another does."""
+        if self.favoured is None:
+            self.favoured = who
+        return self.favoured is who
+
+    def wake(self) -> None:
+        """Let those who wait try again in the next turn, one after the other, until one has to wait on."""
+        if not self._waking and self.waiting:
+            self._waking = True
+            self._soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        for who in list(self.waiting):
+            again = self.waiting.pop(who, None)
+            if again is not None:
+                again()
+            if who in self.waiting:
+                return
+
+
+class Share:
+    """What one connection holds of a pool; the first ALLOWANCE_BYTES are its own."""
+
+    __slots__ = ("held", "pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.held = 0
+
+    def fits(self, size: int, *, urgent: bool = False) -> bool:
+        """True when `size` bytes more are within the allowance or within the pool."""
+        if self.held + size <= ALLOWANCE_BYTES:
+            return True
+        bytes_max = self.pool.bytes_max + (self.pool.urgent_bytes if urgent else 0)
+        return self.pool.used + size <= bytes_max
+
+    def take(self, size: int) -> None:
+        """Hold `size` bytes more."""
+        before, self.held = self.held, self.held + size
+        over = self.held - ALLOWANCE_BYTES
+        if over > 0:
+            self.pool.add(min(over, self.held - before))
+
+    def give(self, size: int) -> None:
+        """Hold `size` bytes less."""
+        over = self.held - ALLOWANCE_BYTES
+        self.held -= size
+        if over > 0:
+            self.pool.remove(min(over, size))
+
+    def give_all(self) -> None:
+        """Hold nothing any more."""
+        self.give(self.held)

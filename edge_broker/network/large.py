@@ -1,0 +1,165 @@
+"""Large requests: read, carried out and answered in steps, each with what it holds, so that others come between.
+
+| bound | what | at it |
+|---|---|---|
+| READ_BYTES_MAX | memory of one request that was read | its connection is closed |
+| ANSWER_BYTES_MAX | memory of one answer before it is written | the same |
+| PARKED_BYTES_MAX | requests read in steps that wait for something | no other is begun; long polls are answered early |
+
+Lives here: the road of one such request. Must never come in: whose turn it is (turns), who waits for what (dispatcher).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from edge_broker.errors import ProtocolViolation
+from edge_broker.handlers.broker import RequestContext
+from edge_broker.handlers.outcome import Outcome, Reply, Steps
+from edge_broker.handlers.registry import Handler
+from edge_broker.network.turns import WORK_BYTES_MAX, Job
+from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
+from edge_broker.protocol.codec import decode_steps, weight
+
+if TYPE_CHECKING:
+    from edge_broker.network.dispatcher import Call, Dispatcher
+
+READ_BYTES_MAX = WORK_BYTES_MAX
+ANSWER_BYTES_MAX = 2 * WORK_BYTES_MAX
+PARKED_BYTES_MAX = WORK_BYTES_MAX
+ENCODED_AT_ONCE_BYTES = 65_536
+REQUEST_BYTES = 2048  # of a request under way, whatever it asks for
+BYTES_PER_WIRE_BYTE = 8  # of a small one that is read
+BYTES_PER_WIRE_BYTE_MAX = 80  # an element of 2 bytes is an object with a text
+
+
+def request_bytes(api_key: int, size: int) -> int:
+    """What a small request takes until it is answered; records are not kept, or counted where they are."""
+    return REQUEST_BYTES if api_key == PRODUCE else REQUEST_BYTES + BYTES_PER_WIRE_BYTE * size
+
+
+class Large:
+    """Makes jobs of calls; `parked` holds the bytes of those that wait."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.parked: dict[Call, int] = {}
+        self._dispatcher = dispatcher
+        self._parked_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be read."""
+        return self._parked_bytes <= PARKED_BYTES_MAX
+
+    def job(self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int) -> Job:
+        """The work on a request from its first byte."""
+        assert call.api is not None
+        assert call.exchange is not None
+        per_byte = 1 if call.api.key == PRODUCE else BYTES_PER_WIRE_BYTE_MAX
+        least = min(READ_BYTES_MAX, per_byte * len(frame))
+        steps = self._from_frame(call, handler, context, frame, position)
+        return Job(call.exchange.connection, self._guarded(call, steps), least)
+
+    def more(self, call: Call, outcome: Steps) -> Job:
+        """The work on a request whose handler goes in steps."""
+        whose = call if call.exchange is None else call.exchange.connection
+        return Job(whose, self._guarded(call, self._to_answer(call, outcome, 0)), 0)
+
+    def ended(self, call: Call) -> None:
+        """A call is answered, or nobody waits for its answer any more."""
+        size = self.parked.pop(call, 0)
+        if size:
+            self._parked_bytes -= size
+            self._dispatcher.turns.go_on()
+
+    def _guarded(self, call: Call, steps: Generator[int, None, None]) -> Generator[int, None, None]:
+        """Trouble costs the call alone; nothing more is done for a client that is gone."""
+        connection = None if call.exchange is None else call.exchange.connection
+        try:
+            for held in steps:
+                yield held
+                if connection is not None and connection.transport is None:
+                    break
+        except Exception as error:  # noqa: BLE001 - the dispatcher tells violations from bugs
+            self._dispatcher.trouble(call, error)
+        self._dispatcher.job_ended(call)
+
+    def _from_frame(
+        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
+    ) -> Generator[int, None, None]:
+        assert call.api is not None
+        held = 0
+        reading = decode_steps(call.api.request, call.version, frame, position)
+        while True:
+            try:
+                held = next(reading)
+            except StopIteration as end:
+                request: Any = end.value
+                break
+            if held > READ_BYTES_MAX:
+                raise ProtocolViolation(
+                    f"a {call.api.name} request that takes more than {READ_BYTES_MAX} bytes of memory when it is read; "
+                    "ask for less at once"
+                )
+            yield held
+        yield from self._to_answer(call, handler(self._dispatcher.broker, context, request), held)
+
+    def _to_answer(self, call: Call, outcome: Outcome, held: int) -> Generator[int, None, None]:
+        """Carry an outcome out until it is an answer, or waits for something."""
+        made = 0
+        while isinstance(outcome, Steps):
+            again = outcome.again
+            outcome, made = yield from self._carried_out(call, outcome, held)
+            if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
+                outcome = Reply(outcome.response, size=made, again=again)
+        exchange = call.exchange
+        if not isinstance(outcome, Reply) and held > ENCODED_AT_ONCE_BYTES:
+            self._park(call, held)
+        if (
+            isinstance(outcome, Reply)
+            and outcome.response is not None
+            and exchange is not None
+            and made > ENCODED_AT_ONCE_BYTES
+        ):
+            if self._dispatcher.has_room(call, outcome):
+                assert call.api is not None
+                self.ended(call)
+                writing = response_frame_in_steps(call.api, call.version, call.correlation_id, outcome.response)
+                while True:
+                    try:
+                        next(writing)
+                    except StopIteration as end:
+                        exchange.answer(end.value)
+                        return
+                    yield held + made
+            return
+        self._dispatcher.resolve(call, outcome)
+
+    def _carried_out(self, call: Call, outcome: Steps, held: int) -> Generator[int, None, tuple[Outcome, int]]:
+        """Take a handler's steps; the memory of what it makes counts, which is more than its bytes on the wire."""
+        made = 0
+        while True:
+            try:
+                part = next(outcome.steps)
+            except StopIteration as end:
+                return end.value, made
+            if part is not None:
+                made += weight(part)
+                if made > ANSWER_BYTES_MAX:
+                    name = call.api.name if call.api else "own work"
+                    raise ProtocolViolation(
+                        f"the answer to {name} would take more than {ANSWER_BYTES_MAX} bytes of memory; "
+                        "ask for less at once"
+                    )
+            yield held + made
+
+    def _park(self, call: Call, held: int) -> None:
+        """A request that was read in steps waits: what it holds is counted until it is answered."""
+        exchange = call.exchange
+        if exchange is None or call in self.parked or exchange.connection.transport is None:
+            return
+        self.parked[call] = held
+        self._parked_bytes += held
+        exchange.connection.requests.take(held)
+        exchange.cost += held

@@ -1,0 +1,92 @@
+"""Answers that were written and not read: how many bytes each client is owed, and since when it took none.
+
+A client takes a byte when the kernel's acknowledgement of it comes back: on a thin link the kernel has megabytes on
+their way, and asks for more only when a good part has arrived, so that the transport's own buffer may stand still
+for minutes.
+
+Lives here: counting what is owed. Must never come in: what is done about it (server).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import termios
+from collections.abc import Callable
+
+from edge_broker.network.budget import ALLOWANCE_BYTES
+from edge_broker.network.connection import Connection
+
+UNREAD_S_MAX = 60.0
+
+
+class _Owed:
+    """What one client is owed: `counted` in the pool; it had `taken` so much in all `since` then."""
+
+    __slots__ = ("counted", "since", "taken")
+
+    def __init__(self, since: float) -> None:
+        self.counted = 0
+        self.taken = -1
+        self.since = since
+
+
+class Unread:
+    """All clients that are owed more than their allowance; `stuck` hears of those that take nothing."""
+
+    def __init__(self, now: Callable[[], float], stuck: Callable[[Connection, float], None]) -> None:
+        self._now = now
+        self._stuck = stuck
+        self._owed: dict[Connection, _Owed] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anybody is owed anything."""
+        return bool(self._owed)
+
+    def owed(self, connection: Connection, unread_bytes: int) -> None:
+        """So much of what was written to this client has not left the process."""
+        owed = self._owed.get(connection)
+        if owed is None:
+            owed = self._owed[connection] = _Owed(self._now())
+        _count(connection, owed, unread_bytes)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone, and what it held with it."""
+        self._owed.pop(connection, None)
+
+    def look(self) -> None:
+        """See who took what meanwhile."""
+        now = self._now()
+        for connection, owed in list(self._owed.items()):
+            transport = connection.transport
+            if transport is None or connection.closing:
+                continue
+            unread_bytes = transport.get_write_buffer_size()
+            _count(connection, owed, unread_bytes)
+            if unread_bytes <= ALLOWANCE_BYTES:
+                _count(connection, owed, 0)
+                del self._owed[connection]
+                continue
+            taken = connection.bytes_written - unread_bytes - _in_kernel(connection)
+            if taken > owed.taken:
+                owed.taken, owed.since = taken, now
+            elif now - owed.since >= UNREAD_S_MAX:
+                self._stuck(connection, now - owed.since)
+
+
+def _count(connection: Connection, owed: _Owed, unread_bytes: int) -> None:
+    if unread_bytes > owed.counted:
+        connection.answers.take(unread_bytes - owed.counted)
+    else:
+        connection.answers.give(owed.counted - unread_bytes)
+    owed.counted = unread_bytes
+
+
+def _in_kernel(connection: Connection) -> int:
+    """Bytes that the kernel has sent or holds, and that were not acknowledged."""
+    assert connection.transport is not None
+    sock = connection.transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return 0
+    found: int = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))[0]
+    return found

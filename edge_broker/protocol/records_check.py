@@ -1,0 +1,78 @@
+"""The check of a batch's records, in turns: as much at a time as the caller allows, on the loop or in a worker.
+
+Lives here: one batch on its way through Unpacker and walk. Must never come in: who takes turns with whom
+(network/checks.py), the rules (records_walk.py). Source: Kafka's LogValidator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, HEADER_SIZE, BatchHeader
+from edge_broker.protocol.records_walk import begin_walk, refusal_of, walk_whole
+from edge_broker.protocol.unpacking import PIECE_BYTES, Unpacker
+
+_MAX_TIMESTAMP = Struct(">q")
+_MAX_TIMESTAMP_POSITION = 35
+
+
+def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> int:
+    """Check an uncompressed batch at once, on the loop; its records' greatest timestamp. Refusal as RecordsCheck."""
+    walk = walk_whole(
+        batch[HEADER_SIZE:],
+        header.base_timestamp,
+        header.records_count,
+        keys_required=keys_required,
+        times_checked=times_checked,
+    )
+    if walk.verdict:
+        raise refusal_of(walk)
+    return walk.max_timestamp
+
+
+class RecordsCheck:
+    """One batch being checked, of which `batch` keeps the bytes until the end.
+
+    Raises Refusal: INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE when it unpacks to more than it may,
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+
+    def __init__(self, batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> None:
+        self._walk = begin_walk(
+            header.base_timestamp, header.records_count, keys_required=keys_required, times_checked=times_checked
+        )
+        self._unpacker = Unpacker(header.codec, batch[HEADER_SIZE : header.size])
+        self._pieces: Iterator[bytes | memoryview] = iter(self._unpacker)
+
+    @property
+    def walked_bytes(self) -> int:
+        """Bytes of records so far."""
+        return self._walk.position
+
+    @property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp so far, -1 for none."""
+        return self._walk.max_timestamp
+
+    def run(self, bytes_max: int = PIECE_BYTES) -> bool:
+        """Walk about `bytes_max` more bytes; True once all of it is checked and right."""
+        end = self._walk.position + bytes_max
+        self._unpacker.piece_bytes = min(bytes_max, PIECE_BYTES)
+        for piece in self._pieces:
+            if self._walk.feed(piece, last=False):
+                raise refusal_of(self._walk)
+            if self._walk.position >= end:
+                return False
+        if self._walk.feed(b"", last=True):
+            raise refusal_of(self._walk)
+        return True
+
+
+def correct_max_timestamp(batch: memoryview, header: BatchHeader, max_timestamp: int) -> None:
+    """Make a batch's greatest timestamp that of its records, as Kafka does; in place, its CRC too."""
+    if header.max_timestamp != max_timestamp:
+        _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+        header.max_timestamp = max_timestamp
+        batch[CRC_POSITION:CHECKED_POSITION] = crc32c(batch[CHECKED_POSITION : header.size]).to_bytes(4, "big")

@@ -1,0 +1,223 @@
+"""The records of a compressed batch, unpacked piece by piece: at no time whole, and never beyond a bound.
+
+| codec | by | a piece ends | refused, though Kafka acks it |
+|---|---|---|---|
+| gzip | the standard library | anywhere | bytes behind the member, a second member: librdkafka does not read it |
+| snappy | cramjam | behind a block; without the Java library's framing it is one | bytes behind the last block |
+| lz4 | lz4 | anywhere | bytes behind the frame, a wrong content checksum: librdkafka stops |
+| zstd | zstandard | behind a block, at most 128 KiB more than asked | |
+
+A snappy block unpacks to at most 22 times its size, so the largest piece is that of message.max.bytes. A zstd frame
+makes the reader keep its window: up to 8 MiB, or what was unpacked so far where the window is larger (levels 20 to 22);
+such a frame may unpack to WIDE_WINDOW_UNPACKED_MAX.
+
+Must never come in: what the pieces mean (records_walk.py). Source: RFC 1952, RFC 8878, the LZ4 frame format, the
+framing of xerial's snappy-java.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.records_walk import lying
+
+UNPACKED_BYTES_MAX = 256 * 1024 * 1024  # hard bound on what one batch may unpack to
+WINDOW_BYTES_MAX = 8 * 1024 * 1024
+WIDE_WINDOW_UNPACKED_MAX = 16 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
+
+CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+MODULES = {CODEC_SNAPPY: "cramjam", CODEC_LZ4: "lz4.frame", CODEC_ZSTD: "zstandard"}
+
+SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+SNAPPY_HEADER_SIZE = 16
+_SNAPPY_RATIO_MAX = 22  # 3 bytes say "64 bytes from there"
+_INPUT_BYTES = 64 * 1024
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT_BLOCKS = 0x20
+_ZSTD_BLOCK_MAX = 128 * 1024
+_ZSTD_RAW, _ZSTD_RLE = 0, 1
+
+Packed = bytes | bytearray | memoryview
+
+
+class Unpacker:
+    """The pieces of one batch's records; `unpacked` counts their bytes so far.
+
+    Iterating raises Refusal: INVALID_RECORD when this is not what the codec makes, MESSAGE_TOO_LARGE beyond the bounds,
+    UNSUPPORTED_COMPRESSION_TYPE where the codec's library is not installed. `piece_bytes` may change between pieces.
+    """
+
+    def __init__(self, codec: int, packed: Packed, piece_bytes: int = PIECE_BYTES) -> None:
+        self.codec = codec
+        self.packed = packed
+        self.piece_bytes = piece_bytes
+        self.unpacked = 0
+        self.unpacked_max = UNPACKED_BYTES_MAX
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        if self.codec > CODEC_ZSTD:
+            raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"There is no compression codec {self.codec}.")
+        module = library(self.codec) if self.codec in MODULES else None
+        pieces = (_plain, _gzip, _snappy, _lz4, _zstd)[self.codec](self, module)
+        try:
+            for piece in pieces:
+                self.take(len(piece))
+                yield piece
+        except (Refusal, MemoryError):
+            raise
+        except Exception as reason:
+            raise lying(f"{CODEC_NAMES[self.codec]}: {str(reason) or type(reason).__name__}") from reason
+
+    def take(self, size: int) -> None:
+        """Count so many bytes more; Refusal MESSAGE_TOO_LARGE beyond the bound."""
+        self.unpacked += size
+        if self.unpacked > self.unpacked_max:
+            reason = f"The batch unpacks to more than {self.unpacked_max} bytes; send smaller batches."
+            raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, reason)
+
+
+def missing_codecs() -> tuple[str, ...]:
+    """The codecs whose library is not installed, by name."""
+    return tuple(CODEC_NAMES[codec] for codec, module in MODULES.items() if not _is_there(module))
+
+
+def _is_there(module: str) -> bool:
+    return find_spec(module.partition(".")[0]) is not None
+
+
+def library(codec: int) -> Any:
+    """The library of a codec, imported when it is first needed: 1 to 2 MB each. Refusal as an Unpacker."""
+    try:
+        return import_module(MODULES[codec])
+    except ImportError as reason:
+        package = MODULES[codec].partition(".")[0]
+        message = f"{CODEC_NAMES[codec]} needs the Python package {package}, which is not installed here."
+        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message) from reason
+
+
+def _plain(to: Unpacker, _module: Any) -> Iterator[memoryview]:
+    view = memoryview(to.packed)
+    position = 0
+    while position < len(view):
+        end = position + to.piece_bytes
+        yield view[position:end]
+        position = end
+
+
+def _gzip(to: Unpacker, _module: Any) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(wbits=31)
+    view = memoryview(to.packed)
+    position = 0
+    while not unpacker.eof:
+        rest = unpacker.unconsumed_tail
+        if not rest:
+            rest = bytes(view[position : position + _INPUT_BYTES])
+            position += len(rest)
+            if not rest:
+                raise lying("gzip is cut off")
+        piece = unpacker.decompress(rest, to.piece_bytes)
+        if piece:
+            yield piece
+    if unpacker.unused_data or position < len(view):
+        raise lying("bytes follow the gzip member")
+
+
+def _lz4(to: Unpacker, module: Any) -> Iterator[bytes]:
+    view = memoryview(to.packed)
+    if len(view) < 7 or view[:4] != _LZ4_MAGIC or not view[4] & _LZ4_INDEPENDENT_BLOCKS:
+        raise lying("this is no lz4 frame of independent blocks")
+    unpacker = module.LZ4FrameDecompressor()
+    position = 0
+    while not unpacker.eof:
+        given = view[:0]
+        if unpacker.needs_input:
+            given = view[position : position + _INPUT_BYTES]
+            position += len(given)
+            if not given:
+                raise lying("lz4 is cut off")
+        piece = unpacker.decompress(given, max_length=to.piece_bytes)
+        if piece:
+            yield piece
+    if unpacker.unused_data or position < len(view):
+        raise lying("bytes follow the lz4 frame")
+
+
+def _snappy(to: Unpacker, module: Any) -> Iterator[bytes]:
+    """Snappy, plain or in the blocks of the Java library: 16 bytes of header, then int32 size and block."""
+    packed = to.packed
+    if bytes(packed[: len(SNAPPY_MAGIC)]) != SNAPPY_MAGIC:
+        yield _snappy_block(to, module, packed, 0)
+        return
+    if len(packed) < SNAPPY_HEADER_SIZE:
+        raise lying("snappy is cut off")
+    position = SNAPPY_HEADER_SIZE
+    blocks: list[bytes] = []
+    waiting = 0
+    while position < len(packed):
+        size = int.from_bytes(packed[position : position + 4], "big")
+        position += 4
+        if not 0 < size <= len(packed) - position:
+            raise lying(f"a block of snappy has {size} bytes")
+        blocks.append(_snappy_block(to, module, packed[position : position + size], waiting))
+        waiting += len(blocks[-1])
+        position += size
+        if waiting >= to.piece_bytes:
+            yield b"".join(blocks)
+            blocks, waiting = [], 0
+    if blocks:
+        yield b"".join(blocks)
+
+
+def _snappy_block(to: Unpacker, module: Any, block: Packed, waiting: int) -> bytes:
+    size = module.snappy.decompress_raw_len(bytes(block[:8]))
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise lying(f"snappy of {len(block)} bytes says that it unpacks to {size}")
+    if to.unpacked + waiting + size > to.unpacked_max:
+        to.take(waiting + size)
+    return bytes(module.snappy.decompress_raw(block))
+
+
+def _zstd(to: Unpacker, module: Any) -> Iterator[bytes]:
+    rest = memoryview(to.packed)
+    if not rest:
+        raise lying("zstd is cut off")
+    while rest:
+        found = module.get_frame_parameters(rest)
+        if found.window_size > WINDOW_BYTES_MAX:
+            to.unpacked_max = min(to.unpacked_max, WIDE_WINDOW_UNPACKED_MAX)
+        unpacker = module.ZstdDecompressor().decompressobj()
+        position = 0
+        for end in _zstd_cuts(rest, module.frame_header_size(rest), to):
+            piece = unpacker.decompress(rest[position:end])
+            position = end
+            if piece:
+                yield piece
+        if not unpacker.eof:
+            raise lying("zstd is cut off")
+        rest = rest[position - len(unpacker.unused_data) :]
+
+
+def _zstd_cuts(frame: memoryview, position: int, to: Unpacker) -> Iterator[int]:
+    """Where to cut a frame so that each cut unpacks to no more than a piece: blocks say their packed size alone.
+
+    The last cut is behind the checksum, if there is one; a frame that is none is left to the decoder.
+    """
+    checksum = 4 if frame[4] & 4 else 0
+    waiting = 0
+    while position + 3 <= len(frame):
+        head = int.from_bytes(frame[position : position + 3], "little")
+        position += 3 + (1 if head >> 1 & 3 == _ZSTD_RLE else head >> 3)
+        waiting += _ZSTD_BLOCK_MAX
+        if head & 1:
+            break
+        if waiting >= to.piece_bytes and position < len(frame):
+            yield position
+            waiting = 0
+    yield min(position + checksum, len(frame))

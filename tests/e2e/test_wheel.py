@@ -1,0 +1,95 @@
+"""The wheel holds the walker for both machines, whatever machine builds it, and nothing of this one's checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+LOAD, DYNAMIC, NEEDED = 1, 2, 1
+
+
+def wheel_of(checkout: Path, to: Path, **environment: str) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(
+        [*command, f"--wheel-dir={to}", str(checkout)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = to.glob("*.whl")
+    return wheel
+
+
+def copied(to: Path) -> Path:
+    """What a build needs of the checkout, without what was built in it."""
+    to.mkdir()
+    for name in ("pyproject.toml", "build_walker.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, to)
+    shutil.copytree(ROOT / "edge_broker", to / "edge_broker", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("gateway", "mirror", "spark", "hardware"):
+        (to / name).mkdir()
+        (to / name / "__init__.py").touch()
+    return to
+
+
+def dynamic_entries(content: bytes) -> list[tuple[int, int]]:
+    """The dynamic section of a 64-bit little-endian ELF file."""
+    (table,) = struct.unpack_from("<Q", content, 32)
+    size, count = struct.unpack_from("<HH", content, 54)
+    for number in range(count):
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", content, table + number * size)
+        if kind == DYNAMIC:
+            return list(struct.iter_unpack("<QQ", content[offset : offset + length]))
+    return []
+
+
+@pytest.mark.timeout(590)
+def test_a_wheel_for_all_holds_both_libraries_and_is_the_same_twice(tmp_path: Path) -> None:
+    wheels = [
+        wheel_of(copied(tmp_path / name), tmp_path / f"{name}-wheel", DRUPELET_WALKERS="all") for name in ("one", "two")
+    ]
+    assert wheels[0].name.endswith("-py3-none-any.whl")
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        names = [name for name in wheel.namelist() if ".so" in name]
+        assert sorted(names) == [f"edge_broker/compiled/walk-{machine}.so" for machine in sorted(ELF_MACHINES)]
+        for machine, number in ELF_MACHINES.items():
+            content = wheel.read(f"edge_broker/compiled/walk-{machine}.so")
+            assert content[:6] == b"\x7fELF\x02\x01"
+            assert struct.unpack_from("<H", content, 18) == (number,)
+            tags = [tag for tag, _ in dynamic_entries(content)]
+            assert tags
+            assert NEEDED not in tags, "it asks for another library"
+            assert len(content) < 20_000
+        wheel.extractall(tmp_path / "installed")
+    version = [sys.executable, "-m", "edge_broker", "--version"]
+    done = subprocess.run(version, cwd=tmp_path / "installed", capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(", compiled walker\n")
+
+
+def test_without_a_compiler_the_python_walker_is_installed(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("git", "uname"):
+        if (found := shutil.which(name)) is not None:
+            (programs / name).symlink_to(found)
+    cache = str(tmp_path / "cache")
+    wheel = wheel_of(copied(tmp_path / "checkout"), tmp_path / "wheel", PATH=str(programs), XDG_CACHE_HOME=cache)
+    with zipfile.ZipFile(wheel) as content:
+        assert [name for name in content.namelist() if ".so" in name] == []
+        content.extractall(tmp_path / "installed")
+    version = [sys.executable, "-m", "edge_broker", "--version"]
+    done = subprocess.run(version, cwd=tmp_path / "installed", capture_output=True, text=True, check=True)
+    assert "python walker (walk-" in done.stdout
+    assert ".so is not installed)" in done.stdout

@@ -1,0 +1,127 @@
+"""Who waits for a worker comes before what runs in the background, and that comes in pieces; by order, not by time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from edge_broker import app
+from edge_broker.errors import StorageFault
+from edge_broker.handlers.outcome import Do, Outcome, Reply
+from edge_broker.handlers.space_work import look
+from edge_broker.network.worker import AHEAD_MAX, Worker
+from edge_broker.protocol.api import METADATA
+from edge_broker.storage import removal
+from tests.support.broker import Site
+from tests.support.storage import batch, fill
+from tests.unit.broker.test_topics import metadata
+
+
+async def in_order(submitted: list[tuple[str, bool]]) -> list[str]:
+    """In which order a worker does jobs that came while it was busy."""
+    worker, began, go = Worker("test", asyncio.get_running_loop()), threading.Event(), threading.Event()
+    found: list[str] = []
+    worker.submit(lambda: (began.set(), go.wait(10)), lambda _result, _error: None)
+    began.wait(10)
+    for name, background in submitted:
+        worker.submit(lambda name=name: found.append(name), lambda _result, _error: None, background=background)  # type: ignore[misc]
+    go.set()
+    await worker.turn()
+    worker.close()
+    return found
+
+
+async def test_what_somebody_waits_for_comes_first_each_in_its_order() -> None:
+    submitted = [("a", True), ("1", False), ("b", True), ("2", False), ("c", True)]
+    assert await in_order(submitted) == ["1", "2", "a", "b", "c"]
+
+
+async def test_the_background_has_its_turn_however_much_is_waited_for() -> None:
+    submitted = [("a", True), ("b", True), *((str(number), False) for number in range(3 * AHEAD_MAX))]
+    found = await in_order(submitted)
+    assert [found.index(one) for one in "ab"] == [AHEAD_MAX - 1, 2 * AHEAD_MAX], "the one that kept it busy counts"
+    assert len(found) == len(submitted)
+
+
+async def test_a_worker_ends_behind_all_that_is_queued() -> None:
+    worker = Worker("test", asyncio.get_running_loop())
+    found: list[int] = []
+    for number in range(20):
+        worker.submit(lambda number=number: found.append(number), lambda _result, _error: None, background=number < 10)  # type: ignore[misc]
+    worker.close()
+    assert sorted(found) == list(range(20))
+
+
+def chore(work: Any) -> Do:
+    return app._files(work)
+
+
+def test_making_a_topic_waits_for_one_job_of_the_background_at_most() -> None:
+    site = Site()
+    ran: list[str] = []
+    for name in ("checkpoint", "memory"):
+        site.dispatcher.start(lambda name=name: chore(lambda: ran.append(name)))  # type: ignore[misc]
+    site.dispatcher.start(lambda: look(site.broker))
+    site.dispatcher.start(app._Retention(site.broker).start)
+    site.files.work()  # the one under way when the request comes
+    client = site.client()
+    client.send(METADATA, metadata("t"))
+    site.files.step()
+    assert client.answer().topics[0].error_code == 0
+    assert ran == ["checkpoint"]
+    site.settle()
+    assert ran == ["checkpoint", "memory"]
+
+
+def test_retention_comes_in_pieces_and_who_waits_runs_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "LOGS_A_PIECE", 10)
+    site = Site({"log.retention.ms": 1000})
+    logs = site.topic(partitions=25, config={"segment.bytes": "4096"})
+    for log in logs[:3]:
+        fill(log, 3, 2500)
+    site.loop.advance(10_000)
+    retention = app._Retention(site.broker)
+    site.dispatcher.start(retention.start)
+    site.dispatcher.start(retention.start)  # the interval is over again: the one under way goes on
+    site.files.step()
+    assert [len(log.segments) for log in logs[:3]] == [1, 3, 3]
+    client = site.client()
+    client.send(METADATA, metadata("new"))
+    site.files.step()
+    assert client.answer().topics[0].error_code == 0
+    assert [len(log.segments) for log in logs[:3]] == [1, 3, 3]
+    before = site.files.submitted
+    site.settle()
+    assert [len(log.segments) for log in logs[:3]] == [1, 1, 1]
+    assert site.files.submitted - before <= 5
+
+
+@pytest.mark.parametrize("error", [StorageFault("x", 0, "broken"), RuntimeError("a bug")])
+def test_retention_that_fails_is_begun_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site({"log.retention.ms": 1000})
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    fill(log, 3, 2500)
+    site.loop.advance(10_000)
+    retention = app._Retention(site.broker)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(removal, "delete_expired", fail)
+        site.dispatcher.start(retention.start)
+        site.settle()
+    site.dispatcher.start(retention.start)
+    site.settle()
+    assert len(log.segments) == 1
+
+
+def test_a_chore_that_nobody_waits_for_says_so() -> None:
+    assert chore(lambda: None).background
+    outcome: Outcome = look(Site().broker)
+    assert isinstance(outcome, Do)
+    assert outcome.background
+    assert not Do(batch, lambda _: Reply(None), lambda _: Reply(None)).background
