@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support.kafka_reading import read_topic
-from tests.support.processes import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 VALUES = [f"value {number}".encode() for number in range(200)]
 DEADLINE_S = 20
@@ -51,7 +51,7 @@ async def _send(producer, topic, values, partitions=1):
 
 
 async def _take(consumer, count):
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(CALL_S):
         return [await consumer.getone() for _ in range(count)]
 
 

@@ -5,102 +5,24 @@ Raw frames over a socket, as no client would send them. `--broker kafka` shows t
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import API_VERSIONS, APIS, LIST_OFFSETS, PRODUCE
-from edge_broker.protocol.codec import decode, encode
-from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.message import Message
+from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from edge_broker.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from edge_broker.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from edge_broker.protocol.record_batch import build_batch
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.raw_client import connected
+from tests.support.record_batches import changed
 
-TIMEOUT_S = 30
-VERSIONS = {PRODUCE: 9, LIST_OFFSETS: 6, API_VERSIONS: 3}
 GOOD = build_batch([(b"k", b"v"), (None, b"w")], timestamp_ms=1_700_000_000_000)
-
-
-class _Client:
-    """One connection that asks and reads answers, a frame at a time."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-
-    def ask(self, key: int, request: Message) -> Message:
-        version = VERSIONS[key]
-        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x05\0\x01t\0"
-        self.send(header + b"".join(encode(request, version)))
-        body = self.receive()
-        assert body[:4] == b"\0\0\0\x05"
-        return decode(APIS[key].response, version, memoryview(body), 4 if key == API_VERSIONS else 5)
-
-    def send(self, frame: bytes) -> None:
-        self.connection.sendall(len(frame).to_bytes(4, "big") + frame)
-
-    def receive(self) -> bytes:
-        return self._exactly(int.from_bytes(self._exactly(4), "big"))
-
-    def _exactly(self, size: int) -> bytes:
-        got = b""
-        while len(got) < size:
-            part = self.connection.recv(size - len(got))
-            assert part, "the broker closed the connection"
-            got += part
-        return got
-
-    def is_closed_by_the_broker(self) -> bool:
-        try:
-            return self.connection.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def produce(self, topic: str, records: bytes) -> ErrorCode:
-        partition = PartitionProduceData(index=0, records=memoryview(records))
-        request = ProduceRequest(
-            acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
-        )
-        response = self.ask(PRODUCE, request)
-        assert isinstance(response, ProduceResponse)
-        return ErrorCode(response.responses[0].partition_responses[0].error_code)
-
-    def end_offset(self, topic: str) -> int:
-        wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(timestamp=-1)])
-        response = self.ask(LIST_OFFSETS, ListOffsetsRequest(replica_id=-1, topics=[wanted]))
-        assert isinstance(response, ListOffsetsResponse)
-        return response.topics[0].partitions[0].offset
-
-
-@contextmanager
-def _connected(bootstrap: str) -> Iterator[_Client]:
-    host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
-        yield _Client(connection)
 
 
 def _with(position: int, content: bytes, *, crc: bool = True) -> bytes:
     """Return the good batch with bytes put in, and a CRC that is right again unless it is to be wrong."""
-    changed = bytearray(GOOD)
-    changed[position : position + len(content)] = content
-    if crc:
-        changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
-    return bytes(changed)
+    return changed(GOOD, position, content, crc=crc)
 
 
 def _i(size: int, value: int) -> bytes:
@@ -135,10 +57,10 @@ BAD = {
 def test_a_bad_batch_is_refused_and_not_stored(broker, new_topic: Callable[..., str], case: str) -> None:
     topic = new_topic()
     make, code = BAD[case]
-    with _connected(broker.bootstrap) as client:
-        assert client.produce(topic, GOOD) == ErrorCode.NONE
-        assert client.produce(topic, make()) == code
-        assert client.produce(topic, GOOD) == ErrorCode.NONE
+    with connected(broker.bootstrap) as client:
+        assert client.produce(topic, GOOD).error_code == ErrorCode.NONE
+        assert client.produce(topic, make()).error_code == code
+        assert client.produce(topic, GOOD).error_code == ErrorCode.NONE
         assert client.end_offset(topic) == 4
 
 
@@ -155,7 +77,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("frame", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_closes_its_own_connection_only(broker, frame: bytes) -> None:
-    with _connected(broker.bootstrap) as bystander, _connected(broker.bootstrap) as client:
+    with connected(broker.bootstrap) as bystander, connected(broker.bootstrap) as client:
         client.connection.sendall(frame)
         assert client.is_closed_by_the_broker()
         assert isinstance(bystander.ask(API_VERSIONS, ApiVersionsRequest()), ApiVersionsResponse)

@@ -23,6 +23,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import EdgeBroker, wait_until
+from tests.support.waiting import CALL_S, Deadline
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KEYS, RECORDS = 200, 12_000
@@ -54,7 +55,7 @@ class Site:
         ]
         for key, value in [*pairs, *((key, None) for key in sorted(gone))]:
             producer.produce("latest", value, key=key, partition=0, on_delivery=self._delivered)
-        assert producer.flush(60) == 0
+        assert producer.flush(CALL_S) == 0
 
     def _delivered(self, error, message) -> None:
         assert error is None, error
@@ -117,7 +118,7 @@ def _java_writes(site: Site, records: int) -> None:
 
 def _tool(tool: str, bootstrap: str, *options: str, text: str | None = None) -> str:
     command = [*runtimes.kafka_java(*QUICK_START, QUIET), tool, "--bootstrap-server", bootstrap, *options]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -139,7 +140,7 @@ def test_librdkafka_goes_on_from_offsets_inside_the_gaps(site):
     try:
         for offset in range(0, found[-1][0], 1777):
             consumer.assign([Place("latest", 0, offset)])
-            message = consumer.poll(20)
+            message = consumer.poll(CALL_S)
             assert message is not None
             assert not message.error()
             assert message.offset() == next(record[0] for record in found if record[0] >= offset)
@@ -198,7 +199,7 @@ def test_the_java_client_reads_the_same(site):
 def test_kcat_reads_the_same(site):
     expected = site.settled()
     command = [str(runtimes.kcat()), "-C", "-b", site.bootstrap, "-t", "latest", "-p", "0", "-o", "beginning"]
-    done = subprocess.run([*command, "-e", "-q", "-f", "%o %k\\n"], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([*command, "-e", "-q", "-f", "%o %k\\n"], capture_output=True, check=True, timeout=CALL_S)
     assert done.stdout.decode().splitlines() == [f"{offset} {(key or b'').decode()}" for offset, key, _ in expected]
 
 
@@ -209,9 +210,9 @@ def test_tombstones_end_after_their_horizon(site):
     site.write(30_000, 9000, "lz4", set())
     site.written = {offset: pair for offset, pair in site.written.items() if pair[0] != b"key-7" or offset <= tombstone}
     site.check([record for record in site.settled() if record[1] != b"key-7"])
-    end = time.monotonic() + 60
+    deadline = Deadline(60)
     while any(record[0] == tombstone for record in site.read()):
-        assert time.monotonic() < end, "the tombstone stays"
+        deadline.check("the tombstone goes", f"it is at {tombstone}")
         site.write(40_000, 9000, "none", set())  # compaction looks again when there is something new
         time.sleep(1)
 
@@ -221,14 +222,15 @@ def test_records_without_a_key_are_refused(site):
     failed = []
     producer = Producer({"bootstrap.servers": site.bootstrap})
     producer.produce("latest", b"no key", on_delivery=lambda error, _: failed.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(CALL_S) == 0
     assert [error.code() for error in failed] == [KafkaError.INVALID_RECORD]
     assert len(site.read()) >= before - KEYS
 
 
 async def test_aiokafka_is_told_so_too(site):
-    async with AIOKafkaProducer(bootstrap_servers=site.bootstrap, compression_type="gzip") as producer:  # knows no 87
-        with pytest.raises(AioKafkaError, match="UnknownError"):
+    async with AIOKafkaProducer(bootstrap_servers=site.bootstrap, compression_type="gzip") as producer:
+        # It has no name for 87, but where the gateway was imported, which gives it one.
+        with pytest.raises(AioKafkaError, match=r"UnknownError|InvalidRecordError"):
             await producer.send_and_wait("latest", b"no key")
 
 
@@ -239,7 +241,7 @@ def test_kafka_dump_log_reads_compacted_segments(site):
     assert files
     command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
     command += ["--print-data-log", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=True)
     batches = re.findall(r"^baseOffset: .* count: (\d+) .*isvalid: (\w+)", done.stdout, re.MULTILINE)
     assert {valid for _, valid in batches} == {"true"}
     assert "0" in {count for count, _ in batches}, "a producer's last batch left its header"
@@ -257,5 +259,5 @@ def _indexes_are_sane(directory: Path, logs: list[Path]) -> None:
     assert len(indexes) == 2 * len(logs)
     command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", "--index-sanity-check"]
     command += ["--files", ",".join(indexes)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=True)
     assert done.stdout.count("passed sanity check") == len(indexes)

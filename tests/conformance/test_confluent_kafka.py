@@ -8,8 +8,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
-from tests.support.kafka_reading import CALL_S, read_topic
+from tests.support.kafka_reading import read_topic
 from tests.support.processes import wait_until
+from tests.support.waiting import CALL_S
 
 VALUES = [f"value {number}".encode() for number in range(300)]
 
@@ -32,7 +33,7 @@ def _produce(bootstrap, topic, values, partitions=1, **settings):
             timestamp=1_700_000_000_000 + number,
             on_delivery=on_delivery,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(CALL_S) == 0
     for error in delivered:
         if isinstance(error, KafkaError):
             raise KafkaException(error)

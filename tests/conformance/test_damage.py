@@ -19,12 +19,13 @@ from edge_broker.protocol.record_batch import read_header
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import EdgeBroker, wait_until
+from tests.support.waiting import CALL_S
 
 TOPIC = "readings"
 RECORDS = 300
 SETTINGS = {"log.segment.bytes": 16_384, "edge.scrub.bytes.per.second": 0}
 QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 def _value(number):
@@ -50,7 +51,7 @@ def _read_with_java(bootstrap, start, count):
         *("--max-messages", str(count), "--timeout-ms", str(DEADLINE_S * 1000)),
         *("--formatter-property", "print.offset=true", "--formatter-property", "print.value=false"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [int(line.partition(":")[2]) for line in done.stdout.splitlines() if line.startswith("Offset:")]
 

@@ -1,6 +1,6 @@
 """What clients do with the error that refuses a write on a full disk, beside codes that might stand in its place.
 
-The broker's disk is a small file system of its own (needs root), filled from beside the broker. It refuses with
+The broker's disk is a small file system of its own, filled from beside the broker. It refuses with
 KAFKA_STORAGE_ERROR; a proxy puts other codes in its place. A client that suits retries by itself, within its delivery
 timeout, and once there is space each record is there once, in order. The table in edge_broker/DESIGN.md says what came
 out; `ANSWERS` is what this test holds clients to.
@@ -33,7 +33,9 @@ from tests.support.kafka_faults import Frames
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.ports import free_port
 from tests.support.processes import JVM_STOP_STATUSES, EdgeBroker, Process, TcpProxy, wait_until
+from tests.support.waiting import CALL_S
 
+pytestmark = pytest.mark.root("mount")
 RECORDS = 200
 REFUSED_S = 2.0
 DELIVERY_MS = 60_000
@@ -115,7 +117,7 @@ class FullDisk:
         wait_until(lambda: self._rung() < 4, 20, "writes taken again")
 
     def _rung(self) -> int:
-        with urllib.request.urlopen(self.broker.metrics_url, timeout=5) as response:
+        with urllib.request.urlopen(self.broker.metrics_url, timeout=CALL_S) as response:
             lines = response.read().decode().splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("edge_broker_disk_ladder_rung ")), -1)
 
@@ -150,7 +152,7 @@ class Sending:
         return len(self.acked) + len(self.failed) >= RECORDS
 
     def end(self) -> None:
-        self._thread.join(30)
+        self._thread.join(CALL_S)
         assert not self._thread.is_alive()
 
 

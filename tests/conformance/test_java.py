@@ -14,6 +14,7 @@ from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support import runtimes
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import JVM_STOP_STATUSES, Process, wait_until
+from tests.support.waiting import CALL_S
 
 QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
@@ -37,7 +38,7 @@ def _command(tool, bootstrap, *options):
 def _run(tool, bootstrap, *options, text=None, status=0):
     """Run a tool to its end and return its stdout and stderr together; its exit status must be `status`."""
     command = _command(tool, bootstrap, *options)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == status, f"{tool} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -82,7 +83,7 @@ def test_console_consumer_reads_what_another_client_compressed(broker, new_topic
             "-H",
             "h=1",
         ]
-        subprocess.run(command, input="\n".join(LINES[:40]), text=True, check=True, timeout=60)
+        subprocess.run(command, input="\n".join(LINES[:40]), text=True, check=True, timeout=CALL_S)
     shown = ("print.key=true", "print.headers=true", "print.offset=true")
     options = [word for setting in shown for word in ("--formatter-property", setting)]
     text = _run(CONSUMER, broker.bootstrap, "--topic", topic, "--from-beginning", "--max-messages", "200", *options)
@@ -129,7 +130,7 @@ def test_topics_are_created_listed_described_and_deleted(broker):
 def test_get_offset_shell_knows_first_last_and_by_time(broker, new_topic):
     topic = new_topic(2)
     command = [str(runtimes.kcat()), "-b", broker.bootstrap, "-P", "-t", topic, "-p", "1"]
-    subprocess.run(command, input="\n".join(LINES), text=True, check=True, timeout=60)
+    subprocess.run(command, input="\n".join(LINES), text=True, check=True, timeout=CALL_S)
     for time, expected in (("latest", (0, 200)), ("earliest", (0, 0)), ("1000", (None, 0))):
         found = _run(GET_OFFSETS, broker.bootstrap, "--topic", topic, "--time", time)
         lines = [f"{topic}:{partition}:{offset}" for partition, offset in enumerate(expected) if offset is not None]

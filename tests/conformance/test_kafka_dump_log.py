@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S
 
 SEGMENT_BYTES = 65_536
 TOPICS = {
@@ -55,15 +56,15 @@ def fill(bootstrap: str, topic: str, properties: dict[str, object]) -> None:
             timestamp=1_700_000_000_000 + number,
         )
         if number % 500 == 499:
-            assert producer.flush(30) == 0
-    assert producer.flush(30) == 0
+            assert producer.flush(CALL_S) == 0
+    assert producer.flush(CALL_S) == 0
 
 
 def dump(files: list[Path], *options: str) -> str:
     """What kafka-dump-log prints; no word of complaint may be in it."""
     command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", *options]
     command += ["--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     said = FIRST_OF_FILE.sub("", done.stderr) + done.stdout
     complaint = COMPLAINTS.search(said)

@@ -13,6 +13,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import wait_until
+from tests.support.waiting import CALL_S
 
 VALUES = [f"value {number}".encode() for number in range(200)]
 
@@ -23,7 +24,7 @@ def _producer(bootstrap, **settings):
     try:
         yield producer
     finally:
-        producer.close(timeout=10)
+        producer.close(timeout=CALL_S)
 
 
 @contextlib.contextmanager
@@ -48,8 +49,8 @@ def _send(producer, topic, values, partitions=1):
         )
         for number, value in enumerate(values)
     ]
-    producer.flush(timeout=30)
-    return [done.get(timeout=10).offset for done in waiting]
+    producer.flush(timeout=CALL_S)
+    return [done.get(timeout=CALL_S).offset for done in waiting]
 
 
 def _poll(consumer, timeout_ms=2000):
@@ -124,7 +125,7 @@ class _Member(threading.Thread):
 
     def leave(self):
         self._leave.set()
-        self.join(20)
+        self.join(CALL_S)
         assert not self.is_alive()
         assert self.error is None
 
@@ -186,15 +187,15 @@ def test_idempotent_retry_stores_no_duplicate(strict, new_strict_topic, after):
 def test_a_message_above_the_limit_is_refused_and_the_next_is_taken(broker, new_topic):
     topic = new_topic()
     with _producer(broker.bootstrap, max_request_size=8_000_000) as producer, pytest.raises(MessageSizeTooLargeError):
-        producer.send(topic, bytes(MESSAGE_BYTES_MAX)).get(timeout=20)
+        producer.send(topic, bytes(MESSAGE_BYTES_MAX)).get(timeout=CALL_S)
     with _producer(broker.bootstrap) as producer:
-        assert producer.send(topic, b"small").get(timeout=20).offset == 0
+        assert producer.send(topic, b"small").get(timeout=CALL_S).offset == 0
 
 
 def test_an_unknown_topic_is_never_found(strict):
     topic = f"unknown-{uuid.uuid4().hex[:8]}"
     with _producer(strict.bootstrap, max_block_ms=1500) as producer, pytest.raises(KafkaTimeoutError):
-        producer.send(topic, b"lost").get(timeout=20)
+        producer.send(topic, b"lost").get(timeout=CALL_S)
     with _consumer(strict.bootstrap) as consumer:
         assert topic not in consumer.topics()
 

@@ -10,6 +10,7 @@ from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support import runtimes
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import Process, wait_until
+from tests.support.waiting import CALL_S
 
 LINES = [f"line {number}" for number in range(200)]
 QUICK = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=300")
@@ -18,7 +19,7 @@ QUICK = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=300")
 def _kcat(bootstrap, *options, text=None, status=0):
     """Run kcat to its end and return what it printed; its exit status must be `status`."""
     command = [str(runtimes.kcat()), "-b", bootstrap, *options]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == status, f"kcat ended with {done.returncode}: {done.stderr}"
     return done
 
@@ -124,7 +125,11 @@ def test_a_message_above_the_limit_is_refused(broker, new_topic):
     topic = new_topic()
     options = ["-b", broker.bootstrap, "-P", "-t", topic, "-X", "message.max.bytes=8000000"]
     done = subprocess.run(
-        [str(runtimes.kcat()), *options], input=b"x" * MESSAGE_BYTES_MAX, capture_output=True, timeout=60, check=False
+        [str(runtimes.kcat()), *options],
+        input=b"x" * MESSAGE_BYTES_MAX,
+        capture_output=True,
+        timeout=CALL_S,
+        check=False,
     )
     assert b"Broker: Message size too large" in done.stderr
     assert read_topic(broker.bootstrap, topic) == []

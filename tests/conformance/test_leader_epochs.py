@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import FETCH, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,7 +26,8 @@ from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.reading import whole_batches
 from tests.support.kafka_reading import create_topic
-from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
+from tests.support.processes import ApacheKafka, EdgeBroker
+from tests.support.waiting import wait_until
 from tests.unit.broker.test_process import Wire
 
 TOPIC = "history"
@@ -40,7 +42,7 @@ History = tuple[list[tuple[int, int]], int, int]  # (epoch, first offset) of eac
 
 
 def ask(port: int, key: int, request: Message) -> Any:
-    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+    with socket.create_connection(("127.0.0.1", port), LEADER_S) as connection:
         return Wire(connection).ask(key, request, VERSIONS[key])
 
 
@@ -52,11 +54,26 @@ def current_epoch(port: int) -> int:
     return partition.leader_epoch if partition is not None and partition.leader_id >= 0 else -1
 
 
+def leads(port: int) -> bool:
+    """Whether the broker leads by its own word, too: what it knows of an election comes before what it does of it."""
+    epoch = current_epoch(port)
+    return epoch >= 0 and end_of_epoch(port, epoch)[0] == ErrorCode.NONE
+
+
 def produce(port: int, records: int) -> None:
+    """Append one batch, as a client does: a leader that was elected anew meanwhile is asked again."""
     batch = build_batch([(None, b"x" * 50)] * records, timestamp_ms=1_700_000_000_000)
     data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
-    answer = ask(port, PRODUCE, ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]))
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
+
+    codes: list[int] = []
+
+    def is_decided() -> bool:
+        codes.append(ask(port, PRODUCE, request).responses[0].partition_responses[0].error_code)
+        return codes[-1] != ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    wait_until(is_decided, LEADER_S, f"a leader that takes records of {TOPIC}", seen=lambda: codes[-1])
+    assert codes[-1] == ErrorCode.NONE
 
 
 def fetch(port: int, offset: int, last_epoch: int = -1) -> Any:
@@ -98,7 +115,9 @@ def broker(request, tmp_path_factory):
             process.start()
             if start == 0:
                 create_topic(process.bootstrap, TOPIC)
-            wait_until(lambda: current_epoch(process.port) >= 0, LEADER_S, f"a leader of {TOPIC}")
+            wait_until(
+                lambda: leads(process.port), LEADER_S, f"a leader of {TOPIC}", seen=lambda: current_epoch(process.port)
+            )
             for records in (3, 1) if start != 2 else ():
                 produce(process.port, records)
             if start < STARTS - 1:

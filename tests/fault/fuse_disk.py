@@ -51,6 +51,7 @@ from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 1 << 20
 KEEP_SIZE = 1
+STEP_S = 120.0  # for the kernel to end a mount, and to make the next: what bounds a hang on a busy machine
 MOUNT = {
     "foreground": True,
     "fsname": "forgetful",
@@ -311,7 +312,7 @@ class Control:
     def __init__(self, volume: Volume, mountpoint: Path, name: str) -> None:
         self._volume = volume
         self._mountpoint = mountpoint
-        self._again = threading.Event()
+        self._ended, self._again = threading.Event(), threading.Event()
         self._ending = True
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"\0{name}")
@@ -321,11 +322,11 @@ class Control:
         """Serve until a signal, or until somebody else unmounts."""
         threading.Thread(target=self._accept, daemon=True).start()
         while True:
-            self._ending = True
             with suppress(RuntimeError):  # what libfuse calls an error is the signal that ended it, or the unmounting
                 mfusepy.FUSE(self._volume, str(self._mountpoint), **MOUNT)
             if self._ending:
                 return
+            self._ended.set()
             self._again.wait()
             self._again.clear()
 
@@ -369,12 +370,21 @@ class Control:
         volume = self._volume
         volume.cut()
         volume.mounted.clear()
+        self._ended.clear()
         self._ending = False
         unmount(self._mountpoint)
+        self._await(self._ended, "unmounted")  # it lasts as long as anybody has a file open: nobody may write any more
+        self._ended.clear()
         volume.restore(keep=request["keep"])
         self._again.set()
-        if not volume.mounted.wait(10):
-            raise TimeoutError("not mounted again within 10 s")
+        self._await(volume.mounted, "mounted again")
+        self._ending = True
+
+    def _await(self, event: threading.Event, what: str) -> None:
+        if not event.wait(STEP_S):
+            mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(self._mountpoint) in line]
+            state = {**self._state({}), "mounts": mounts}
+            raise TimeoutError(f"{self._mountpoint} is not {what} after {STEP_S:g} s: {state}")
 
     def _fault(self, request: Request) -> None:
         self._volume.faults.append(Fault(request))

@@ -41,9 +41,11 @@ from tests.fault.workload import (
     TopicChurn,
     Writer,
 )
-from tests.support.kafka_reading import CALL_S, read_topic
-from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
+from tests.support.kafka_reading import read_topic
+from tests.support.mirror_road import bounds
+from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.runtimes import console_script
+from tests.support.waiting import CALL_S, wait_until
 
 TOPIC = "readings"
 PASSING = "passing"
@@ -163,7 +165,9 @@ class Rounds:
         return not newcomer.is_alive() and max(newcomer.notes.values) in self.reader.epochs
 
     def finish(self) -> None:
-        """End every client in order and judge the whole log."""
+        """Let the clients work until log cleaning has, too, then end each in order and judge the whole log."""
+        if self._edge:
+            wait_until(self._is_cleaned, 60, "retention and compaction under load", poll_s=0.2, seen=self._cleaning)
         for worker in [*self.writers, self.passing, self.latest, self.churn]:
             worker.finish()
         log = {(read.partition, read.offset): read.value for read in read_topic(self.broker.bootstrap, TOPIC, 60)}
@@ -177,6 +181,20 @@ class Rounds:
         self._judge_latest()
         if isinstance(self.broker, EdgeBroker):
             prove_ledger(self.broker)
+
+    def _cleaning(self) -> tuple[int, int]:
+        """How far retention moved a log's start, and how many acked records of keys compaction took."""
+        for worker in self.workers:
+            worker.check()
+        acked = len(self.latest.notes.values)
+        return max(self._starts()), acked - len(read_topic(self.broker.bootstrap, LATEST, 60))
+
+    def _starts(self) -> list[int]:
+        """Where the topic with retention begins, by partition."""
+        return [bounds(self.broker.bootstrap, PASSING, partition)[0] for partition in range(PARTITIONS)]
+
+    def _is_cleaned(self) -> bool:
+        return min(self._cleaning()) > 0
 
     def _judge(self, log: Mapping[Place, bytes | None]) -> None:
         """Compare what the log holds at the end with what every client was promised or shown."""
@@ -196,7 +214,17 @@ class Rounds:
 
     def _judge_passing(self) -> None:
         """In a topic with retention, what is acked is there, or lies before the log's start."""
-        log = {(read.partition, read.offset): read.value for read in read_topic(self.broker.bootstrap, PASSING, 60)}
+        log: dict[Place, bytes | None] = {}
+
+        def read_in_peace() -> bool:
+            """Whether retention removed nothing while it was read: a reader that it overtakes goes on at the end."""
+            log.clear()
+            before = self._starts()
+            reads = read_topic(self.broker.bootstrap, PASSING, 60)
+            log.update({(read.partition, read.offset): read.value for read in reads})
+            return self._starts() == before
+
+        wait_until(read_in_peace, 60, f"{PASSING} read while retention removes nothing", seen=self._starts)
         starts = {partition: min(at for found, at in log if found == partition) for partition in range(PARTITIONS)}
         notes = self.passing.notes
         kept = {place: value for place, value in notes.values.items() if place[1] >= starts[place[0]]}
@@ -223,7 +251,7 @@ class Rounds:
 def prove_ledger(broker: EdgeBroker) -> None:
     """Let the broker's own tool account for every offset: there, or written down."""
     command = [console_script("edge-broker"), "ledger", "--data-dir", broker.data_dir, "--prove"]
-    proof = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    proof = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CALL_S)
     assert proof.returncode == 0, proof.stdout + proof.stderr
 
 

@@ -7,7 +7,6 @@ time a second topic, whose records are past their retention at once, shows that 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import runtimes
 from tests.support.processes import EdgeBroker, wait_until
+from tests.support.waiting import CALL_S, Deadline
 
 RECORDS = 48
 BATCH_RECORDS = 6  # a segment holds one such batch
@@ -62,7 +62,7 @@ class Site:
         stamp = {"message.timestamp.type": self.timestamps}
         topics = [NewTopic(name, num_partitions=1, config={**config, **stamp}) for name, config in CONFIGS.items()]
         for made in admin.create_topics(topics).values():
-            made.result(20)
+            made.result(CALL_S)
 
     def produce(self, producer: Producer) -> None:
         """Send records to both topics; each is acked."""
@@ -72,7 +72,7 @@ class Site:
                 producer.produce(topic, bytes(500), on_delivery=lambda error, _: errors.append(error))
             self.sent += 1
             if number % BATCH_RECORDS == BATCH_RECORDS - 1:
-                producer.flush(20)
+                producer.flush(CALL_S)
         assert errors == [None] * (RECORDS * len(CONFIGS))
 
     def retention_ran(self) -> None:
@@ -83,7 +83,7 @@ class Site:
     def watermarks(self, topic: str) -> tuple[int, int]:
         if self._asking is None:
             self._asking = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "watermarks"})
-        first, end = self._asking.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        first, end = self._asking.get_watermark_offsets(TopicPartition(topic, 0), timeout=CALL_S)
         return first, end
 
     def forget(self) -> None:
@@ -122,10 +122,10 @@ def group_member(site: Site) -> tuple[Consumer, list[str]]:
 
 
 def drain(member: Consumer, records: int) -> None:
-    end = time.monotonic() + 60
+    deadline = Deadline(60)
     while records:
         message = member.poll(1)
-        assert time.monotonic() < end, f"{records} records are missing"
+        deadline.check("all records are read", f"{records} are missing")
         if message is not None:
             if message.error() is not None:
                 raise KafkaException(message.error())

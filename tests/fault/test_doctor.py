@@ -15,8 +15,10 @@ from confluent_kafka import Producer
 from edge_broker.cli import main
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker, wait_until
+from tests.support.waiting import CALL_S, Deadline
 
 LOAD_S = 12.0
+RECORDS = 1000
 SETTINGS = {
     "log.retention.check.interval.ms": 200,
     "log.cleaner.backoff.ms": 200,
@@ -38,17 +40,17 @@ TOOLS = (
 )
 
 
-def load(bootstrap: str, stop: threading.Event) -> int:
-    """Produce to every topic until told to stop; how many records."""
+def load(bootstrap: str, stop: threading.Event, counts: list[int]) -> None:
+    """Produce to every topic until told to stop; how many records there are goes into `counts`."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "enable.idempotence": True})
     for number in itertools.count():
         for topic in TOPICS:
             producer.produce(topic, key=b"k%d" % (number % 100), value=b"%d " % number * 30, partition=0)
         if number % 200 == 199:
-            assert producer.flush(30) == 0
+            assert producer.flush(CALL_S) == 0
+            counts.append(number)
             if stop.is_set():
-                return number
-    raise AssertionError
+                return
 
 
 @pytest.mark.timeout(240)
@@ -60,24 +62,24 @@ def test_nothing_is_called_damaged_beside_a_running_broker(tmp_path, capsys):
         return out
 
     broker = EdgeBroker(tmp_path, settings=SETTINGS)
-    stop, counts = threading.Event(), []
+    stop = threading.Event()
+    counts: list[int] = [0]
     try:
         broker.start()
         for name, config in TOPICS.items():
             create_topic(broker.bootstrap, name, config=config)
-        loader = threading.Thread(target=lambda: counts.append(load(broker.bootstrap, stop)))
+        loader = threading.Thread(target=load, args=(broker.bootstrap, stop, counts))
         loader.start()
         try:
-            begin = time.monotonic()
+            begin, deadline = time.monotonic(), Deadline(60)
             for words in itertools.cycle(TOOLS):
                 run(*words)
-                if time.monotonic() > begin + LOAD_S:
+                deadline.check(f"{RECORDS} records beside the tools", counts[-1])
+                if time.monotonic() > begin + LOAD_S and counts[-1] > RECORDS:
                     break
         finally:
             stop.set()
-            loader.join(60)
-        assert counts
-        assert counts[0] > 1000
+            loader.join(CALL_S)
         wait_until(lambda: " 0  " not in removed_of(run("log", "ls")), 30, "retention to have removed something")
         assert "running (process" in run("log", "ls")
         broker.kill()

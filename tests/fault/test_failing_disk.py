@@ -4,6 +4,7 @@ The broker stays, what it answered holds, and the clients go on by themselves on
 afterwards shows whether what was acked since is on the disk. What must hold is in `rounds`.
 """
 
+import os
 import time
 from contextlib import suppress
 
@@ -14,8 +15,10 @@ from tests.fault.disk import FuseDisk
 from tests.fault.rounds import EDGE_SETTINGS, TOPIC, Rounds, prove_ledger
 from tests.fault.workload import PARTITIONS
 from tests.support.kafka_reading import create_topic, read_topic
-from tests.support.processes import EdgeBroker, wait_until
+from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S, wait_until
 
+pytestmark = pytest.mark.root("fuse")
 RECORDS = 1000
 LOG = rf"^/data/{TOPIC}-{PARTITIONS - 1}/\d+\.log$"  # where newcomers' last records go: its leader epoch must rise
 
@@ -60,10 +63,11 @@ def test_a_full_disk_refuses_writes_and_nothing_else_until_there_is_room(site, c
     disk, run = site
 
     def fill():
-        used = _used(disk.mountpoint)
-        disk.limit(used)
+        before = _refusals(run.broker)
+        disk.limit(_used(disk.mountpoint))
+        wait_until(lambda: _refusals(run.broker) > before, 60, "the broker refuses writes")
         writers = [worker for worker in run.workers if worker.name.endswith(("writer", "-1", "-2"))]
-        wait_until(lambda: _stalled(writers), 60, "every write is refused")
+        wait_until(lambda: _stalled(writers), 60, "every write is refused", seen=lambda: [one.done for one in writers])
         disk.limit(None)
 
     for _ in range(times):
@@ -74,13 +78,19 @@ def test_a_full_disk_refuses_writes_and_nothing_else_until_there_is_room(site, c
 
 def _used(directory):
     used = 0
-    for path in directory.rglob("*"):
-        with suppress(FileNotFoundError):  # the broker removes files meanwhile
-            used += path.stat().st_size
+    for folder, folders, files in os.walk(directory):  # it leaves out a folder that goes meanwhile
+        for name in [*folders, *files]:
+            with suppress(FileNotFoundError):  # the broker removes files meanwhile
+                used += os.stat(os.path.join(folder, name)).st_size
     return used
 
 
+def _refusals(broker):
+    return broker.log_path.read_text().count("writes are refused")
+
+
 def _stalled(writers):
+    """Whether none is answered for a second, which is long beside their retries."""
     before = [writer.done for writer in writers]
     time.sleep(1)
     return before == [writer.done for writer in writers]
@@ -94,7 +104,7 @@ def test_a_segment_that_cannot_be_read_costs_its_own_records_alone(tmp_path):
             producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
             for number in range(RECORDS):
                 producer.produce(TOPIC, b"%d" % number * 50)
-                assert producer.flush(10) == 0
+                assert producer.flush(CALL_S) == 0
             disk.cut(broker, keep=True)  # what is read from now on is read from the disk
             bad, behind = sorted(int(path.stem) for path in (broker.data_dir / f"{TOPIC}-0").glob("*.log"))[1:3]
             disk.fault(["read"], rf"^/data/{TOPIC}-0/{bad:020}\.log$", error="EIO")

@@ -11,6 +11,8 @@ import pytest
 from tests.fault.disk import FuseDisk
 from tests.support.processes import Process, wait_until
 
+pytestmark = pytest.mark.root("fuse")
+
 
 @pytest.fixture(params=[False, True], ids=["free", "ordered"])
 def disk(request, tmp_path):
@@ -72,7 +74,7 @@ def test_a_frozen_disk_hangs_and_knows_nothing_of_what_came_later(disk):
     )
     disk.freeze(8)  # create, write, sync, write, sync, write, sync, write
     writer = Process("writer", [sys.executable, "-c", command, disk.mountpoint / "a"], disk.directory).start()
-    assert disk.wait_frozen(10)
+    wait_until(lambda: disk.wait_frozen(1), 10, "the disk is frozen", seen=disk.state)
     assert disk.state()["hanging"] == 1
     disk.cut(writer)
     if (disk.mountpoint / "a").exists():

@@ -18,7 +18,9 @@ from tests.fault.disk import FuseDisk
 from tests.fault.workload import QUICK, Worker
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker, wait_until
+from tests.support.waiting import CALL_S
 
+pytestmark = pytest.mark.root("fuse")
 CARD_BYTES_PER_S = 2_000_000
 COLD_RECORDS = 4_000
 RECORD_BYTES = 1_000
@@ -40,7 +42,7 @@ class Flood(Worker):
                 producer.produce(self.topic, bytes(10_000), on_delivery=self._note)
             except BufferError:
                 producer.poll(0.05)
-        assert producer.flush(60) == 0
+        assert producer.flush(CALL_S) == 0
 
     def _note(self, error, message):
         assert error is None, error
@@ -107,7 +109,7 @@ def broker_and_disk(tmp_path):
             producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
             for _ in range(COLD_RECORDS):
                 producer.produce("cold", bytes(RECORD_BYTES))
-            assert producer.flush(30) == 0
+            assert producer.flush(CALL_S) == 0
             disk.cut(broker, keep=True)
             broker.start()
             disk.throttle(CARD_BYTES_PER_S)
@@ -142,7 +144,7 @@ def test_a_flood_and_a_catch_up_on_a_slow_card_take_nobody_else_down(broker_and_
 def _finds_it_slow(broker, workers):
     for worker in workers:
         worker.check()
-    with urllib.request.urlopen(broker.metrics_url, timeout=10) as answer:
+    with urllib.request.urlopen(broker.metrics_url, timeout=CALL_S) as answer:
         return "edge_broker_disk_slow 1\n" in answer.read().decode()
 
 

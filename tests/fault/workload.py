@@ -18,6 +18,8 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.waiting import CALL_S, Deadline
+
 PARTITIONS = 3
 BURST = 20
 PAUSE_S = 0.01  # between bursts, so that clients leave the cores to a broker that starts
@@ -81,9 +83,11 @@ class Worker(threading.Thread):
 
     def finish(self, deadline_s: float = 60.0) -> None:
         self.stopping.set()
-        self.join(deadline_s)
+        deadline = Deadline(deadline_s)
+        self.join(deadline.seconds)
         self.check()
-        assert not self.is_alive(), f"{self.name} did not end within {deadline_s} s"
+        if self.is_alive():
+            raise deadline.error(f"{self.name} ends", f"it is at work; done so far {self.done}")
 
 
 class Writer(Worker):
@@ -105,7 +109,7 @@ class Writer(Worker):
             self.stopping.wait(PAUSE_S)
             while len(producer) > PENDING_MAX and not self.stopping.is_set():
                 producer.poll(0.05)
-        left = producer.flush(45)
+        left = producer.flush(CALL_S)
         assert left == 0, f"{self.name}: {left} records were never answered"
 
 
@@ -240,7 +244,7 @@ class TopicChurn(Worker):
     """
 
     NAMES = ("churn-0", "churn-1", "churn-2")
-    CALL_S = 2.0
+    REQUEST_S = 2.0
 
     def __init__(self, name: str, bootstrap: str) -> None:
         super().__init__(name, bootstrap, "")
@@ -264,17 +268,17 @@ class TopicChurn(Worker):
             number += 1
             if self.known[name][1] is False:
                 new = NewTopic(name, 2, 1, config={"segment.bytes": "4096"})
-                made = self._call(number, name, admin.create_topics([new], request_timeout=self.CALL_S)[name])
+                made = self._call(number, name, admin.create_topics([new], request_timeout=self.REQUEST_S)[name])
                 self._fill(made, name)
             else:
-                self._call(number, name, admin.delete_topics([name], request_timeout=self.CALL_S)[name])
+                self._call(number, name, admin.delete_topics([name], request_timeout=self.REQUEST_S)[name])
 
     def _call(self, number: int, name: str, answer: Future[None]) -> bool:
         """Note what an answer promises; True for a topic that was made now."""
         wanted = self.known[name][1] is False
         self.known[name] = (number, None)
         try:
-            answer.result(2 * self.CALL_S)
+            answer.result(CALL_S)
         except KafkaException as failed:
             already = KafkaError.TOPIC_ALREADY_EXISTS if wanted else KafkaError.UNKNOWN_TOPIC_OR_PART
             if failed.args[0].code() != already:
@@ -289,4 +293,4 @@ class TopicChurn(Worker):
         producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": 1000, **QUICK})
         for number in range(8):
             producer.produce(name, bytes(3000), partition=number % 2)
-        producer.flush(self.CALL_S)
+        producer.flush(self.REQUEST_S)
