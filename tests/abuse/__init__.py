@@ -1,0 +1,1 @@
+"""What anybody can do to a broker without a log-in, and that it goes on for the others (`make abuse`)."""

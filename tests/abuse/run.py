@@ -1,0 +1,248 @@
+"""Each kind of abuse in turn, and what it does to the broker and to an honest client (`make abuse`).
+
+| held | bound |
+|---|---|
+| resident memory of the broker, every SAMPLE_S | RSS_MB_MAX |
+| the honest client's p99, in all and of each kind with SAMPLES_MIN of its requests | FLOOR_MS_MAX above the floor |
+| what was acked | is there at the end |
+| lines in the broker's log | LINES_A_SECOND_MAX, and no bug |
+| the loop, in one piece of a large request | shown |
+
+The floor is that of the same client beside an idle broker at the same time. The two brokers, the honest clients and
+the abusers are processes of their own; the abusers run at nice 19.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.abuse.frames import Case, cases, rows
+from tests.support.processes import EdgeBroker
+
+RSS_MB_MAX = 160
+FLOOR_MS_MAX = 100.0
+SAMPLES_MIN = 1000  # below that the 99th of a hundred is an accident
+LINES_A_SECOND_MAX = 20
+SAMPLE_S = 0.01
+CASE_S_MIN = 2.0
+ROWS = len(list(rows()))
+READY_S = 120.0
+
+
+class Sampler(threading.Thread):
+    """The broker's resident memory, over and over; `peak_mb` since it was last taken."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid = pid
+        self._peak_mb = 0.0
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Sample until told to end."""
+        page_mb = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        while not self._ended.wait(SAMPLE_S):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pages = int(Path(f"/proc/{self._pid}/statm").read_text().split()[1])
+                self._peak_mb = max(self._peak_mb, pages * page_mb)
+
+    def take(self) -> float:
+        """The peak, and begin anew."""
+        peak, self._peak_mb = self._peak_mb, 0.0
+        return peak
+
+    def end(self) -> None:
+        """Sample no more."""
+        self._ended.set()
+        self.join()
+
+
+class Honest:
+    """The honest client's process."""
+
+    def __init__(self, port: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.abuse.honest", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._read() == "ready"
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError("the honest client ended; its traceback is above")
+        return line
+
+    def times(self) -> list[tuple[float, str]]:
+        """How long its requests took since this was last asked, in milliseconds, and which they were."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        found: dict[str, list[float]] = json.loads(self._read())
+        return sorted((1000 * one, name) for name, times in found.items() for one in times)
+
+    def end(self) -> dict[str, Any]:
+        """What was acked, and what is missing of it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        result: dict[str, Any] = json.loads(self._read())
+        self._process.wait(READY_S)
+        return result
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Result(NamedTuple):
+    """What one kind of abuse did."""
+
+    rss_mb: float
+    p99_ms: float
+    floor_ms: float
+    worst_ms: float
+    worst: str
+    counts: dict[str, int]
+    lines: int
+    faults: list[str]
+
+
+def quantile(times: list[tuple[float, str]], part: float) -> float:
+    """The time below which so much of the sorted times lies; 0 of none."""
+    return times[min(len(times) - 1, int(part * len(times)))][0] if times else 0.0
+
+
+class Abuse:
+    """Two brokers, one of them abused."""
+
+    def __init__(self, directory: Path) -> None:
+        self.broker = EdgeBroker(directory / "abused", name="abused")
+        self.idle = EdgeBroker(directory / "idle", name="idle")
+        self.times_ms: list[tuple[float, str]] = []
+        self.floor_ms: list[tuple[float, str]] = []
+
+    def __enter__(self) -> Abuse:
+        self.broker.start()
+        self.idle.start()
+        self.sampler = Sampler(self.broker.pid)
+        self.sampler.start()
+        self.honest, self.beside = Honest(self.broker.port), Honest(self.idle.port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in (self.honest, self.beside):
+            client.kill()
+        self.sampler.end()
+        self.idle.stop()
+        self.broker.stop()
+
+    def suffer(self, case: Case, seconds: float) -> Result:
+        """One kind of abuse for so long."""
+        lines = self._log_lines()
+        command = [sys.executable, "-m", "tests.abuse.abusers", str(self.broker.port), str(seconds), case.name]
+        begin = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as abusers:
+            assert abusers.stdout is not None
+            ready = abusers.stdout.readline().strip()
+            self._times()
+            self.sampler.take()
+            found = abusers.stdout.readline()
+        if ready != "ready" or abusers.returncode:
+            raise RuntimeError(f"the abusers of {case.name!r} ended; their traceback is above")
+        took = time.monotonic() - begin
+        times, floor = self._times()
+        p99, floor_ms, rss = quantile(times, 0.99), quantile(floor, 0.99), self.sampler.take()
+        lines = self._log_lines() - lines
+        faults = []
+        if rss > RSS_MB_MAX:
+            faults.append(f"{rss:.0f} MB resident")
+        self.times_ms += times
+        self.floor_ms += floor
+        if len(times) >= SAMPLES_MIN and p99 > floor_ms + FLOOR_MS_MAX:
+            faults.append(f"p99 {p99:.0f} ms beside {floor_ms:.0f}")
+        if lines > LINES_A_SECOND_MAX * max(took, 1):
+            faults.append(f"{lines} lines in the log")
+        worst_ms, worst = max(times, default=(0.0, "nothing"))
+        return Result(rss, p99, floor_ms, worst_ms, worst, json.loads(found), lines, faults)
+
+    def _times(self) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
+        return self.honest.times(), self.beside.times()
+
+    def _log_lines(self) -> int:
+        return self.broker.log_path.read_bytes().count(b"\n")
+
+    def metric(self, name: str) -> float:
+        """One of the broker's figures."""
+        with urllib.request.urlopen(self.broker.metrics_url, timeout=READY_S) as answer:
+            lines = answer.read().decode().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith(f"edge_broker_{name} ")))
+
+
+def chosen(names: list[str], seconds: float, seed: int) -> list[Case]:
+    """The cases whose names contain one of `names`; as many as there is time for, the rows of past trials first."""
+    everything = [case for case in cases() if not names or any(name in case.name for name in names)]
+    places = int(seconds / CASE_S_MIN)
+    first = [case for case in everything if case.name in {row.name for row in rows()}]
+    others = [case for case in everything if case not in first]
+    random.Random(seed).shuffle(others)
+    return (first + others)[: max(places, len(first))]
+
+
+def main() -> int:
+    """Run what the command line asks for; 1 when something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", help="parts of names of cases; none: all")
+    parser.add_argument("--seconds", type=float, default=180, help="for all together, %(default)s unless given")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="which cases a short run takes")
+    options = parser.parse_args()
+    wanted = chosen(options.names, options.seconds, options.seed)
+    each = max(CASE_S_MIN, options.seconds / max(1, len(wanted)))
+    print(f"seed {options.seed}: {len(wanted)} kinds of abuse, {each:.1f} s each", flush=True)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="abuse-") as directory, Abuse(Path(directory)) as abuse:
+        begin, kinds = time.monotonic(), 0
+        for case in wanted:
+            if kinds >= ROWS and time.monotonic() - begin > options.seconds:
+                break
+            kinds += 1
+            result = abuse.suffer(case, each)
+            failed += bool(result.faults)
+            print(_line(case, result), flush=True)
+        lost, bugs = abuse.honest.end(), abuse.metric("handler_failures_total")
+        longest = abuse.metric("longest_piece_seconds")
+        print(
+            f"{lost['acked']} acked, missing {lost['missing']}; {bugs:.0f} bugs; longest piece {longest * 1e3:.0f} ms"
+        )
+        p99, floor = (quantile(sorted(times), 0.99) for times in (abuse.times_ms, abuse.floor_ms))
+        print(f"p99 of {len(abuse.times_ms)} honest requests {p99:.0f} ms, beside an idle broker {floor:.0f} ms")
+        failed += bool(lost["missing"]) + bool(bugs) + (p99 > floor + FLOOR_MS_MAX)
+    print(f"{kinds + 3 - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _line(case: Case, result: Result) -> str:
+    counts = result.counts
+    times = f"p99 {result.p99_ms:.0f} (floor {result.floor_ms:.0f}, worst {result.worst_ms:.0f}: {result.worst}) ms"
+    did = f"{counts['requests']} requests, {counts['sent_bytes'] >> 20} MB, {counts['closed']} closed"
+    text = f"{'FAILED' if result.faults else 'ok':6} {case.name}: {result.rss_mb:.0f} MB, {times}; {did}"
+    return "; ".join([text, *result.faults])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
