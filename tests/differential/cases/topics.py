@@ -1,0 +1,192 @@
+"""CreateTopics, DeleteTopics, DescribeConfigs."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from edge_broker.protocol.api import APIS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
+from edge_broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.differential.session import Session, case
+
+NEWEST_CREATE = (APIS[CREATE_TOPICS].max_version,)
+TOPIC, BROKER = 2, 4
+
+
+def _new(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
+    settings = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=settings)
+
+
+def _create(s: Session, version: int, label: str, *topics: CreatableTopic, only: bool = False) -> None:
+    request = CreateTopicsRequest(topics=list(topics), timeout_ms=30_000, validate_only=only)
+    answer = s.ask(CREATE_TOPICS, request, version, label=label, on=label)
+    for topic in answer.topics:
+        made = next(wanted for wanted in topics if wanted.name == topic.name)
+        if topic.error_code == 0 and not only:
+            s.wait_for(topic.name, made.num_partitions if made.num_partitions > 0 else len(made.assignments) or 1)
+
+
+@case(CREATE_TOPICS)
+def create_topics(s: Session, version: int) -> None:
+    _create(s, version, "one", _new(s.name("a"), 2))
+    _create(s, version, "again", _new(s.name("a"), 2))
+    _create(s, version, "none of two names", _new(s.name("b")), _new(s.name("c"), 0))
+    if version >= 1:
+        _create(s, version, "validate only", _new(s.name("d")), only=True)
+    if version >= 4:
+        _create(s, version, "defaults", _new(s.name("e"), -1, -1))
+
+
+@case(CREATE_TOPICS, versions=NEWEST_CREATE)
+def create_topics_refused(s: Session, version: int) -> None:
+    for label, topic in {
+        "partitions 0": _new(s.name("a"), 0),
+        "partitions -2": _new(s.name("b"), -2),
+        "replicas 0": _new(s.name("c"), 1, 0),
+        "replicas 2": _new(s.name("d"), 1, 2),
+        "empty name": _new(""),
+        "dot": _new("."),
+        "two dots": _new(".."),
+        "space": _new("with space"),
+        "too long": _new("x" * 250),
+        "internal": _new("__consumer_offsets"),
+        "unknown key": _new(s.name("e"), nonsense_key="1"),
+        "bad value": _new(s.name("f"), retention_ms="soon"),
+        "negative value": _new(s.name("g"), segment_bytes="-5"),
+        "null value": _new(s.name("h"), retention_ms=None),
+        "bad policy": _new(s.name("i"), cleanup_policy="shred"),
+        "assignments and partitions": CreatableTopic(
+            name=s.name("j"),
+            num_partitions=2,
+            replication_factor=1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+        ),
+        "assignment with a gap": CreatableTopic(
+            name=s.name("k"),
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=1, broker_ids=[1])],
+        ),
+        "assignment to nobody": CreatableTopic(
+            name=s.name("l"),
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[77])],
+        ),
+    }.items():
+        _create(s, version, label, topic)
+    _create(s, version, "named twice", _new(s.name("z")), _new(s.name("z")))
+    s.topic("x.y")
+    _create(s, version, "a dot where one has an underscore", _new(s.name("x_y")))
+
+
+@case(CREATE_TOPICS, versions=NEWEST_CREATE)
+def create_topics_with_assignments(s: Session, version: int) -> None:
+    given = [CreatableReplicaAssignment(partition_index=index, broker_ids=[1]) for index in (0, 1)]
+    topic = CreatableTopic(name=s.name("a"), num_partitions=-1, replication_factor=-1, assignments=given)
+    _create(s, version, "assigned", topic)
+
+
+CONFIGS = {
+    "cleanup_policy": "compact",
+    "compression_type": "lz4",
+    "min_insync_replicas": "2",
+    "flush_messages": "1",
+    "flush_ms": "0",
+    "max_message_bytes": "0",
+    "unclean_leader_election_enable": "true",
+    "preallocate": "true",
+    "segment_index_bytes": "4096",
+    "segment_jitter_ms": "1000",
+    "message_timestamp_before_max_ms": "1000000",
+    "message_timestamp_after_max_ms": "1000000",
+    "message_timestamp_type": "LogAppendTime",
+    "leader_replication_throttled_replicas": "*",
+    "remote_storage_enable": "false",
+    "local_retention_ms": "-2",
+    "index_interval_bytes": "0",
+    "retention_ms": "-1",
+    "retention_bytes": "1000000",
+    "segment_bytes": "1048576",
+    "segment_ms": "60000",
+    "min_cleanable_dirty_ratio": "0.1",
+    "delete_retention_ms": "1000",
+    "min_compaction_lag_ms": "1000",
+    "max_compaction_lag_ms": "1000000",
+    "file_delete_delay_ms": "1000",
+}
+
+
+@case(CREATE_TOPICS, versions=NEWEST_CREATE)
+def create_topics_with_each_config(s: Session, version: int) -> None:
+    for index, (key, value) in enumerate(CONFIGS.items()):
+        _create(s, version, key.replace("_", "."), _new(s.name(f"c{index}"), **{key: value}))
+
+
+@case(DELETE_TOPICS)
+def delete_topics(s: Session, version: int) -> None:
+    a, b = s.topic("a"), s.topic("b")
+
+    def ask(label: str, *names: str) -> None:
+        states = [DeleteTopicState(name=name) for name in names]
+        request = DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=30_000)
+        s.ask(DELETE_TOPICS, request, version, label=label)
+
+    ask("one", a)
+    ask("again", a)
+    ask("missing beside one", b, s.name("missing"))
+    ask("bad name", "with space")
+
+
+@case(DELETE_TOPICS, versions=(6,))
+def delete_topics_by_id(s: Session, version: int) -> None:
+    a, b = s.topic("a"), s.topic("b")
+    found, other = s.wait_for(a, 1).topic_id, s.wait_for(b, 1).topic_id
+
+    def ask(label: str, *states: DeleteTopicState) -> None:
+        s.ask(
+            DELETE_TOPICS, DeleteTopicsRequest(topics=list(states), timeout_ms=30_000), version, label=label, on=label
+        )
+
+    ask("by id", DeleteTopicState(topic_id=found))
+    ask("gone", DeleteTopicState(topic_id=found))
+    ask("unknown id", DeleteTopicState(topic_id=UUID(int=5)))
+    ask("name twice", DeleteTopicState(name=b), DeleteTopicState(name=b))
+    ask("still there", DeleteTopicState(topic_id=other))
+    ask("neither", DeleteTopicState())
+
+
+@case(DESCRIBE_CONFIGS)
+def describe_configs(s: Session, version: int) -> None:
+    topic = s.topic(configs={"retention.ms": "60000"})
+    keys = ["retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes"]
+
+    def ask(label: str, kind: int, name: str, wanted: list[str] | None, synonyms: bool = False) -> None:
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=wanted)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
+        s.ask(DESCRIBE_CONFIGS, request, version, label=label, on=label)
+
+    ask("some keys", TOPIC, topic, keys)
+    ask("synonyms", TOPIC, topic, keys, synonyms=True)
+    ask("unknown keys", TOPIC, topic, ["nonsense"])
+    ask("missing topic", TOPIC, s.name("missing"), keys)
+    ask("bad name", TOPIC, "with space", keys)
+    ask("broker", BROKER, "1", ["log.retention.ms", "message.max.bytes", "node.id"])
+    ask("another broker", BROKER, "77", ["log.retention.ms"])
+    ask("broker that is no number", BROKER, "x", ["log.retention.ms"])
+    ask("unknown type", 99, "x", None)
+
+
+@case(DESCRIBE_CONFIGS, versions=(4,))
+def describe_all_configs(s: Session, version: int) -> None:
+    topic = s.topic()
+    for label, keys in {"null": None, "empty": []}.items():
+        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=keys)
+        s.ask(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]), version, label=label)

@@ -1,0 +1,204 @@
+"""Where our answers differ from Apache Kafka's today, and why: meant, or to be mended (the row of the trials).
+
+A difference that is not listed fails its case; an entry that no case met fails the suite, so that the list stays
+true. `cases` and `path` are patterns (fnmatch); a path is the request's label, a colon and the field.
+"""
+
+from __future__ import annotations
+
+import functools
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """One kind of difference; `row` is that of the trials, "new" if none has it, or "meant"."""
+
+    row: str
+    why: str
+    cases: str
+    path: str
+
+    def covers(self, label: str, path: str) -> bool:
+        """True for a difference at this request and field."""
+        return fnmatchcase(f"{label}: {path}", self.path)
+
+
+KNOWN: tuple[Known, ...] = (
+    # APIs and frames
+    Known("meant", "ApiVersions tells what is served here", "*", "*: .api_keys.*"),
+    Known("meant", "a broker without KRaft has no features", "api-versions-v*", "*: .finalized_features*"),
+    Known("meant", "a broker without KRaft has no features", "api-versions-v*", "*: .supported_features*"),
+    Known("new", "the name of a client's software is not checked", "api-versions-of-odd-software-*", "*: .error_code"),
+    Known("new", "the name of a client's software is not checked", "api-versions-of-odd-software-*", "*: .api_keys"),
+    Known(
+        "meant",
+        "a client id that is no text, or of no possible length, costs the connection",
+        "nonsense-*",
+        "* client id of length -2: ",
+    ),
+    Known(
+        "meant",
+        "a client id that is no text, or of no possible length, costs the connection",
+        "nonsense-*",
+        "* no UTF-8 in the client id: ",
+    ),
+    Known(
+        "meant", "a negative count that stands for no null costs the connection", "bodies-that-lie-v1", "* count -2: "
+    ),
+    Known("meant", "__edge_ledger is there from the start", "bodies-that-lie-v1", "* varint of ten bytes: .topics"),
+    # What is there
+    Known("B25", "no authorized operations without an authorizer", "*", "*authorized_operations"),
+    Known("B30", "endpoint types other than brokers", "describe-cluster-*", "* endpoint type *: .error_code"),
+    Known(
+        "B30",
+        "a cursor outside, or at a topic that was not asked for",
+        "describe-topic-partitions-*",
+        "* cursor *: .topics.*",
+    ),
+    Known("B30", "a bad name", "describe-topic-partitions-*", "* bad name: .topics.*.error_code"),
+    Known("B30", "a name twice is answered twice", "metadata-by-name-*", "* twice: .topics"),
+    Known("B30", "neither name nor id", "metadata-by-id-*", "* neither name nor id: *"),
+    Known(
+        "B29",
+        "unknown key types, share groups; transactions are to come",
+        "find-coordinator-of-other-types-*",
+        "*: *error_*",
+    ),
+    Known(
+        "new",
+        "error_message of success: Kafka's is NONE's up to version 3, then empty",
+        "find-coordinator-v*",
+        "*: *error_message",
+    ),
+    # Topics
+    Known("B22", "error_message of success is empty, Kafka's null", "create-topics*", "*: .topics.*.error_message"),
+    Known("B22", "a null value is taken", "create-topics-refused-*", "* null value: .topics.*"),
+    Known(
+        "B22",
+        "a name that differs from another by a dot and an underscore",
+        "create-topics-refused-*",
+        "* a dot where *: .topics.*",
+    ),
+    Known("B22", "__consumer_offsets, which exists", "create-topics-refused-*", "* internal: .topics.*.error_code"),
+    Known(
+        "new",
+        "validate_only: Kafka gives an id to a topic that it does not make",
+        "create-topics-v7",
+        "* validate only: .topics.*.topic_id",
+    ),
+    Known("B23", "keys of ours, keys that we have not, our defaults", "create-topics*", "*: .topics.*.configs*"),
+    Known("B23", "keys and values that Kafka takes", "create-topics-with-each-config-*", "*: .topics.*"),
+    Known(
+        "B24",
+        "keys of ours, keys that we have not, types, synonyms, our defaults",
+        "describe-*configs-*",
+        "*: .results.0.configs*",
+    ),
+    Known("B30", "a bad name", "describe-configs-*", "* bad name: .results.0.error_code"),
+    Known(
+        "new",
+        "error_message of a topic that is not there: Kafka's is empty",
+        "describe-configs-*",
+        "* missing topic: .results.0.error_message",
+    ),
+    Known("B26", "a name twice deletes the topic", "delete-topics-by-id-*", "* name twice: *"),
+    Known(
+        "B26", "a name twice deletes the topic, so that it is gone then", "delete-topics-by-id-*", "* still there: *"
+    ),
+    Known("new", "neither name nor id: 100, Kafka 42", "delete-topics-by-id-*", "* neither: *"),
+    # Records
+    Known("meant", "a sentence says why, where Kafka says nothing", "produce-*", "*: .responses.*error_message"),
+    Known("B28", "log_start_offset of a refused batch: -1, Kafka 0", "produce-*", "*: .responses.*log_start_offset"),
+    Known(
+        "B28",
+        "the records that made a batch be refused",
+        "produce-to-a-compacted-topic-*",
+        "*: .responses.*record_errors",
+    ),
+    Known("B28", "a transactional id with a plain batch", "produce-odd-*", "* transactional id, plain batch: *"),
+    Known("meant", "bytes behind the last batch: refused, Kafka drops them", "produce-bad-*", "* bytes behind: *"),
+    Known("meant", "a codec that is none: 87, Kafka UNKNOWN_SERVER_ERROR", "produce-bad-*", "* codec *: *error_code"),
+    Known("B23", "message.timestamp.after.max.ms", "produce-bad-*", "* an hour and a half ahead: *"),
+    Known(
+        "new",
+        "a transactional batch without a producer: 87, Kafka 53",
+        "produce-bad-*",
+        "* transactional without producer: *error_code",
+    ),
+    Known(
+        "new",
+        "a partition twice in one request: both are appended, Kafka answers one",
+        "produce-odd-*",
+        "* a partition twice: *",
+    ),
+    Known(
+        "new",
+        "log_append_time_ms of a duplicate: Kafka tells when the first was written",
+        "produce-idempotent-*",
+        "*: *log_append_time_ms",
+    ),
+    Known("new", "a negative producer epoch: 87, Kafka 47", "produce-idempotent-*", "* negative epoch: *error_code"),
+    Known("B30", "transactional.id of no length", "init-producer-id-*", "* '': *"),
+    Known("new", "an id without an epoch, an epoch without an id: Kafka 42", "init-producer-id-*", "* without *: *"),
+    Known(
+        "new",
+        "aborted_transactions of a reader of uncommitted data: empty, Kafka null",
+        "fetch*",
+        "*: *aborted_transactions",
+    ),
+    Known("new", "offsets beside an error: ours tell them, Kafka -1", "fetch-v*", "* behind the end: .responses.*"),
+    Known("new", "offsets beside an error: ours tell them, Kafka -1", "fetch-v*", "* negative: .responses.*"),
+    Known(
+        "new",
+        "offsets beside a diverging epoch: ours tell them, Kafka -1",
+        "fetch-of-other-epochs-*",
+        "* last epoch unknown: *",
+    ),
+    Known("B30", "session 0 with an epoch, an old session's end and beginning", "fetch-sessions-*", "*: *"),
+    Known(
+        "new",
+        "a partition twice in one request: both are answered, Kafka one",
+        "fetch-of-a-partition-twice-*",
+        "*: .responses.*",
+    ),
+    Known(
+        "B21",
+        "-3 and -4 below their versions, unknown negative timestamps",
+        "list-offsets-of-special-times-*",
+        "* -*: .topics.*",
+    ),
+    Known("B21", "a partition named twice", "list-offsets-of-special-times-*", "* twice: .topics.*"),
+    Known(
+        "B21",
+        "-3: the batch's last record with the time of another",
+        "list-offsets-of-one-batch-*",
+        "* -3: .topics.*.offset",
+    ),
+    Known(
+        "B21",
+        "the leader epoch of an empty partition",
+        "list-offsets-v*",
+        "* earliest of an empty one: .topics.*.leader_epoch",
+    ),
+    Known("new", "a negative leader epoch: -1, Kafka gives it back", "offset-for-leader-epoch-*", "* negative: *"),
+    # Groups
+    Known("B30", "group id '' is served", "describe-groups-*", "* empty name: *"),
+    Known("B30", "group id '' is served", "offset-commit-of-members-*", "* empty group: *"),
+    Known("B27", "null protocol type or name", "sync-group-v5", "*: *"),
+    Known(
+        "meant", "OffsetCommit v0 wrote to ZooKeeper, which Kafka 3.9 in KRaft mode has not", "offset-commit-v0", "*: *"
+    ),
+    Known(
+        "new",
+        "a partition twice in one request: both are answered, Kafka one",
+        "offset-commit-v*",
+        "* a partition twice: *",
+    ),
+)
+
+
+@functools.cache
+def known_for(case_id: str) -> tuple[Known, ...]:
+    """The entries that speak of a case."""
+    return tuple(known for known in KNOWN if fnmatchcase(case_id, known.cases))

@@ -1,0 +1,92 @@
+"""Each case to the edge broker and to Apache Kafka: every difference is known, and every known one is still there.
+
+The brokers run side by side for the whole session: ours and Apache Kafka 4.3.1, and 3.9.2 for versions that 4.0
+dropped. `-s` prints what differs in each case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.differential import cases as _cases  # noqa: F401 - registers them
+from tests.differential.known import KNOWN, Known, known_for
+from tests.differential.session import CASES, CLOSED, Case, Session
+from tests.differential.trees import differences
+from tests.differential.wire import ClosedError
+from tests.support import runtimes
+from tests.support.processes import ApacheKafka, EdgeBroker
+
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
+
+
+class Brokers:
+    """The three subjects; Apache Kafka starts when the first case needs it."""
+
+    def __init__(self, directory, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._started: dict[str, str] = {}
+        self.requests = 0
+        self.cases: set[str] = set()
+        self.met: set[Known] = set()
+
+    def bootstrap(self, name: str) -> str:
+        if name not in self._started:
+            if name == "edge":
+                process = EdgeBroker(self._directory, settings={**SETTINGS, "broker.id": 1})
+            else:
+                jars = runtimes.old_kafka_jars() if name == "kafka-3.9.2" else None
+                process = ApacheKafka(self._directory, name=name, settings=SETTINGS, jars=jars)
+            self._stack.enter_context(process)
+            self._started[name] = process.bootstrap
+        return self._started[name]
+
+    def run(self, name: str, case: Case) -> Session:
+        session = Session(self.bootstrap(name), case.id)
+        try:
+            case.program(session, case.version)
+        except ClosedError:
+            assert session.asked[-1].answer == CLOSED
+        finally:
+            session.close()
+        return session
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory) -> Iterator[Brokers]:
+    with ExitStack() as stack:
+        found = Brokers(tmp_path_factory.mktemp("differential"), stack)
+        yield found
+        print(f"\n{found.requests} requests to each broker, {len(KNOWN)} known differences")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_both_answer_the_same(brokers: Brokers, case: Case) -> None:
+    ours = brokers.run("edge", case)
+    kafka = brokers.run("kafka-3.9.2" if case.old else "kafka-4.3.1", case)
+    brokers.requests += len(ours.asked)
+    brokers.cases.add(case.id)
+    new = [line for line, known in judged(case, ours, kafka) if known is None]
+    brokers.met.update(known for _, known in judged(case, ours, kafka) if known is not None)
+    assert not new, "differences that known.py does not list:\n" + "\n".join(new)
+
+
+def judged(case: Case, ours: Session, kafka: Session) -> Iterator[tuple[str, Known | None]]:
+    """Each difference as a line, and the entry of known.py that covers it."""
+    listed = known_for(case.id)
+    for mine, theirs in zip(ours.asked, kafka.asked, strict=False):
+        for found in differences(mine.answer, theirs.answer):
+            known = next((known for known in listed if known.covers(mine.label, found.path)), None)
+            yield f"{mine.label}: {found.path}: ours {found.ours!r}, Kafka {found.kafka!r}", known
+    if len(ours.asked) != len(kafka.asked):
+        known = next((known for known in listed if known.covers("requests", "")), None)
+        yield f"requests: ours {len(ours.asked)}, Kafka {len(kafka.asked)}", known
+
+
+def test_every_known_difference_is_still_there(brokers: Brokers) -> None:
+    """Of what known.py says about cases that ran; a mended difference goes off the list."""
+    ran = [known for known in KNOWN if all(case.id in brokers.cases for case in CASES if known in known_for(case.id))]
+    assert not [known for known in ran if known not in brokers.met]
