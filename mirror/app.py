@@ -89,8 +89,8 @@ async def _standings(source: Source, config: Config) -> list[Standing]:
     known = await source.topics()
     commits = await source.commits()
     chosen = topics.selected(known, config.pattern, ledger=config.ledger) if config.topics else []
-    there = {TopicPartition(name, number) for name in chosen for number in range(known[name])}
-    there |= {partition for partition in commits if partition.partition < known.get(partition.topic, 0)}
+    there = {TopicPartition(name, number) for name in chosen for number in known[name].leaders}
+    there |= {tp for tp in commits if tp.topic in known and tp.partition in known[tp.topic].leaders}
     _, ends = await source.bounds(there)
     return [_standing(partition, ends, commits) for partition in sorted(there | commits.keys())]
 

@@ -1,11 +1,11 @@
-"""The two ends, through aiokafka: a Source that is read and committed to, a Target that is written to.
+"""The end that is read, through aiokafka, and what both ends share: their errors, and the admin client.
 
 No decision of the mirror may come in here. aiokafka's exceptions are mapped once, at this seam: SourceError and
 TargetError mean "try again later", their subclasses say what else there is to do.
 
 Three places reach past aiokafka's documented classes: the source's raw batches (their attributes are the only proof of
-why offsets are missing), the commit (aiokafka's own never gives up), and the end of a producer whose broker is away
-(its `stop()` waits for deliveries for ever).
+why offsets are missing), the commit (aiokafka's own never gives up), and the positions (aiokafka's admin client passes
+over the error of a whole group, and takes a coordinator that still loads for a group without positions).
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaClient, AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka import AIOKafkaClient, AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
+    BrokerResponseError,
+    IncompatibleBrokerVersion,
     InvalidConfigurationError,
     KafkaError,
     MessageSizeTooLargeError,
@@ -29,26 +32,38 @@ from aiokafka.errors import (
     TopicAlreadyExistsError,
     for_code,
 )
-from aiokafka.protocol.commit import OffsetCommitRequest
-from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.offset import OffsetRequest
-from aiokafka.record.memory_records import MemoryRecords
 
+from edge_broker.protocol.message import NO_UUID, Message
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
+from edge_broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from mirror import fetching, wire
+from mirror.epochs import EpochEnd, EpochStart
+from mirror.fetching import Content, EpochTap
 from mirror.offsets import Commit, read_commit
 from mirror.plan import BatchSpan
 
-__all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "Target", "TargetError", "TopicPartition"]
+__all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "TargetError", "TopicPartition"]
+
+R = TypeVar("R", bound=Message)
 
 CLIENT_ID = "edge-mirror"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-LATEST = -1  # of ListOffsets: the end
+CONSUMER = -1  # of OffsetForLeaderEpoch: no replica asks
 METADATA_AGE_MS = 30_000
 REPLICAS_MAX = 3
-ABANDON_S = 0.5
-ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
 
 
 class SourceError(Exception):
@@ -63,6 +78,32 @@ class OutOfRangeError(SourceError):
         self.positions = positions
 
 
+class FencedError(SourceError):
+    """Another leader leads these partitions, or under another epoch, than their positions were judged under."""
+
+    def __init__(self, partitions: frozenset[TopicPartition]) -> None:
+        super().__init__(f"the leader epoch changed: {sorted(partitions)}")
+        self.partitions = partitions
+
+
+class PositionsError(SourceError):
+    """The group cannot tell its positions now."""
+
+
+class Leader(NamedTuple):
+    """The node that leads a partition, -1 when there is none, and its leader epoch, -1 when that is not told."""
+
+    node: int
+    epoch: int
+
+
+class SourceTopic(NamedTuple):
+    """A topic of the source: its id in Kafka's text form, None where there are none, and its partitions' leaders."""
+
+    topic_id: str | None
+    leaders: dict[int, Leader]
+
+
 class TargetError(Exception):
     """The target cannot take the batch now, or the producer is spent."""
 
@@ -72,20 +113,22 @@ class RecordTooLargeError(TargetError):
 
 
 @contextlib.contextmanager
-def _mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
+def mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
+    """Turn aiokafka's exceptions into ours."""
     try:
         yield
     except OffsetOutOfRangeError as error:
         raise OutOfRangeError(dict(error.args[0])) from error
     except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
-        raise RecordTooLargeError(_sentence(error)) from error
+        raise RecordTooLargeError(sentence(error)) from error
     except (KafkaError, OSError, TimeoutError) as error:
-        raise kind(_sentence(error)) from error
+        raise kind(sentence(error)) from error
     except AttributeError as error:  # aiokafka's admin client, while the cluster's controller is unknown
         raise kind(f"not ready: {error}") from error
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """Return what an error says, its name when it says nothing."""
     return str(error) or type(error).__name__
 
 
@@ -99,7 +142,7 @@ async def _stopped(consumer: Any) -> None:
         stopping.result()
 
 
-class _Admin:
+class Admin:
     """One admin client, made when needed and again after a failure."""
 
     def __init__(self, bootstrap: str, request_timeout_ms: int) -> None:
@@ -153,6 +196,13 @@ class _Admin:
             await client.close()
 
 
+class EpochQuestion(NamedTuple):
+    """A leader epoch whose end is asked about, and the leader that is asked."""
+
+    epoch: int
+    leader: Leader
+
+
 class Source:
     """The cluster that is read: topics, records, raw batches, and the group that holds the positions."""
 
@@ -160,8 +210,9 @@ class Source:
         self._bootstrap = bootstrap
         self._group_id = group_id
         self._timeout_ms = request_timeout_ms
-        self._admin = _Admin(bootstrap, request_timeout_ms)
+        self._admin = Admin(bootstrap, request_timeout_ms)
         self._consumer: Any = None
+        self._tap: EpochTap | None = None
         self._raw: Any = None
         self._raw_lock = asyncio.Lock()
         self._coordinator: int | None = None
@@ -184,18 +235,20 @@ class Source:
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES_MAX,
             fetch_max_wait_ms=FETCH_WAIT_MS,
         )
-        with _mapped(SourceError):
+        with mapped(SourceError):
             try:
                 await consumer.start()
             except BaseException:
                 await _stopped(consumer)
                 raise
         self._consumer, self._assigned = consumer, frozenset()
+        self._tap = EpochTap(consumer._client)
         self._heard_at = time.monotonic()
 
     async def close(self) -> None:
         """Close every connection; no error of a dying client matters any more."""
         consumer, self._consumer = self._consumer, None
+        self._tap, self._assigned = None, frozenset()
         raw, self._raw, self._coordinator = self._raw, None, None
         with contextlib.suppress(KafkaError, OSError):
             if consumer is not None:
@@ -204,17 +257,57 @@ class Source:
                 await raw.close()
             await self._admin.close()
 
-    async def topics(self) -> dict[str, int]:
-        """Return every topic with its number of partitions."""
-        with _mapped(SourceError):
-            return await self._admin.topics()
+    async def topics(self) -> dict[str, SourceTopic]:
+        """Return every topic."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        async with self._raw_client() as raw, asyncio.timeout(self._timeout_ms / 1000):
+            answer = await wire.ask(raw, raw.get_random_node(), wire.METADATA, request)
+        return {topic.name: _source_topic(topic) for topic in answer.topics if topic.name and not topic.error_code}
+
+    async def epoch_ends(self, asked: Mapping[TopicPartition, EpochQuestion]) -> dict[TopicPartition, EpochEnd | str]:
+        """Ask the partitions' leaders where the epochs ended; a text says why one cannot tell now."""
+        found: dict[TopicPartition, EpochEnd | str] = {}
+        by_node: dict[int, dict[TopicPartition, EpochQuestion]] = {}
+        for partition, question in asked.items():
+            by_node.setdefault(question.leader.node, {})[partition] = question
+        for node, questions in by_node.items():
+            found |= dict.fromkeys(questions, "it has no leader") if node < 0 else await self._ask_node(node, questions)
+        return found
+
+    async def _ask_node(
+        self, node: int, asked: Mapping[TopicPartition, EpochQuestion]
+    ) -> Mapping[TopicPartition, EpochEnd | str]:
+        topics: dict[str, list[OffsetForLeaderPartition]] = {}
+        for partition, (epoch, leader) in asked.items():
+            topics.setdefault(partition.topic, []).append(
+                OffsetForLeaderPartition(
+                    partition=partition.partition, current_leader_epoch=leader.epoch, leader_epoch=epoch
+                )
+            )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER, topics=[OffsetForLeaderTopic(topic=t, partitions=p) for t, p in topics.items()]
+        )
+        async with self._raw_client() as raw:
+            try:
+                answer = await wire.ask(raw, node, wire.OFFSET_FOR_LEADER_EPOCH, request)
+            except IncompatibleBrokerVersion:
+                return dict.fromkeys(asked, EpochEnd(-1, -1))
+            except (KafkaError, OSError, TimeoutError) as error:  # other leaders may answer
+                return dict.fromkeys(asked, sentence(error))
+        return dict.fromkeys(asked, "not answered") | _epoch_ends(answer)
+
+    async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
+        """Return the record at an offset, None when there is none."""
+        async with self._raw_client() as raw, asyncio.timeout(self._timeout_ms / 1000):
+            await raw.set_topics([partition.topic])
+            return await fetching.record_at(raw, partition, offset)
 
     async def cleanup_policies(self, names: Sequence[str]) -> dict[str, str]:
         """Return the cleanup.policy of each topic."""
         if not names:
             return {}
         wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {"cleanup.policy": None}) for name in names]
-        with _mapped(SourceError):
+        with mapped(SourceError):
             answers = await (await self._admin.client()).describe_configs(wanted)
         policies = {}
         for code, text, _, name, entries in (found for answer in answers for found in answer.resources):
@@ -224,14 +317,25 @@ class Source:
         return policies
 
     async def commits(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:
-        """Return what the group holds for these partitions (None: for all that it knows)."""
+        """Return what the group holds for these partitions (None: for all that it knows).
+
+        Raises PositionsError while the group's coordinator is away, elsewhere, or still loads what was committed:
+        only an offset of -1, answered for that partition, means that there is no position.
+        """
         if partitions is not None and not partitions:
             return {}
-        with _mapped(SourceError):
-            found = await (await self._admin.client()).list_consumer_group_offsets(
-                self._group_id, partitions=partitions
-            )
-        return {tp: read_commit(at.offset, at.metadata or "") for tp, at in found.items() if at.offset >= 0}
+        asked: dict[str, list[int]] = {}
+        for partition in partitions or ():
+            asked.setdefault(partition.topic, []).append(partition.partition)
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in asked.items()]
+        request = OffsetFetchRequest(group_id=self._group_id, topics=topics if asked else None)
+        async with self._raw_client() as raw, asyncio.timeout(self._timeout_ms / 1000):
+            answer = await self._ask_coordinator(raw, wire.OFFSET_FETCH, request)
+            found = _positions(answer)
+        silent = sorted(set(partitions or ()) - found.keys())
+        if silent:
+            raise PositionsError(f"that of {silent[0]} was not answered")
+        return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
 
     async def bounds(
         self, partitions: Iterable[TopicPartition]
@@ -241,16 +345,17 @@ class Source:
         if not wanted:
             return {}, {}
         consumer = self._open_consumer()
-        with _mapped(SourceError):
+        with mapped(SourceError):
             return await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these positions on, and no others."""
-        consumer = self._open_consumer()
+    def assign(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Read these partitions from these offsets on under these leader epochs (-1: any), and no others."""
+        consumer, tap = self._open_consumer(), self._open_tap()
+        tap.set({partition: epoch for partition, (_, epoch) in positions.items()})
         if self._assigned != positions.keys():
             self._assigned = frozenset(positions)
             consumer.assign(list(positions)) if positions else consumer.unsubscribe()
-        for partition, offset in positions.items():
+        for partition, (offset, _) in positions.items():
             consumer.seek(partition, offset)
 
     @property
@@ -261,12 +366,15 @@ class Source:
     async def poll(
         self, partitions: Sequence[TopicPartition], wait_ms: int, records_max: int
     ) -> dict[TopicPartition, list[Any]]:
-        """Return records of some of these partitions, waiting up to `wait_ms`; raises OutOfRangeError, SourceError.
+        """Return records of some of these partitions, waiting up to `wait_ms`.
 
-        After an exception the positions must be set again by `assign`: aiokafka may have passed over records.
+        Raises OutOfRangeError, FencedError, SourceError; after that the positions must be set again by `assign`:
+        aiokafka may have passed over records.
         """
-        consumer = self._open_consumer()
-        with _mapped(SourceError):
+        consumer, tap = self._open_consumer(), self._open_tap()
+        if tap.fenced:
+            raise FencedError(frozenset(tap.fenced))
+        with mapped(SourceError):
             found: dict[TopicPartition, list[Any]] = await consumer.getmany(
                 *partitions, timeout_ms=wait_ms, max_records=records_max
             )
@@ -278,6 +386,12 @@ class Source:
         if latest != self._polled_at:  # that is the wall clock's; only its change is trusted
             self._polled_at, self._heard_at = latest, time.monotonic()
 
+    def epoch_starts(self) -> list[tuple[TopicPartition, EpochStart]]:
+        """Return, once, where leader epochs began in what was fetched since the last call, in that order."""
+        tap = self._open_tap()
+        starts, tap.starts = tap.starts, []
+        return starts
+
     def silent_s(self) -> float:
         """Return for how many seconds no fetch was answered."""
         return time.monotonic() - self._heard_at
@@ -288,7 +402,7 @@ class Source:
 
     async def position(self, partition: TopicPartition) -> int:
         """Return where the reading stands, control batches passed over included."""
-        with _mapped(SourceError):
+        with mapped(SourceError):
             position: int = await self._open_consumer().position(partition)
         return position
 
@@ -304,19 +418,38 @@ class Source:
 
         One request, no retries: aiokafka's own commit tries for ever, and its consumer cannot be closed meanwhile.
         """
-        topics: dict[str, list[tuple[int, int, str]]] = {}
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, commit in commits.items():
-            topics.setdefault(partition.topic, []).append((partition.partition, commit.offset, commit.metadata()))
+            topics.setdefault(partition.topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition.partition,
+                    committed_offset=commit.offset,
+                    committed_leader_epoch=-1 if commit.epoch is None else commit.epoch.leader_epoch,
+                    committed_metadata=commit.metadata(),
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        )
         async with self._raw_client() as raw:
             async with asyncio.timeout(timeout_s):
-                if self._coordinator is None:
-                    self._coordinator = await raw.coordinator_lookup(CoordinationType.GROUP, self._group_id)
-                request = OffsetCommitRequest(self._group_id, -1, "", -1, list(topics.items()))
-                answer = await raw.send(self._coordinator, request, group=ConnectionGroup.COORDINATION)
-            for topic, partitions in answer.topics:
-                for partition, code in partitions:
-                    if code:
-                        raise SourceError(f"{topic}-{partition} cannot be committed: {for_code(code).__name__}")
+                answer = await self._ask_coordinator(raw, wire.OFFSET_COMMIT, request)
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    if entry.error_code:
+                        raise SourceError(
+                            f"{topic.name}-{entry.partition_index} cannot be committed: "
+                            f"{wire.error_name(entry.error_code)}"
+                        )
+
+    async def _ask_coordinator(self, raw: Any, api: wire.Api[R], request: Message) -> R:
+        if self._coordinator is None:
+            try:
+                self._coordinator = await raw.coordinator_lookup(CoordinationType.GROUP, self._group_id)
+            except BrokerResponseError as error:
+                raise PositionsError(f"the coordinator is not known: {sentence(error)}") from error
+        return await wire.ask(raw, self._coordinator, api, request, group=ConnectionGroup.COORDINATION)
 
     async def spans(self, partition: TopicPartition, first_offset: int, end_offset: int) -> list[BatchSpan]:
         """Return the batches that the log holds in [first_offset, end_offset), by their raw attributes."""
@@ -325,7 +458,11 @@ class Source:
         async with self._raw_client() as raw:
             while position < end_offset:
                 async with asyncio.timeout(self._timeout_ms / 1000):  # the other user of `raw` may have closed it
-                    spans += await _raw_batches(raw, partition, position)
+                    await raw.set_topics([partition.topic])
+                    found = await fetching.batch_spans(raw, partition, position, FETCH_PARTITION_BYTES_MAX)
+                if not found:  # a record beyond was seen, so an empty answer proves nothing
+                    raise SourceError(f"{partition} at {position}: no batch was answered")
+                spans += found
                 position = max(position + 1, spans[-1].end_offset)
         return spans
 
@@ -333,7 +470,7 @@ class Source:
     async def _raw_client(self) -> AsyncIterator[Any]:
         """Lend the connections below aiokafka's consumer; after a failure they are made anew."""
         try:
-            with _mapped(SourceError):
+            with mapped(SourceError):
                 async with self._raw_lock:
                     if self._raw is None:
                         self._raw = await self._open_raw()
@@ -361,198 +498,37 @@ class Source:
             raise SourceError("not connected")
         return self._consumer
 
-
-async def _raw_batches(raw: Any, partition: TopicPartition, offset: int) -> list[BatchSpan]:
-    await raw.set_topics([partition.topic])
-    leader = raw.cluster.leader_for_partition(partition)
-    if leader in (None, -1):
-        raise SourceError(f"{partition} has no leader")
-    asked = [(partition.topic, [(partition.partition, offset, FETCH_PARTITION_BYTES_MAX)])]
-    answer = await raw.send(leader, FetchRequest(0, 1, FETCH_PARTITION_BYTES_MAX, READ_COMMITTED, asked))
-    _, code, *rest = answer.topics[0][1][0]
-    if code:
-        raise SourceError(f"{partition} at {offset}: {for_code(code).__name__}")
-    aborted = next((field for field in rest[:-1] if isinstance(field, list)), [])
-    spans = list(_read_spans(rest[-1], offset, aborted))
-    if not spans:  # a record beyond was seen, so an empty answer proves nothing
-        raise SourceError(f"{partition} at {offset}: no batch was answered")
-    return spans
+    def _open_tap(self) -> EpochTap:
+        if self._tap is None:
+            raise SourceError("not connected")
+        return self._tap
 
 
-def _read_spans(data: bytes, first_offset: int, aborted: Sequence[tuple[int, int]]) -> Iterator[BatchSpan]:
-    records = MemoryRecords(data)
-    while records.has_next():
-        batch = records.next_batch()
-        if batch.next_offset <= first_offset:
-            continue
-        if batch.is_control_batch:
-            yield BatchSpan(batch.base_offset, batch.next_offset, "control")
-        elif batch.is_transactional and any(
-            pid == batch.producer_id and first <= batch.base_offset for pid, first in aborted
-        ):
-            yield BatchSpan(batch.base_offset, batch.next_offset, "aborted")
-        else:
-            held = tuple(record.offset for record in batch)
-            yield BatchSpan(batch.base_offset, batch.next_offset, "data", held)
+def _source_topic(topic: MetadataResponseTopic) -> SourceTopic:
+    text = None if topic.topic_id == NO_UUID else urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
+    leaders = {entry.partition_index: Leader(entry.leader_id, entry.leader_epoch) for entry in topic.partitions}
+    return SourceTopic(text, dict(sorted(leaders.items())))
 
 
-class Target:
-    """The cluster that is written to: topics made to order, batches acknowledged by all replicas, in order."""
-
-    def __init__(
-        self, bootstrap: str, *, compression: str, batch_bytes_max: int, request_timeout_ms: int, replicas: int = 0
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._compression = None if compression == "none" else compression
-        self._batch_bytes_max = batch_bytes_max
-        self._timeout_ms = request_timeout_ms
-        self._replicas = replicas
-        self._admin = _Admin(bootstrap, request_timeout_ms)
-        self._producer: Any = None
-        self._topics: dict[str, int] | None = None
-        self._let_go: asyncio.Future[None] | None = None
-        self._topics_lock = asyncio.Lock()
-
-    async def open(self) -> None:
-        """Connect and take a new producer id; raises TargetError."""
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            client_id=CLIENT_ID,
-            enable_idempotence=True,
-            acks="all",
-            compression_type=self._compression,
-            max_batch_size=self._batch_bytes_max,
-            request_timeout_ms=self._timeout_ms,
-            metadata_max_age_ms=METADATA_AGE_MS,
+def _epoch_ends(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEnd | str]:
+    return {
+        TopicPartition(topic.topic, entry.partition): (
+            wire.error_name(entry.error_code) if entry.error_code else EpochEnd(entry.leader_epoch, entry.end_offset)
         )
-        with _mapped(TargetError):
-            try:
-                async with asyncio.timeout(self._timeout_ms / 1000):
-                    await producer.start()
-            except BaseException:
-                await _abandon(producer)
-                raise
-        self._producer, self._topics = producer, None
-        self._let_go = asyncio.get_running_loop().create_future()
-
-    async def close(self) -> None:
-        """Let go at once: what is under way may or may not arrive."""
-        producer, self._producer = self._producer, None
-        if self._let_go is not None and not self._let_go.done():
-            self._let_go.set_result(None)
-        with contextlib.suppress(KafkaError, OSError):
-            await self._admin.close()
-            if producer is not None:
-                await _abandon(producer)
-
-    async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
-        """Make sure the topic has at least so many partitions; return whether it was created, with these configs.
-
-        Raises TargetError.
-        """
-        async with self._topics_lock:
-            try:
-                with _mapped(TargetError):
-                    async with asyncio.timeout(2 * self._timeout_ms / 1000):
-                        return await self._ensure_topic(name, partitions, configs)
-            except TargetError:
-                self._topics = None
-                await self._admin.close()
-                raise
-
-    async def _ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
-        if self._topics is None:
-            self._topics = await self._admin.topics()
-        had = self._topics.get(name, 0)
-        if had >= partitions:
-            return False
-        if had:
-            await self._grow(name, partitions)
-            self._topics[name] = partitions
-            return False
-        created = await self._create(name, partitions, configs)
-        if created:
-            self._topics[name] = partitions
-        else:
-            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
-        return created
-
-    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
-        configs = {**configs, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}
-        return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), configs)
-
-    async def _grow(self, name: str, partitions: int) -> None:
-        client = await self._admin.client()
-        answer = await client.create_partitions({name: NewPartitions(partitions)})
-        for _, code, text in answer.topic_errors:
-            if code:
-                raise TargetError(f"topic {name} cannot grow to {partitions} partitions: {text}")
-
-    async def end_offset(self, partition: TopicPartition) -> int:
-        """Return the end offset of a partition at the target; raises TargetError."""
-        if self._producer is None:
-            raise TargetError("not connected")
-        with _mapped(TargetError):
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                end = await _end_offset(self._producer, partition)
-        return end
-
-    def batch(self) -> Any:
-        """Return an empty batch; its `append(timestamp=, key=, value=, headers=)` returns None when it is full."""
-        if self._producer is None:
-            raise TargetError("not connected")
-        return self._producer.create_batch()
-
-    async def deliver(self, batch: Any, topic: str, partition: int, timeout_s: float) -> int | None:
-        """Send a batch and return its first offset at the target once all replicas have it (None: not told).
-
-        Raises TargetError (it may arrive or not: this producer must be closed), RecordTooLargeError (it did not).
-        """
-        producer, let_go = self._producer, self._let_go
-        if producer is None or let_go is None:
-            raise TargetError("not connected")
-        with _mapped(TargetError):
-            async with asyncio.timeout(timeout_s):
-                if partition not in await producer.partitions_for(topic):
-                    await producer.client.force_metadata_update()
-                if partition not in await producer.partitions_for(topic):
-                    raise TargetError(f"{topic}-{partition} is not there")
-                sent = await producer.send_batch(batch, topic, partition=partition)
-                await asyncio.wait({sent, let_go}, return_when=asyncio.FIRST_COMPLETED)
-                if not sent.done():
-                    raise TargetError("the producer was closed")
-                told = await sent
-        return told.offset if told is not None and told.offset >= 0 else None
-
-    async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
-        """Send one record to partition 0 and wait for all replicas; raises TargetError."""
-        batch = self.batch()
-        batch.append(timestamp=None, key=key, value=value, headers=[])
-        await self.deliver(batch, topic, 0, timeout_s)
+        for topic in answer.topics
+        for entry in topic.partitions
+    }
 
 
-async def _end_offset(producer: Any, partition: TopicPartition) -> int:
-    await producer.partitions_for(partition.topic)
-    leader = producer.client.cluster.leader_for_partition(partition)
-    if leader in (None, -1):
-        await producer.client.force_metadata_update()
-        raise TargetError(f"{partition} has no leader")
-    asked = [(partition.topic, [(partition.partition, LATEST)])]
-    answer = await producer.client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
-    _, code, *rest = answer.topics[0][1][0]
-    if code:
-        raise TargetError(f"the end of {partition} was not told: {for_code(code).__name__}")
-    end: int = rest[-1]
-    return end
-
-
-async def _abandon(producer: Any) -> None:
-    """Close a producer without waiting for its deliveries: first its task, then its connections."""
-    task = producer._sender.sender_task
-    if task is not None:
-        task.cancel()
-    await producer.client.close()  # fails the requests under way, for which the cancelled task waits
-    while task is not None and not task.done():
-        await asyncio.wait([task], timeout=ABANDON_S)
-        task.cancel()  # it may wait for metadata, which nobody brings any more
-    producer._closed = True  # else it complains when it is collected that nobody called `stop()`
+def _positions(answer: OffsetFetchResponse) -> dict[TopicPartition, Commit]:
+    """Return every position answered, those of offset -1 too; raises PositionsError when one was refused."""
+    if answer.error_code:
+        raise PositionsError(f"cannot be read: {wire.error_name(answer.error_code)}")
+    found = {}
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            if entry.error_code:
+                raise PositionsError(f"that of {partition} cannot be read: {wire.error_name(entry.error_code)}")
+            found[partition] = read_commit(entry.committed_offset, entry.metadata or "")
+    return found

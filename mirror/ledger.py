@@ -13,8 +13,10 @@ from typing import Literal
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
-Cause = Literal["source_offset_out_of_range", "source_offset_jump", "record_too_large"]
-CAUSES: tuple[Cause, ...] = ("source_offset_out_of_range", "source_offset_jump", "record_too_large")
+Cause = Literal["source_offset_out_of_range", "source_offset_jump", "source_truncated", "record_too_large"]
+CAUSES: tuple[Cause, ...] = (
+    "source_offset_out_of_range", "source_offset_jump", "source_truncated", "record_too_large",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,16 @@ def loss(
     size_bytes: int | None = None,
     time_ms: int,
     node: str,
+    occasion: str = "",
 ) -> LedgerRecord:
-    """Return the ledger record for the offsets [first_offset, end_offset) of a partition."""
+    """Return the ledger record for the offsets [first_offset, end_offset) of a partition.
+
+    `occasion` ends the id where the same offsets can be lost more than once.
+    """
     last_offset = end_offset - 1
-    record_id = f"{cause}:{topic}:{partition}:{first_offset}-{last_offset}"
+    record_id = ":".join(
+        [cause, topic, str(partition), f"{first_offset}-{last_offset}", *([occasion] if occasion else [])]
+    )
     return LedgerRecord(
         VERSION, record_id, cause, topic, partition, first_offset, last_offset, records, size_bytes, time_ms, node
     )

@@ -14,6 +14,7 @@ whatever fails.
 | ack              | = position         |                |                                        |
 | restart          |                    | = acked        |                                        |
 | skip(to)         | to                 | to             | only with nothing under way            |
+| gone_back(to)    | to                 | = acked        | none: nothing may be sent              |
 
 A commit promises before the act how far sending may go (`sent_up_to`, in OffsetCommit's metadata). After a restart the
 records in [acked, sent_up_to) are the only ones that can be at the target already, `sent_times` times at most. How many
@@ -28,26 +29,37 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mirror.epochs import EpochStart, LeaderEpochs
+
 METADATA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A position in the source group; its metadata says how far sending may go and where the target ended."""
+    """A position in the source group; its metadata says how far sending may go, where the target ended, of which log.
+
+    `topic_id` is Kafka's text for it; without it and `epoch` the commit is an older version's, or somebody else's.
+    """
 
     offset: int
     sent_up_to: int
     target_end: int | None = None
     sent_times: int = 1
+    topic_id: str | None = None
+    epoch: EpochStart | None = None
 
     def metadata(self) -> str:
-        """Return the text for OffsetCommit's metadata field, under 150 bytes."""
-        fields = {
+        """Return the text for OffsetCommit's metadata field, under 250 bytes."""
+        fields: dict[str, object] = {
             "version": METADATA_VERSION,
             "sent_up_to": self.sent_up_to,
             "target_end": self.target_end,
             "sent_times": self.sent_times,
         }
+        if self.topic_id is not None:
+            fields["topic_id"] = self.topic_id
+        if self.epoch is not None:
+            fields |= {"leader_epoch": self.epoch.leader_epoch, "epoch_start": self.epoch.offset}
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -59,16 +71,30 @@ def read_commit(offset: int, metadata: str) -> Commit:
         return Commit(offset, offset)
     if not isinstance(fields, dict) or fields.get("version") != METADATA_VERSION:
         return Commit(offset, offset)
-    sent_up_to, target_end = fields.get("sent_up_to"), fields.get("target_end")
-    if not isinstance(sent_up_to, int) or sent_up_to < offset:
+    sent_up_to, target_end, sent_times = (_integer(fields, key) for key in ("sent_up_to", "target_end", "sent_times"))
+    if sent_up_to is None or sent_up_to < offset:
         return Commit(offset, offset)
-    sent_times = fields.get("sent_times")
+    topic_id = fields.get("topic_id")
     return Commit(
         offset,
         sent_up_to,
-        target_end if isinstance(target_end, int) else None,
-        sent_times if isinstance(sent_times, int) else 1,
+        target_end,
+        1 if sent_times is None else sent_times,
+        topic_id if isinstance(topic_id, str) else None,
+        _epoch(fields, offset),
     )
+
+
+def _epoch(fields: dict[str, object], offset: int) -> EpochStart | None:
+    leader_epoch, start = _integer(fields, "leader_epoch"), _integer(fields, "epoch_start")
+    if leader_epoch is None or offset == 0:
+        return None
+    return EpochStart(offset - 1 if start is None else min(start, offset - 1), leader_epoch)
+
+
+def _integer(fields: dict[str, object], key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) else None
 
 
 class Acked(NamedTuple):
@@ -90,6 +116,8 @@ class PartitionOffsets:
         self._sent_times = 1 if self._resend_end > offset else 0  # how often what is below it was sent before
         self._strangers = 0  # records at the target that are not from this life, not yet matched with one sent again
         self._under_way = 0  # records of the batch under way
+        self.topic_id: str | None = None
+        self.epochs = LeaderEpochs()
 
     @classmethod
     def resume(cls, commit: Commit) -> PartitionOffsets:
@@ -97,6 +125,8 @@ class PartitionOffsets:
         offsets = cls(commit.offset, resend_end=commit.sent_up_to, target_end=commit.target_end)
         offsets.committed = commit
         offsets._sent_times = commit.sent_times
+        offsets.topic_id = commit.topic_id
+        offsets.epochs = LeaderEpochs(() if commit.epoch is None else (commit.epoch,))
         return offsets
 
     @classmethod
@@ -104,6 +134,19 @@ class PartitionOffsets:
         """Return the state after the source lost its tail: read anew from `log_start`, all below `log_end` twice."""
         offsets = cls(log_start, resend_end=log_end, target_end=target_end)
         offsets._strangers = log_end - log_start
+        return offsets
+
+    def gone_back(self, offset: int, leader_epoch: int = -1) -> PartitionOffsets:
+        """Return the state after the source lost what it had from `offset` on: what comes there now was never sent.
+
+        `leader_epoch`: what the source has below `offset` is of this epoch at most; -1 when it did not say.
+        """
+        offsets = PartitionOffsets(offset, target_end=self.target_end)
+        offsets.topic_id = self.topic_id
+        offsets.epochs = LeaderEpochs(self.epochs.starts)
+        offsets.epochs.cut(offset)
+        if offset > 0:  # else a commit's one epoch would be gone, and the next loss could not be asked about
+            offsets.epochs.note(offset - 1, leader_epoch)
         return offsets
 
     @property
@@ -167,13 +210,15 @@ class PartitionOffsets:
 
     def next_commit(self, window_records: int) -> Commit | None:
         """Return what to commit now so that `window_records` more may be sent, or None when it would change nothing."""
-        sent_up_to = max(self.acked + window_records, self._may_be_there())
-        commit = Commit(self.acked, sent_up_to, self.target_end, self._sent_times + 1)
-        return None if commit == self.committed else commit
+        return self._new_commit(max(self.acked + window_records, self._may_be_there()))
 
     def last_commit(self) -> Commit | None:
         """Return what to commit before a clean exit: no more is promised than was sent."""
-        commit = Commit(self.acked, self._may_be_there(), self.target_end, self._sent_times + 1)
+        return self._new_commit(self._may_be_there())
+
+    def _new_commit(self, sent_up_to: int) -> Commit | None:
+        epoch = self.epochs.below(self.acked)
+        commit = Commit(self.acked, sent_up_to, self.target_end, self._sent_times + 1, self.topic_id, epoch)
         return None if commit == self.committed else commit
 
     def _may_be_there(self) -> int:

@@ -1,10 +1,11 @@
 """The replicator: reads the source, sends to the target, commits what is safe, and writes down what is missing.
 
-No Kafka client may be used here but through clients.py; what to do is decided in plan.py and offsets.py.
+No Kafka client may be used here but through clients.py and target.py; what to do is decided in plan.py and offsets.py.
 
 | task        | does                                                                                        |
 |-------------|---------------------------------------------------------------------------------------------|
-| read        | finds topics, reads records into the lanes, settles every gap before it reads on               |
+| read        | finds topics, reads records into the lanes, settles every gap before it reads on; a lane whose |
+|             | position may not stand is not read until positions.py has judged it                            |
 | send (lane) | one per partition: one batch under way at a time, so order is kept whatever fails              |
 | keep target | makes the producer, and makes it anew after any failed delivery                                |
 | commit      | stores positions: every commit interval, or as soon as a lane runs short of its reservation    |
@@ -20,23 +21,27 @@ import contextlib
 import random
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from mirror import ledger, logs, plan, topics
 from mirror.clients import (
+    FencedError,
     OutOfRangeError,
+    PositionsError,
     RecordTooLargeError,
     Source,
     SourceError,
-    Target,
+    SourceTopic,
     TargetError,
     TopicPartition,
 )
 from mirror.config import Config
+from mirror.lane import Lane
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
+from mirror.positions import Positions
+from mirror.target import Target
 
 NOT_YET = "not reached yet"
 POLL_WAIT_MS = 200
@@ -48,42 +53,6 @@ STEADY_S = 30.0  # of reading without trouble, after which the back-off starts a
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
 WATCH_S = 1.0
-
-
-class Lane:
-    """One partition on its way: what was read and not yet acknowledged, and its offsets."""
-
-    def __init__(self, partition: TopicPartition, target_topic: str, cleanup_policy: str) -> None:
-        self.partition = partition
-        self.target_topic = target_topic
-        self.cleanup_policy = cleanup_policy
-        self.partitions = 1
-        self.wake = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-        self.trouble = ""
-        self.drained = asyncio.Event()  # set while nothing read is left to be acknowledged
-        self.sent_at: float | None = None
-        self.ensured_in = 0  # the generation of the producer for which the target's topic was made sure of
-        self.batch_bytes_max = 0
-        self.spans: tuple[int, int, list[plan.BatchSpan]] = (0, 0, [])
-        self.start(PartitionOffsets(0))
-
-    def start(self, offsets: PartitionOffsets) -> None:
-        """Begin from these offsets with nothing read."""
-        self.offsets = offsets
-        self.read_offset = offsets.position
-        self.buffer: deque[Any] = deque()
-        self.buffered_bytes = 0
-        self.drained.set()
-
-    @property
-    def compacted(self) -> bool:
-        """Whether the source's cleaner may take records out of the middle."""
-        return "compact" in self.cleanup_policy
-
-    def fields(self) -> dict[str, object]:
-        """Return what a log line says of this lane."""
-        return {"topic": self.partition.topic, "partition": self.partition.partition}
 
 
 class Replicator:
@@ -171,8 +140,7 @@ class Replicator:
             opened_at = time.monotonic()
             try:
                 await self.source.open()
-                await self._discover()
-                self._set_trouble("source", "")
+                self._judge_anew(self._lanes)
                 await self._read_on()
             except SourceError as error:
                 self._set_trouble("source", str(error))
@@ -183,48 +151,75 @@ class Replicator:
             attempt += 1
 
     async def _read_on(self) -> None:
-        refresh_at = time.monotonic() + self.config.refresh_interval_ms / 1000
+        refresh_at, attempt = 0.0, 0
         while True:
+            if time.monotonic() >= refresh_at or any(lane.may_go_back for lane in self._lanes.values()):
+                all_read = await self._discover()
+                self._set_trouble("source", "")
+                attempt = 0 if all_read else attempt + 1
+                refresh_s = self.config.refresh_interval_ms / 1000
+                refresh_at = time.monotonic() + (refresh_s if all_read else min(refresh_s, self._pause_s(attempt)))
             try:
                 await self._read_some()
             except OutOfRangeError as error:
                 await self._settle_out_of_range(error.positions)
                 self._assign()
-            if time.monotonic() >= refresh_at:
-                await self._discover()
-                refresh_at = time.monotonic() + self.config.refresh_interval_ms / 1000
+            except FencedError as error:
+                self._judge_anew(error.partitions)
+                refresh_at = 0.0
 
-    async def _discover(self) -> None:
-        """Bring the lanes in line with the source's topics, and read each from where it stands."""
+    def _judge_anew(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition in self._lanes:
+                self._lanes[partition].leader_epoch = None
+
+    async def _discover(self) -> bool:
+        """Bring the lanes in line with the source's topics, read those that stand; return whether all of them do."""
         found = await self.source.topics()
         names = topics.selected(found, self.config.pattern, ledger=self.config.ledger)
-        wanted = {TopicPartition(name, number): found[name] for name in names for number in range(found[name])}
-        for partition in [partition for partition in self._lanes if partition not in wanted]:
-            self._drop(partition)
-        new = [partition for partition in wanted if partition not in self._lanes]
-        for partition, lane in self._lanes.items():
-            lane.partitions = wanted[partition]
-        if new:
-            await self._add(new, found)
-        if new or self.source.assigned != self._lanes.keys():
+        wanted = {TopicPartition(name, number): found[name] for name in names for number in found[name].leaders}
+        for partition, lane in list(self._lanes.items()):
+            if partition not in wanted:
+                self._drop(lane, "topic_gone")
+            elif lane.topic_id not in (None, wanted[partition].topic_id):
+                self._drop(lane, "topic_made_anew")
+            else:
+                lane.found(wanted[partition])
+        before = {partition for partition, lane in self._lanes.items() if lane.is_read}
+        all_there = await self._add({tp: topic for tp, topic in wanted.items() if tp not in self._lanes})
+        await Positions(self.source, self.target, self._lose, self._set_trouble).settle(self._lanes.values())
+        after = {partition for partition, lane in self._lanes.items() if lane.is_read}
+        if before != after or self.source.assigned != after:
             self._assign()
+        return all_there and len(after) == len(self._lanes)
 
-    async def _add(self, new: list[TopicPartition], found: dict[str, int]) -> None:
+    async def _add(self, new: dict[TopicPartition, SourceTopic]) -> bool:
+        """Make lanes for new partitions; return False when their positions cannot be told yet."""
+        if not new:
+            self._set_trouble("positions", "")
+            return True
         policies = await self.source.cleanup_policies(sorted({partition.topic for partition in new}))
-        commits = await self.source.commits(new)
-        self.source.assign({tp: lane.read_offset for tp, lane in self._lanes.items()} | dict.fromkeys(new, 0))
+        try:
+            commits = await self.source.commits(list(new))
+        except PositionsError as error:  # what is read already is not held up
+            self._set_trouble("positions", str(error))
+            return False
+        self._set_trouble("positions", "")
         starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
-        for partition in new:
+        for partition, topic in new.items():
             lane = self._new_lane(partition, policies[partition.topic])
             if lane is None:
                 continue
-            lane.partitions = found[partition.topic]
+            lane.found(topic)
             commit = commits.get(partition)
             lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
+            if commit is None:
+                lane.offsets.topic_id = topic.topic_id
             self._lanes[partition] = lane
             lane.task = self._tasks.create_task(self._send(lane))
             logs.info("resume" if commit else "begin", **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
         self._commit_now.set()
+        return True
 
     def _new_lane(self, partition: TopicPartition, cleanup_policy: str) -> Lane | None:
         try:
@@ -236,18 +231,26 @@ class Replicator:
         lane.batch_bytes_max = self.config.batch_bytes_max
         return lane
 
-    def _drop(self, partition: TopicPartition) -> None:
-        lane = self._lanes.pop(partition)
-        logs.warning("topic_gone", **lane.fields(), acked=lane.offsets.acked)
+    def _drop(self, lane: Lane, event: str) -> None:
+        partition = lane.partition
+        del self._lanes[partition]
+        logs.warning(event, **lane.fields(), acked=lane.offsets.acked)
         if lane.task is not None:
             lane.task.cancel()
         self._buffered_bytes -= lane.buffered_bytes
-        self._set_trouble(_name(lane), "")
+        self._set_trouble(lane.name, "")
+        self._set_trouble(f"{lane.name} position", "")
         with contextlib.suppress(KeyError):
             self.metrics.lag.remove(partition.topic, str(partition.partition))
 
     def _assign(self) -> None:
-        self.source.assign({partition: lane.read_offset for partition, lane in self._lanes.items()})
+        self.source.assign(
+            {
+                partition: (lane.read_offset, lane.leader_epoch)
+                for partition, lane in self._lanes.items()
+                if lane.leader_epoch is not None
+            }
+        )
 
     # -- read: records ---------------------------------------------------------------------------------------------
 
@@ -261,6 +264,8 @@ class Replicator:
                     await self._room.wait()
             return
         polled = await self.source.poll(ready, POLL_WAIT_MS, POLL_RECORDS_MAX)
+        for partition, start in self.source.epoch_starts():
+            self._lanes[partition].offsets.epochs.note(*start)
         for partition, records in polled.items():
             await self._accept(self._lanes[partition], records)
         for partition in ready:
@@ -273,7 +278,11 @@ class Replicator:
 
     def _has_room(self, lane: Lane) -> bool:
         lane_bytes_max = self.config.buffer_bytes_max // 4
-        return lane.buffered_bytes < lane_bytes_max and self._buffered_bytes < self.config.buffer_bytes_max
+        return (
+            lane.is_read
+            and lane.buffered_bytes < lane_bytes_max
+            and self._buffered_bytes < self.config.buffer_bytes_max
+        )
 
     async def _accept(self, lane: Lane, records: list[Any]) -> None:
         """Take records into the lane, after every jump in their offsets was explained or written down."""
@@ -321,8 +330,15 @@ class Replicator:
     async def _settle_out_of_range(self, positions: Iterable[TopicPartition]) -> None:
         wanted = [partition for partition in positions if partition in self._lanes]
         starts, ends = await self.source.bounds(wanted)
+        read = {tp: self._lanes[tp].read_offset for tp in wanted}
+        above = [tp for tp in wanted if self._lanes[tp].read_offset > ends[tp] and self._lanes[tp].has_epoch]
+        if above:
+            self._judge_anew(above)
+            await self._discover()
         for partition in wanted:
-            lane = self._lanes[partition]
+            lane = self._lanes.get(partition)
+            if lane is None or not lane.is_read or lane.read_offset != read[partition]:
+                continue  # its epochs told
             verdict = plan.judge_out_of_range(lane.read_offset, starts[partition], ends[partition])
             if verdict.first_offset < verdict.end_offset:
                 await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
@@ -336,9 +352,12 @@ class Replicator:
         logs.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
         await lane.drained.wait()
         lane.start(PartitionOffsets.rewind(log_start, log_end, lane.offsets.target_end))
+        lane.offsets.topic_id = lane.topic_id
         self._commit_now.set()
 
-    async def _lose(self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None) -> None:
+    async def _lose(
+        self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None, occasion: str = ""
+    ) -> None:
         """Write a loss down, at the source, acknowledged by all replicas; comes back only when that is done."""
         records = end - first if cause == "record_too_large" or not lane.compacted else None
         entry = ledger.loss(
@@ -351,6 +370,7 @@ class Replicator:
             size_bytes=size,
             time_ms=int(time.time() * 1000),
             node=self.node,
+            occasion=occasion,
         )
         logs.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
         async with self._ledger_lock:
@@ -385,11 +405,11 @@ class Replicator:
             await self._target_up.wait()
             try:
                 await self._ensure_topic(lane)
-                self._set_trouble(_name(lane), "")
+                self._set_trouble(lane.name, "")
                 attempt = 0
                 await self._send_some(lane)
             except TargetError as error:
-                self._set_trouble(_name(lane), str(error))
+                self._set_trouble(lane.name, str(error))
                 await asyncio.sleep(self._pause_s(attempt))
                 attempt += 1
 
@@ -586,10 +606,6 @@ def _target(config: Config, bootstrap: str) -> Target:
         request_timeout_ms=config.request_timeout_ms,
         replicas=config.target_replication_factor,
     )
-
-
-def _name(lane: Lane) -> str:
-    return f"{lane.partition.topic}-{lane.partition.partition}"
 
 
 def _append(batch: Any, record: Any) -> bool:

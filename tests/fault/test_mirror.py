@@ -105,7 +105,7 @@ def test_kills_under_load_lose_nothing(source, target, tmp_path):
 def test_one_kill_counts_its_duplicates_exactly(source, target, tmp_path):
     """Commits are kept from being stored in time, so that the kill must cause duplicates."""
     create_topic(source.bootstrap, "readings", 1)
-    settings = {**FAST, "commit_interval_ms": 60_000, "window_records_max": 1000, "batch_bytes_max": 4096}
+    settings = {**FAST, "commit_interval_ms": 3_600_000, "window_records_max": 1000, "batch_bytes_max": 4096}
     mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=settings)
     produce(source.bootstrap, "readings", 0, 300)
     mirror.start()

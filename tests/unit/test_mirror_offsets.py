@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.epochs import EpochStart
 from mirror.offsets import Commit, PartitionOffsets, read_commit
 
 
@@ -130,10 +131,66 @@ def test_explained_offsets_are_skipped():
     assert (offsets.acked, offsets.position) == (15, 15)
 
 
-@pytest.mark.parametrize("commit", [Commit(5, 9, 77), Commit(5, 5), Commit(0, 2**62, 2**62)])
+LONGEST = Commit(2**62, 2**62, 2**62, 2**31, "x" * 22, EpochStart(2**62 - 1, 2**31 - 1))
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        Commit(5, 9, 77),
+        Commit(5, 5),
+        Commit(0, 2**62, 2**62),
+        Commit(5, 9, 77, 1, "f0zPYpr-QZGYZzyz7SdtyA"),
+        Commit(5, 9, 77, 1, None, EpochStart(0, 0)),
+        LONGEST,
+    ],
+)
 def test_metadata_survives_the_trip(commit):
     assert read_commit(commit.offset, commit.metadata()) == commit
-    assert len(commit.metadata()) < 150
+    assert len(commit.metadata()) < 250
+
+
+def test_the_keys_of_an_older_version_are_as_they_were():
+    assert Commit(5, 9, 77).metadata() == '{"version":1,"sent_up_to":9,"target_end":77,"sent_times":1}'
+
+
+@pytest.mark.parametrize(
+    ("keys", "epoch"),
+    [
+        ('"leader_epoch":3,"epoch_start":1', EpochStart(1, 3)),
+        ('"leader_epoch":3', EpochStart(4, 3)),
+        ('"leader_epoch":3,"epoch_start":5', EpochStart(4, 3)),
+        ('"leader_epoch":"3"', None),
+        ('"epoch_start":1', None),
+    ],
+)
+def test_an_epoch_is_of_the_record_below_the_offset(keys, epoch):
+    assert read_commit(5, '{"version":1,"sent_up_to":9,' + keys + "}").epoch == epoch
+
+
+def test_a_commit_tells_the_epoch_of_the_last_record_that_is_safe():
+    offsets = begun(window=100)
+    offsets.topic_id = "id"
+    offsets.epochs.note(0, 1)
+    offsets.epochs.note(20, 2)
+    assert offsets.last_commit().epoch is None
+    offsets.send(20, 20)
+    offsets.ack(0)
+    assert offsets.last_commit() == Commit(20, 20, 20, 1, "id", EpochStart(0, 1))
+    offsets.send(30, 10)
+    offsets.ack(20)
+    assert offsets.last_commit() == Commit(30, 30, 30, 1, "id", EpochStart(20, 2))
+
+
+def test_what_comes_in_place_of_lost_records_is_sent_once_more_and_no_duplicate():
+    offsets = resumed(Commit(100, 200, 1000, 1, "id", EpochStart(90, 2)))
+    back = offsets.gone_back(80)
+    assert (back.acked, back.position, back.target_end, back.topic_id) == (80, 80, 1000, "id")
+    assert back.reserved == 80, "the commit must go back first"
+    assert back.epochs.below(80) is None
+    back.stored(back.next_commit(100))
+    back.send(120, 40)
+    assert back.ack(1060).duplicates == 0
 
 
 @pytest.mark.parametrize(

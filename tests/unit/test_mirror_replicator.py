@@ -5,15 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from mirror.clients import OutOfRangeError, RecordTooLargeError, SourceError, TargetError, TopicPartition
+from mirror.clients import (
+    FencedError,
+    Leader,
+    OutOfRangeError,
+    PositionsError,
+    RecordTooLargeError,
+    SourceError,
+    SourceTopic,
+    TargetError,
+    TopicPartition,
+)
 from mirror.config import Config
+from mirror.epochs import EpochEnd, EpochStart
+from mirror.fetching import Content
 from mirror.metrics import Metrics
+from mirror.offsets import read_commit
 from mirror.plan import BatchSpan
 from mirror.replicator import Replicator
+from tests.support.waiting import CALL_S
 
 TP = TopicPartition("readings", 0)
 CONFIG = Config(
@@ -29,10 +44,17 @@ def record(offset, size=10):
     )  # fmt: skip
 
 
-class MemorySource:
-    """One partition: the records of `log`, from `start` to `end`, with `holes` for what the raw log shows there."""
+def content(one):
+    return Content(one.timestamp, one.key, one.value, one.headers)
 
-    def __init__(self, log, *, start=0, spans=(), policy="delete"):
+
+class MemorySource:
+    """One partition: the records of `log`, from `start` to `end`, with `spans` for what the raw log shows there.
+
+    `epochs` are where its leader epochs began, the last is the leader's; none: a source that tells none.
+    """
+
+    def __init__(self, log, *, start=0, spans=(), policy="delete", epochs=(), topic_id=None):
         self.log, self.start, self.policy = log, start, policy
         self.end = log[-1].offset + 1 if log else start
         self.raw = list(spans)
@@ -40,6 +62,18 @@ class MemorySource:
         self.at = {}
         self.passed_over = ()
         self.assigned = frozenset()
+        self.epochs, self.topic_id = list(epochs), topic_id
+        self.starts, self.asked = [], []
+
+    def cut(self, offset, then):
+        """Lose the records from an offset on and take others there, in the next epoch."""
+        self.log = [r for r in self.log if r.offset < offset] + list(then)
+        self.end = self.log[-1].offset + 1 if self.log else self.start
+        self.epochs = [e for e in self.epochs if e[0] < offset] + [(offset, self.leader_epoch + 1)]
+
+    @property
+    def leader_epoch(self):
+        return self.epochs[-1][1] if self.epochs else -1
 
     async def open(self): ...
 
@@ -47,7 +81,24 @@ class MemorySource:
         self.assigned = frozenset()
 
     async def topics(self):
-        return {TP.topic: 1, "__consumer_offsets": 1}
+        leaders = {0: Leader(1, self.leader_epoch)}
+        return {TP.topic: SourceTopic(self.topic_id, leaders), "__consumer_offsets": SourceTopic(None, leaders)}
+
+    async def epoch_ends(self, asked):
+        found = {}
+        for partition, (epoch, leader) in asked.items():
+            self.asked.append(epoch)
+            known = [e for e in self.epochs if e[1] <= epoch]
+            ends = [e[0] for e in self.epochs if e[1] > epoch]
+            assert leader.epoch == self.leader_epoch
+            if epoch > self.leader_epoch:
+                found[partition] = EpochEnd(-1, -1)
+            else:
+                found[partition] = EpochEnd(known[-1][1] if known else epoch, ends[0] if ends else self.end)
+        return found
+
+    async def record_at(self, partition, offset):
+        return next((content(r) for r in self.log if r.offset == offset), None)
 
     async def cleanup_policies(self, names):
         return dict.fromkeys(names, self.policy)
@@ -59,11 +110,15 @@ class MemorySource:
         return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
 
     def assign(self, positions):
-        self.at = dict(positions)
+        self.at = {partition: offset for partition, (offset, _) in positions.items()}
+        self.under = {partition: epoch for partition, (_, epoch) in positions.items()}
         self.assigned = frozenset(positions)
+        self.starts = []
 
     async def poll(self, partitions, wait_ms, records_max):
         await asyncio.sleep(0)
+        if self.under[TP] not in (-1, self.leader_epoch):
+            raise FencedError(frozenset({TP}))
         position = self.at[TP]
         if not self.start <= position <= self.end:
             raise OutOfRangeError({TP: position})
@@ -73,7 +128,14 @@ class MemorySource:
             await asyncio.sleep(0.001)
             return {}
         self.at[TP] = found[-1].offset + 1
+        read = [e for e in self.epochs if e[0] <= found[-1].offset]
+        there = [e for e in read if e[0] <= position][-1:] + [e for e in read if e[0] > position]
+        self.starts += [(TP, EpochStart(max(offset, position), epoch)) for offset, epoch in there]
         return {TP: found}
+
+    def epoch_starts(self):
+        starts, self.starts = self.starts, []
+        return starts
 
     async def position(self, partition):
         return self.at[partition]
@@ -112,6 +174,16 @@ class MemoryTarget:
 
     async def end_offset(self, partition):
         return len(self.got)
+
+    async def start_offset(self, partition):
+        return 0
+
+    async def record_at(self, partition, offset):
+        assert partition == ("lab.readings", 0)
+        if not 0 <= offset < len(self.got):
+            return None
+        timestamp, headers, value = self.got[offset]
+        return Content(timestamp, b"k", value, tuple(headers))
 
     def batch(self):
         return MemoryBatch()
@@ -157,7 +229,7 @@ class Run:
     async def until(self, condition):
         stop = asyncio.Event()
         running = asyncio.create_task(self.replicator.run(stop))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(CALL_S):
             while not condition() and not running.done():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.002)
             stop.set()
@@ -305,3 +377,197 @@ async def test_keys_headers_and_timestamps_are_kept():
     run = Run(MemorySource([record(o) for o in range(3)]), MemoryTarget())
     await run.until_safe(3)
     assert run.target.got == [(o, [("n", b"%d" % o)], b"x" * 10) for o in range(3)]
+
+
+async def mirrored(source, target, offset):
+    """Mirror up to an offset and stop cleanly."""
+    await Run(source, target).until_safe(offset)
+
+
+def values(target):
+    return [value for _, _, value in target.got]
+
+
+def other(offset):
+    """A record that took an offset anew."""
+    return record(offset, size=11)
+
+
+async def test_what_took_the_offsets_of_lost_records_arrives_and_the_ledger_tells():
+    source = MemorySource([record(o) for o in range(1000)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 1000)
+    assert (source.group[TP].topic_id, source.group[TP].epoch) == ("a", (0, 4))
+    source.cut(900, [other(o) for o in range(900, 1100)])
+    run = Run(source, target)
+    await run.until_safe(1100)
+    assert run.offsets == [*range(1000), *range(900, 1100)]
+    assert values(target)[1000:] == [b"x" * 11] * 200
+    [(_, entry, _)] = run.ledger.written
+    assert (entry["cause"], entry["first_offset"], entry["last_offset"], entry["records"]) == (
+        "source_truncated", 900, 999, 100,
+    )  # fmt: skip
+    assert run.metrics.duplicates._value.get() == 0
+    assert source.group[TP].epoch == (900, 5)
+
+
+async def test_a_source_that_lost_its_end_while_it_is_read_is_noticed():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    run = Run(source, MemoryTarget())
+
+    def lost_its_end():
+        if run.acked == 100 and source.leader_epoch == 4:
+            source.cut(60, [other(o) for o in range(60, 130)])
+        return run.acked == 130
+
+    await run.until(lost_its_end)
+    assert run.offsets == [*range(100), *range(60, 130)]
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_truncated:readings:0:60-99:4"]
+
+
+async def test_a_position_above_the_end_goes_back_to_the_end_where_epochs_tell():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.cut(60, [])
+    run = Run(source, target)
+    await run.until_safe(60)
+    assert run.offsets == list(range(100))
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_truncated:readings:0:60-99:4"]
+
+
+async def test_an_epoch_that_rose_over_nothing_lost_changes_nothing():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.cut(100, [record(o) for o in range(100, 150)])
+    run = Run(source, target)
+    await run.until_safe(150)
+    assert run.offsets == list(range(150))
+    assert run.ledger.written == []
+    assert source.asked[-1] == 4
+
+
+async def test_a_topic_made_anew_is_mirrored_from_its_start():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.topic_id, source.log, source.end = "b", [other(o) for o in range(300)], 300
+    run = Run(source, target)
+    await run.until_safe(300)
+    assert run.offsets == [*range(100), *range(300)]
+    assert run.ledger.written == []
+    assert run.metrics.duplicates._value.get() == 0
+    assert source.group[TP].topic_id == "b"
+
+
+async def test_a_topic_made_anew_while_it_is_read_is_mirrored_from_its_start():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    run = Run(source, MemoryTarget())
+
+    def made_anew():
+        if run.acked == 100 and source.topic_id == "a":
+            source.topic_id, source.log, source.end = "b", [other(o) for o in range(200)], 200
+        return set(range(200)) <= set(run.offsets[100:])
+
+    await run.until(made_anew)
+    assert values(run.target)[100:] == [b"x" * 11] * len(run.offsets[100:])
+
+
+def of_an_older_version(commit):
+    return read_commit(commit.offset, replace(commit, topic_id=None, epoch=None).metadata())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_an_older_versions_position_is_compared_with_the_target(lost):
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    target.got = [(0, [], b"somebody else's")] * 7
+    await mirrored(source, target, 100)
+    source.group[TP] = of_an_older_version(source.group[TP])
+    if lost:
+        source.cut(60, [other(o) for o in range(60, 130)])
+    else:
+        source.cut(100, [record(o) for o in range(100, 130)])
+    run = Run(source, target)
+    await run.until_safe(130)
+    assert run.offsets[107:] == list(range(60 if lost else 100, 130))
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_truncated:readings:0:60-99"] * lost
+    assert source.group[TP].epoch == ((60, 5) if lost else (99, 5))
+
+
+async def test_an_older_versions_position_that_nobody_can_prove_is_believed_once(caplog):
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.group[TP] = of_an_older_version(source.group[TP])
+    target.got = [(0, [], b"of another mirror")] * 100
+    source.cut(100, [])
+    with caplog.at_level("INFO"):
+        await Run(source, target).until(lambda: source.group[TP].epoch is not None)
+        assert caplog.text.count("position_believed") == 1
+        assert source.group[TP].epoch == (99, 5)
+        source.cut(100, [record(o) for o in range(100, 130)])
+        await mirrored(source, target, 130)
+    assert caplog.text.count("position_believed") == 1
+    assert [timestamp for timestamp, _, value in target.got if len(value) == 10] == list(range(100, 130))
+
+
+async def test_a_partition_whose_leader_cannot_judge_it_holds_up_no_other_work():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 50)
+    answer, silent = source.epoch_ends, [True] * 5
+
+    async def epoch_ends(asked):
+        return dict.fromkeys(asked, "LeaderNotAvailable") if silent and silent.pop() else await answer(asked)
+
+    source.epoch_ends = epoch_ends
+    source.cut(100, [record(o) for o in range(100, 130)])
+    run = Run(source, target)
+    troubles = set()
+
+    def safe():
+        troubles.add(run.replicator.trouble())
+        return run.acked == 130
+
+    await run.until(safe)
+    assert any("readings-0 position: its leader cannot judge it: LeaderNotAvailable" in text for text in troubles)
+    assert run.replicator.trouble() == ""
+    assert run.offsets == list(range(130))
+
+
+async def test_lost_records_that_were_read_and_not_sent_are_sent_before_it_goes_back():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    away = {"is": True}
+    run = Run(source, MemoryTarget(fail=lambda: "lost" if away["is"] else None))
+
+    def lost_its_end():
+        lane = run.replicator._lanes.get(TP)
+        if lane is not None and lane.read_offset == 100 and source.leader_epoch == 4:
+            source.cut(60, [other(o) for o in range(60, 130)])
+        if lane is not None and lane.go_back_to is not None:
+            away["is"] = False
+        return run.acked == 130
+
+    await run.until(lost_its_end)
+    assert run.offsets == [*range(100), *range(60, 130)]
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_truncated:readings:0:60-99:4"]
+
+
+async def test_positions_that_cannot_be_told_are_asked_for_until_they_can():
+    source = MemorySource([record(o) for o in range(30)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 30)
+    answer, loading = source.commits, [True] * 5
+
+    async def commits(partitions=None):
+        if loading and loading.pop():
+            raise PositionsError("loading")
+        return await answer(partitions)
+
+    source.commits = commits
+    run = Run(source, target)
+    await run.until_safe(30)
+    assert loading == []
+    assert run.offsets == list(range(30))

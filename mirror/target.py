@@ -1,0 +1,202 @@
+"""The end that is written to, through aiokafka: topics made to order, batches acknowledged by all replicas.
+
+No decision of the mirror may come in here. One place reaches past aiokafka's documented classes: the end of a producer
+whose broker is away (its `stop()` waits for deliveries for ever).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewPartitions
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.offset import OffsetRequest
+
+from mirror import fetching
+from mirror.clients import CLIENT_ID, METADATA_AGE_MS, Admin, TargetError, TopicPartition, mapped
+from mirror.fetching import READ_UNCOMMITTED, Content
+
+LATEST, EARLIEST = -1, -2  # of ListOffsets: the end, the start
+ABANDON_S = 0.5
+ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
+
+
+class Target:
+    """The cluster that is written to: topics made to order, batches acknowledged by all replicas, in order."""
+
+    def __init__(
+        self, bootstrap: str, *, compression: str, batch_bytes_max: int, request_timeout_ms: int, replicas: int = 0
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._compression = None if compression == "none" else compression
+        self._batch_bytes_max = batch_bytes_max
+        self._timeout_ms = request_timeout_ms
+        self._replicas = replicas
+        self._admin = Admin(bootstrap, request_timeout_ms)
+        self._producer: Any = None
+        self._topics: dict[str, int] | None = None
+        self._let_go: asyncio.Future[None] | None = None
+        self._topics_lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect and take a new producer id; raises TargetError."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            client_id=CLIENT_ID,
+            enable_idempotence=True,
+            acks="all",
+            compression_type=self._compression,
+            max_batch_size=self._batch_bytes_max,
+            request_timeout_ms=self._timeout_ms,
+            metadata_max_age_ms=METADATA_AGE_MS,
+        )
+        with mapped(TargetError):
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    await producer.start()
+            except BaseException:
+                await _abandon(producer)
+                raise
+        self._producer, self._topics = producer, None
+        self._let_go = asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        """Let go at once: what is under way may or may not arrive."""
+        producer, self._producer = self._producer, None
+        if self._let_go is not None and not self._let_go.done():
+            self._let_go.set_result(None)
+        with contextlib.suppress(KafkaError, OSError):
+            await self._admin.close()
+            if producer is not None:
+                await _abandon(producer)
+
+    async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
+        """Make sure the topic has at least so many partitions; return whether it was created, with these configs.
+
+        Raises TargetError.
+        """
+        async with self._topics_lock:
+            try:
+                with mapped(TargetError):
+                    async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                        return await self._ensure_topic(name, partitions, configs)
+            except TargetError:
+                self._topics = None
+                await self._admin.close()
+                raise
+
+    async def _ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
+        if self._topics is None:
+            self._topics = await self._admin.topics()
+        had = self._topics.get(name, 0)
+        if had >= partitions:
+            return False
+        if had:
+            await self._grow(name, partitions)
+            self._topics[name] = partitions
+            return False
+        created = await self._create(name, partitions, configs)
+        if created:
+            self._topics[name] = partitions
+        else:
+            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
+        return created
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
+        configs = {**configs, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}
+        return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), configs)
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        client = await self._admin.client()
+        answer = await client.create_partitions({name: NewPartitions(partitions)})
+        for _, code, text in answer.topic_errors:
+            if code:
+                raise TargetError(f"topic {name} cannot grow to {partitions} partitions: {text}")
+
+    async def end_offset(self, partition: TopicPartition) -> int:
+        """Return the end offset of a partition at the target; raises TargetError."""
+        return await self._bound(partition, LATEST)
+
+    async def _bound(self, partition: TopicPartition, which: int) -> int:
+        if self._producer is None:
+            raise TargetError("not connected")
+        with mapped(TargetError):
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await _bound(self._producer, partition, which)
+
+    async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
+        """Return the record at an offset, None when there is none; raises TargetError."""
+        if self._producer is None:
+            raise TargetError("not connected")
+        with mapped(TargetError):
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await self._producer.partitions_for(partition.topic)
+                return await fetching.record_at(self._producer.client, partition, offset)
+
+    async def start_offset(self, partition: TopicPartition) -> int:
+        """Return the first offset of a partition at the target; raises TargetError."""
+        return await self._bound(partition, EARLIEST)
+
+    def batch(self) -> Any:
+        """Return an empty batch; its `append(timestamp=, key=, value=, headers=)` returns None when it is full."""
+        if self._producer is None:
+            raise TargetError("not connected")
+        return self._producer.create_batch()
+
+    async def deliver(self, batch: Any, topic: str, partition: int, timeout_s: float) -> int | None:
+        """Send a batch and return its first offset at the target once all replicas have it (None: not told).
+
+        Raises TargetError (it may arrive or not: this producer must be closed), RecordTooLargeError (it did not).
+        """
+        producer, let_go = self._producer, self._let_go
+        if producer is None or let_go is None:
+            raise TargetError("not connected")
+        with mapped(TargetError):
+            async with asyncio.timeout(timeout_s):
+                if partition not in await producer.partitions_for(topic):
+                    await producer.client.force_metadata_update()
+                if partition not in await producer.partitions_for(topic):
+                    raise TargetError(f"{topic}-{partition} is not there")
+                sent = await producer.send_batch(batch, topic, partition=partition)
+                await asyncio.wait({sent, let_go}, return_when=asyncio.FIRST_COMPLETED)
+                if not sent.done():
+                    raise TargetError("the producer was closed")
+                told = await sent
+        return told.offset if told is not None and told.offset >= 0 else None
+
+    async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
+        """Send one record to partition 0 and wait for all replicas; raises TargetError."""
+        batch = self.batch()
+        batch.append(timestamp=None, key=key, value=value, headers=[])
+        await self.deliver(batch, topic, 0, timeout_s)
+
+
+async def _bound(producer: Any, partition: TopicPartition, which: int) -> int:
+    await producer.partitions_for(partition.topic)
+    leader = producer.client.cluster.leader_for_partition(partition)
+    if leader in (None, -1):
+        await producer.client.force_metadata_update()
+        raise TargetError(f"{partition} has no leader")
+    asked = [(partition.topic, [(partition.partition, which)])]
+    answer = await producer.client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
+    _, code, *rest = answer.topics[0][1][0]
+    if code:
+        raise TargetError(f"the bounds of {partition} were not told: {for_code(code).__name__}")
+    offset: int = rest[-1]
+    return offset
+
+
+async def _abandon(producer: Any) -> None:
+    """Close a producer without waiting for its deliveries: first its task, then its connections."""
+    task = producer._sender.sender_task
+    if task is not None:
+        task.cancel()
+    await producer.client.close()  # fails the requests under way, for which the cancelled task waits
+    while task is not None and not task.done():
+        await asyncio.wait([task], timeout=ABANDON_S)
+        task.cancel()  # it may wait for metadata, which nobody brings any more
+    producer._closed = True  # else it complains when it is collected that nobody called `stop()`
