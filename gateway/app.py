@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from gateway import state
@@ -26,6 +26,7 @@ from gateway.sources.board import BoardSource
 from gateway.sources.files import FileSource
 
 READY_WAIT_S = 10.0  # for peers that are on their way up; without them it is ready too: it holds and retries
+CANCEL_AGAIN_S = 12.0  # until Python 3.12 wait_for may lose a cancellation; longer than a producer takes to be given up
 _log = Log("gateway")
 
 
@@ -53,7 +54,7 @@ class Gateway:
         self._config = config
         _check_state_dir(config)
         self.metrics = Metrics()
-        self.publisher = Publisher(config.kafka, self.metrics, config.node, partial(_start_producer, config))
+        self.publisher = Publisher(config.kafka, self.metrics, config.node, _ProducerStart(config))
         self.sources: list[Source] = [
             FileSource(file, self.publisher, config.state_dir, self.metrics) for file in config.files
         ]
@@ -66,7 +67,8 @@ class Gateway:
 
     def problem(self) -> str | None:
         """Say in one line what is wrong with the gateway, or None."""
-        problems = [self.publisher.problem(), *(source.problem() for source in self.sources)]
+        routes = self.publisher.routes.problem(time.monotonic())
+        problems = [self.publisher.problem(), *(source.problem() for source in self.sources), routes]
         return next((problem for problem in problems if problem is not None), None)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -162,10 +164,25 @@ def _is_ours(error: Exception) -> bool:
     return any(str(frame.f_globals.get("__name__", "")).startswith("gateway.") for frame in frames)
 
 
-async def _start_producer(config: GatewayConfig) -> Producer:
-    from gateway.kafka_producer import KafkaProducer  # noqa: PLC0415 (aiokafka takes long to import)
+class _ProducerStart:
+    """Starts producers, the first one after the dead-letter topic was created."""
 
-    return await KafkaProducer.start(config.kafka, config.node)
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._dead_letter_topic: Any = None
+
+    async def __call__(self) -> Producer:
+        from gateway.kafka_producer import DeadLetterTopic, KafkaProducer  # noqa: PLC0415 (aiokafka takes long to import)
+
+        producer = await KafkaProducer.start(self._config.kafka, self._config.node)
+        if self._dead_letter_topic is None:
+            self._dead_letter_topic = DeadLetterTopic(self._config.kafka, self._config.node)
+        try:
+            await self._dead_letter_topic.make()
+        except BaseException:
+            await producer.discard()
+            raise
+        return producer
 
 
 def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, metrics: Metrics) -> Source:
@@ -177,8 +194,12 @@ def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, 
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
+    """End tasks and wait for them; one that a library kept from hearing of it is told again."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
     for error in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(error, Exception):  # the first one is raised by whoever waited for it; the others are seen here
             _log.error("task_failed", error=f"{type(error).__name__}: {error}")

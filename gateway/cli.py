@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway import logfmt
 from gateway.config import GatewayConfig, load_config
 from gateway.errors import ConfigurationError
+from gateway.routing import Route
 from gateway.state import StateError
 
 _EXAMPLES = {
@@ -95,14 +96,22 @@ def _check(options: argparse.Namespace) -> int:
 
 def describe(config: GatewayConfig) -> list[str]:
     """Return what a configuration does, a line per source and route."""
-    lines = [f"kafka {','.join(config.kafka.bootstrap_servers)}"]
+    lines = [f"kafka {','.join(config.kafka.bootstrap_servers)}, dead letters -> {config.kafka.dead_letter_topic}"]
     if config.mqtt is not None:
         lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {config.mqtt.client_id}")
-        lines += [f"  {route.pattern} -> {route.topic}, key {route.key}" for route in config.mqtt.routes]
+        lines += [
+            f"  {route.pattern} -> {route.topic}, key {route.key}, {_time(route)}" for route in config.mqtt.routes
+        ]
     lines += [f"file {file.path} -> {file.topic}" for file in config.files]
     if config.board is not None:
         lines.append(f"board {config.board.name} -> {config.board.topic}, every {config.board.interval_ms} ms")
     return lines
+
+
+def _time(route: Route) -> str:
+    if route.timestamp_field is None:
+        return "time of receipt"
+    return f"time {route.timestamp_field} ({route.time_unit})"
 
 
 def _mosquitto_conf(options: argparse.Namespace) -> int:

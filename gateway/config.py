@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from gateway.errors import ConfigurationError
 from gateway.records import LEDGER_TOPIC
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
+from gateway.timestamps import TIME_UNITS
 
 CONFIG_BYTES_MAX = 1 << 20
 COMPRESSION_TYPES = ("none", "gzip", "lz4", "snappy", "zstd")
@@ -29,6 +30,7 @@ class KafkaConfig:
     """Where records go, and how much may wait in memory on the way."""
 
     bootstrap_servers: tuple[str, ...]
+    dead_letter_topic: str
     security_protocol: str
     ssl_ca_file: Path | None
     compression_type: str
@@ -240,6 +242,22 @@ def _check_sources(config: GatewayConfig) -> None:
     for path in paths:
         if paths.count(path) > 1:
             raise ConfigurationError(f"{config.file}: files.path {path} is named twice: keep one of them.")
+    _check_dead_letter_topic(config)
+
+
+def _check_dead_letter_topic(config: GatewayConfig) -> None:
+    """Refuse a source that writes to the dead-letter topic: its readers must find nothing but dead letters there."""
+    topics = [
+        (f"mqtt.routes[{index}]", route.topic) for index, route in enumerate(config.mqtt.routes if config.mqtt else ())
+    ]
+    topics += [(f"files[{index}]", file.topic) for index, file in enumerate(config.files)]
+    topics += [("board", config.board.topic)] if config.board else []
+    for name, topic in topics:
+        if topic == config.kafka.dead_letter_topic:
+            raise ConfigurationError(
+                f"{config.file}: {name}.topic is {topic}, which kafka.dead_letter_topic keeps for what cannot be used:"
+                " use another topic."
+            )
 
 
 def _address(table: _Table, key: str, text: str | None = None) -> tuple[str, int]:
@@ -256,6 +274,7 @@ def _kafka(table: _Table) -> KafkaConfig:
         _address(table, "bootstrap_servers", server.strip())
     config = KafkaConfig(
         bootstrap_servers=tuple(server.strip() for server in servers.split(",")),
+        dead_letter_topic=table.topic("dead_letter_topic", "dead_letters"),
         security_protocol=table.choice("security_protocol", "PLAINTEXT", SECURITY_PROTOCOLS),
         ssl_ca_file=table.optional_path("ssl_ca_file"),
         compression_type=table.choice("compression_type", "none", COMPRESSION_TYPES),
@@ -319,9 +338,14 @@ def _route(table: _Table) -> Route:
     pattern, topic = table.text("pattern"), table.topic("topic")
     key = table.text("key", "{mqtt_topic}")
     timestamp_field = table.text("timestamp_field") if table.has("timestamp_field") else None
+    time_unit = table.choice("time_unit", "auto", TIME_UNITS)
     table.done()
+    if timestamp_field is None and "time_unit" in table.values:
+        raise table.error("time_unit", "needs timestamp_field, the name of the JSON field that holds the time: add it.")
     try:
-        return parse_route(pattern, topic, key=key, headers=headers, timestamp_field=timestamp_field)
+        return parse_route(
+            pattern, topic, key=key, headers=headers, timestamp_field=timestamp_field, time_unit=time_unit
+        )
     except RouteError as error:
         raise ConfigurationError(f"{table.file}: {table.name} is not usable: {error}.") from error
 

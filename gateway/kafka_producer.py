@@ -13,13 +13,37 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from gateway import dead_letters
 from gateway.config import KafkaConfig
-from gateway.publisher import KafkaFailure, RefusedTimestampError, RefusedTooLargeError
+from gateway.logfmt import Log
+from gateway.publisher import (
+    DeniedTopicError,
+    KafkaFailure,
+    RefusedRecordError,
+    RefusedTimestampError,
+    RefusedTooLargeError,
+)
 from gateway.records import Record
 
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
+_LETTER_BYTES_MAX = 4 << 20  # the publisher holds records to record_bytes_max; a dead letter may be larger
+_REPLICAS_MAX = 3
+_log = Log("gateway.kafka")
+
+
+class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc] # aiokafka ships no types
+    """Error code 87, which aiokafka has no name for: the broker takes this record never."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "the broker's checks refuse the record"
+
+
+kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+
 _TOO_LARGE = (
     kafka_errors.MessageSizeTooLargeError,
     kafka_errors.RecordListTooLargeError,
@@ -44,7 +68,7 @@ class KafkaProducer:
             compression_type=None if config.compression_type == "none" else config.compression_type,
             linger_ms=config.linger_ms,
             max_batch_size=config.batch_bytes_max,
-            max_request_size=config.record_bytes_max,
+            max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX),
             request_timeout_ms=config.request_timeout_ms,
             security_protocol=config.security_protocol,
             ssl_context=_ssl_context(config),
@@ -90,6 +114,51 @@ class KafkaProducer:
             await asyncio.wait([sender], timeout=_DISCARD_TIMEOUT_S)
 
 
+class DeadLetterTopic:
+    """Creates the dead-letter topic, once, before anything is written to it."""
+
+    def __init__(self, config: KafkaConfig, node: str) -> None:
+        self._config = config
+        self._node = node
+        self._made = False
+
+    async def make(self) -> None:
+        """Create the topic where it is not there; a failure is logged and tried again with the next producer."""
+        if self._made:
+            return
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._make()
+            self._made = True
+        except (kafka_errors.KafkaError, OSError, AttributeError) as error:  # the last: the controller is not known yet
+            topic, text = self._config.dead_letter_topic, str(error) or type(error).__name__
+            _log.warning("dead_letter_topic_not_made", topic=topic, error=text)
+
+    async def _make(self) -> None:
+        config = self._config
+        admin = AIOKafkaAdminClient(
+            bootstrap_servers=list(config.bootstrap_servers),
+            client_id=self._node,
+            request_timeout_ms=config.request_timeout_ms,
+            security_protocol=config.security_protocol,
+            ssl_context=_ssl_context(config),
+        )
+        try:
+            await admin.start()
+            replicas = max(1, min(_REPLICAS_MAX, len((await admin.describe_cluster())["brokers"])))
+            for settings in (dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS):
+                topic = NewTopic(config.dead_letter_topic, dead_letters.PARTITIONS, replicas, topic_configs=settings)
+                answer = (await admin.create_topics([topic])).topic_errors[0]
+                kind = kafka_errors.for_code(answer[1])
+                if kind in (kafka_errors.NoError, kafka_errors.TopicAlreadyExistsError):
+                    return
+                if kind is not kafka_errors.InvalidConfigurationError:
+                    break
+            raise kind(answer[-1])
+        finally:
+            await admin.close()
+
+
 def _ssl_context(config: KafkaConfig) -> ssl.SSLContext | None:
     if config.security_protocol != "SSL":
         return None
@@ -111,6 +180,10 @@ def _mapped(error: BaseException) -> Exception:
     text = str(error) or type(error).__name__
     if isinstance(error, _TOO_LARGE):
         return RefusedTooLargeError(text)
+    if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
+        return DeniedTopicError(f"TOPIC_AUTHORIZATION_FAILED: {text}")
+    if isinstance(error, InvalidRecordError):
+        return RefusedRecordError(text)
     if isinstance(error, kafka_errors.InvalidTimestampError):
         return RefusedTimestampError(text)
     return KafkaFailure(text)

@@ -12,8 +12,16 @@ the two interleave in the log, the first A stands before the first B.
 | given to the producer | waiting | sent |
 | acknowledged by acks=all | sent | gone, `on_acked` called |
 | producer failed | sent | waiting, at the front |
-| refused alone as too large | waiting, sent | gone, replaced by its ledger record, which inherits `on_acked` |
+| the topic is denied to us | sent | waiting, at the front; its lane alone pauses, the producer stays |
+| refused alone, too large or invalid | waiting, sent | gone, replaced by its dead letter, which inherits `on_acked` |
 | refused for its timestamp | sent | waiting, with the time of receipt |
+
+| event on a dead letter | then |
+|---|---|
+| acknowledged whole | `on_acked` called |
+| refused alone as too large | waiting, with less of its payload (`dead_letters.PAYLOAD_BYTES_STEPS`) |
+| acknowledged after it was cut | its ledger record is offered, which inherits `on_acked` |
+| refused without any payload | gone, replaced by its ledger record, which inherits `on_acked` |
 
 Sources: KIP-98 (idempotence), aiokafka 0.12 and later. MQTT and files must not come in here.
 """
@@ -28,13 +36,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from gateway import dead_letters
 from gateway.backoff import Backoff
 from gateway.config import KafkaConfig
 from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.records import CAUSE_TOO_LARGE, LEDGER_TOPIC, Loss, Record, new_loss_id
+from gateway.route_status import RouteStatus
 
 STALLED_AFTER_S = 10.0
+LOGGED_CHARACTERS_MAX = 200
+REFUSAL_KEPT_S = 600.0  # then a record of that size is tried again: the topic's settings may have changed
 _log = Log("gateway.publisher")
 
 
@@ -48,7 +60,11 @@ class Producer(Protocol):
         """Close at once, leaving unsent what is unsent."""
 
 
-class RefusedTooLargeError(Exception):
+class RefusedRecordError(Exception):
+    """The broker will never take this record, or a batch that holds it."""
+
+
+class RefusedTooLargeError(RefusedRecordError):
     """The client or the broker will never take a record, or a batch, of this size."""
 
 
@@ -60,11 +76,17 @@ class KafkaFailure(Exception):
     """The client or the broker could not take a record now."""
 
 
+class DeniedTopicError(KafkaFailure):
+    """The broker does not let this client write to the topic, for now."""
+
+
 @dataclass(slots=True, eq=False)
 class _Delivery:
     record: Record
     on_acked: Callable[[], None]
     offered_s: float
+    reason: str = ""  # of a dead letter
+    loss: Loss | None = None  # what a dead letter lacks: written to the ledger behind it, before `on_acked`
     alone: bool = False  # sent by itself after its batch was refused: what is refused again is the culprit
     restamped: bool = False
 
@@ -77,6 +99,10 @@ class _Lane:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     trouble: str | None = None
+    denied: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+    refused_bytes: int | None = None  # the smallest record that the broker found too large, for REFUSAL_KEPT_S
+    refused_s: float = 0.0
 
     def take_back(self) -> None:
         """Put what was sent and not answered back in front of what waits, in its order."""
@@ -113,6 +139,7 @@ class Publisher:
         self.connected = asyncio.Event()  # once, by the first producer
         self._last_progress_s = time.monotonic()
         self._trouble: str | None = None
+        self.routes = RouteStatus()
         metrics.pending_records.set_function(lambda: self._pending_records)
         metrics.pending_bytes.set_function(lambda: self._pending_bytes)
 
@@ -141,20 +168,43 @@ class Publisher:
 
     def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
         """Take a record in; `on_acked` is called once, on the loop, when it (or its ledger record) is on disk."""
+        self._deliver(_Delivery(record, on_acked, time.monotonic()))
+
+    def dead_letter(
+        self, record: Record, reason: str, detail: str, on_acked: Callable[[], None], loss: Loss | None = None
+    ) -> None:
+        """Keep a record that cannot be used in the dead-letter topic; `on_acked` is called when it is on disk there.
+
+        `loss` says what the record lacks already; it is in the ledger before `on_acked` is called. What has to be cut
+        for the broker to take the dead letter is ledgered likewise.
+        """
+        self._note_refused(record, reason, detail)
+        letter = dead_letters.dead_letter(record, self._config.dead_letter_topic, reason, detail)
+        if loss is not None:
+            letter = dead_letters.cut_to(letter, len(letter.value), len(letter.value) + (loss.bytes or 0))
+        self._deliver(_Delivery(letter, on_acked, time.monotonic(), reason=reason, loss=loss))
+
+    def _note_refused(self, record: Record, reason: str, detail: str) -> None:
+        messages = self.routes.refused(record.route, reason, time.monotonic())
+        if messages is not None:  # a device that sends nothing else must not fill the log
+            _log.warning("dead_letter", reason=reason, detail=detail, origin=_short(record.origin), messages=messages)
+
+    def _deliver(self, delivery: _Delivery) -> None:
         if self._pending_records == 0:
             self._last_progress_s = time.monotonic()
+        record = delivery.record
         self._count(record, +1)
         lane = self._lanes.get(record.topic)
         if lane is None:
             lane = self._lanes[record.topic] = _Lane(record.topic)
             self._start_lane(lane)
-        lane.waiting.append(_Delivery(record, on_acked, time.monotonic()))
+        lane.waiting.append(delivery)
         lane.wake.set()
 
     def report(self, loss: Loss, on_acked: Callable[[], None], *, reason: str) -> None:
-        """Write a loss to the ledger, and `reason` to the log; `on_acked` is called when the former is on disk."""
-        _log.warning("loss", reason=reason, **{name: getattr(loss, name) for name in ("cause", "topic", "bytes", "id")})
-        self.offer(loss.to_record(self._node), partial(self._loss_written, loss, on_acked))
+        """Write a loss with its `reason` to the ledger, and to the log; `on_acked` is called when it is on disk."""
+        _log.warning("loss", reason=reason, cause=loss.cause, topic=_short(loss.topic), bytes=loss.bytes, id=loss.id)
+        self.offer(loss.to_record(self._node, reason), partial(self._loss_written, loss, on_acked))
 
     def _loss_written(self, loss: Loss, on_acked: Callable[[], None]) -> None:
         self._metrics.ledger_records.labels(loss.cause).inc()
@@ -235,29 +285,32 @@ class Publisher:
             self._broken.set_result(error)
 
     async def _run_lane(self, lane: _Lane, producer: Producer) -> None:
-        backoff = Backoff()
         while True:
-            while not lane.waiting:
+            while not lane.waiting and not lane.denied:
                 lane.wake.clear()
                 await lane.wake.wait()
+            if lane.denied:
+                await self._pause(lane)
+                continue
             delivery = lane.waiting[0]
             if delivery.alone and lane.sent:
                 await asyncio.wait(list(lane.sent.values()))
+            if self._broken is not None and self._broken.done():
+                return  # what this producer still took the next one would send again
             try:
+                self._check_size(lane, delivery)
                 answer = await producer.send(delivery.record)
-            except RefusedTooLargeError:
+            except RefusedTooLargeError as error:
                 lane.waiting.popleft()
-                self._refuse_too_large(delivery)
+                self._refuse(delivery, error)
                 continue
             except KafkaFailure as error:  # not queued: the topic is unknown yet, or the broker is away
                 lane.trouble = f"topic {lane.topic} takes no records ({_describe(error)})"
                 _log.warning("send_retried", topic=lane.topic, error=_describe(error), waiting=len(lane.waiting))
-                await backoff.sleep()
+                await lane.backoff.sleep()
                 continue
             lane.waiting.popleft()
             lane.sent[delivery] = answer
-            lane.trouble = None
-            backoff.reset()
             answer.add_done_callback(partial(self._answered, lane, delivery))
             if delivery.alone:
                 await asyncio.wait([answer])
@@ -270,21 +323,28 @@ class Publisher:
         error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
         if error is None:
             del lane.sent[delivery]
+            lane.trouble = None
+            lane.backoff.reset()
             self._safe(delivery)
+        elif isinstance(error, DeniedTopicError):
+            lane.trouble = f"topic {lane.topic} takes no records ({_describe(error)})"
+            lane.denied = True
+            lane.wake.set()
         else:
             self._note_refusal(lane, delivery, error)
             self._break(error)  # the refused batch took sequence numbers with it: only a fresh producer can go on
 
     def _note_refusal(self, lane: _Lane, delivery: _Delivery, error: BaseException) -> None:
         """Decide what becomes of a record that was answered with an error: the same again, or otherwise."""
-        if isinstance(error, RefusedTooLargeError) and lane.topic != LEDGER_TOPIC:
+        if isinstance(error, RefusedRecordError) and lane.topic != LEDGER_TOPIC:
             if delivery.alone:
                 del lane.sent[delivery]
-                self._refuse_too_large(delivery)
+                self._learn_bound(lane, delivery, error)
+                self._refuse(delivery, error)
             delivery.alone = True
         elif isinstance(error, RefusedTimestampError):
             if delivery.alone and not delivery.restamped:
-                delivery.record = replace(delivery.record, timestamp_ms=delivery.record.received_ms)
+                delivery.record = delivery.record.at_receipt()
                 delivery.restamped = True
             delivery.alone = True
 
@@ -294,17 +354,70 @@ class Publisher:
         self._last_progress_s = now
         self._trouble = None
         self._backoff.reset()
-        self._count(record, -1)
         self._metrics.records.labels(record.source, record.topic).inc()
         self._metrics.ack_seconds.observe(now - delivery.offered_s)
-        delivery.on_acked()
+        if delivery.reason:
+            self._metrics.dead_letters.labels(record.route, delivery.reason).inc()
+        elif record.route:
+            self._metrics.accepted.labels(record.route, record.time_unit).inc()
+            self.routes.accepted(record.route, now)
+        if delivery.loss is None:
+            delivery.on_acked()
+        else:
+            self.report(delivery.loss, delivery.on_acked, reason=delivery.reason)
+        self._count(record, -1)  # last: what takes its place is pending before it is not, so nobody sees "drained"
 
-    def _refuse_too_large(self, delivery: _Delivery) -> None:
+    def _check_size(self, lane: _Lane, delivery: _Delivery) -> None:
+        """Hold records to `record_bytes_max`; dead letters and ledger records are held to what the broker takes."""
+        size = delivery.record.payload_bytes
+        if size > self._config.record_bytes_max and not delivery.reason and lane.topic != LEDGER_TOPIC:
+            raise RefusedTooLargeError(f"{size} bytes, above record_bytes_max")
+        if lane.refused_bytes is not None and time.monotonic() - lane.refused_s > REFUSAL_KEPT_S:
+            lane.refused_bytes = None
+        if lane.refused_bytes is not None and size >= lane.refused_bytes:
+            raise RefusedTooLargeError(f"{size} bytes, and the broker has refused {lane.refused_bytes}")
+
+    def _learn_bound(self, lane: _Lane, delivery: _Delivery, error: RefusedRecordError) -> None:
+        """Remember what is too large for a topic: each refusal costs a producer, and every topic what was under way.
+
+        Not of compressed records, whose size at the broker says nothing of the next one's.
+        """
+        if isinstance(error, RefusedTooLargeError) and self._config.compression_type == "none":
+            size = delivery.record.payload_bytes
+            lane.refused_bytes = size if lane.refused_bytes is None else min(size, lane.refused_bytes)
+            lane.refused_s = time.monotonic()
+
+    async def _pause(self, lane: _Lane) -> None:
+        """Put back what a denied topic did not take, in order, and let its neighbours go on meanwhile."""
+        _log.warning("topic_denied", topic=lane.topic, error=lane.trouble, waiting=len(lane.waiting) + len(lane.sent))
+        if lane.sent:
+            await asyncio.wait(list(lane.sent.values()))
+        lane.take_back()
+        await lane.backoff.sleep()
+        lane.denied = False
+
+    def _refuse(self, delivery: _Delivery, error: RefusedRecordError) -> None:
+        """Replace a record by its dead letter, a dead letter by a shorter one or, at last, by its ledger record."""
+        if delivery.reason:
+            self._shorten(delivery, error)
+        else:
+            too_large = isinstance(error, RefusedTooLargeError)
+            reason = dead_letters.REASON_TOO_LARGE if too_large else dead_letters.REASON_INVALID_RECORD
+            detail = f"{delivery.record.topic} does not take it: {_describe(error)}"
+            self.dead_letter(delivery.record, reason, detail, delivery.on_acked)
+        self._count(delivery.record, -1)
+
+    def _shorten(self, delivery: _Delivery, error: RefusedRecordError) -> None:
         record = delivery.record
-        self._count(record, -1)
+        letter = dead_letters.shortened(record) if isinstance(error, RefusedTooLargeError) else None
+        lost_bytes = dead_letters.whole_bytes(record) - (0 if letter is None else len(letter.value))
         now_ms = time.time_ns() // 1_000_000
-        loss = Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, record.payload_bytes, now_ms)
-        self.report(loss, delivery.on_acked, reason="larger than the broker or record_bytes_max allows")
+        loss = delivery.loss or Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, 0, now_ms)
+        loss = replace(loss, bytes=lost_bytes)
+        if letter is None:
+            self.report(loss, delivery.on_acked, reason=f"{delivery.reason}, and no dead letter: {_describe(error)}")
+        else:
+            self._deliver(_Delivery(letter, delivery.on_acked, delivery.offered_s, reason=delivery.reason, loss=loss))
 
     def _count(self, record: Record, sign: int) -> None:
         self._pending_records += sign
@@ -315,6 +428,11 @@ class Publisher:
             self._empty.clear()
         else:
             self._empty.set()
+
+
+def _short(text: str) -> str:
+    """Return what a log line shows of a text; an MQTT topic may have 65,535 bytes."""
+    return text if len(text) <= LOGGED_CHARACTERS_MAX else f"{text[:LOGGED_CHARACTERS_MAX]}…"
 
 
 def _describe(error: BaseException) -> str:

@@ -18,20 +18,27 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from gateway.timestamps import RECEIVED
 
 LEDGER_TOPIC = "__edge_ledger"
 CAUSE_TOO_LARGE = "record_too_large"
-CAUSE_PAYLOAD_REJECTED = "mqtt_payload_rejected"
 CAUSE_QUEUE_DROPPED = "mqtt_queue_dropped"
 CAUSE_SOURCE_GONE = "source_offset_out_of_range"
 
+TIME_UNIT_HEADER = "time_unit"  # of routes with a timestamp_field: what the timestamp was read from
+REASON_HEADER = "reason"  # of a ledger record, beside its JSON
 RECORD_OVERHEAD_BYTES = 256  # what a pending record costs beside its key, value and headers; measured, rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event on its way to a Kafka topic; `origin` is what a ledger record names should it never get there."""
+    """One event on its way to a Kafka topic; `origin` is what a ledger record names should it never get there.
+
+    `route` says what brought it: the MQTT route's pattern, the file's path, or "board". `time_unit` says what the
+    timestamp was read from, see `timestamps`.
+    """
 
     source: str
     topic: str
@@ -41,6 +48,8 @@ class Record:
     timestamp_ms: int
     received_ms: int
     origin: str
+    route: str = ""
+    time_unit: str = RECEIVED
 
     @property
     def payload_bytes(self) -> int:
@@ -51,6 +60,12 @@ class Record:
     def memory_bytes(self) -> int:
         """About how much memory the record holds while it waits."""
         return self.payload_bytes + RECORD_OVERHEAD_BYTES
+
+    def at_receipt(self) -> Record:
+        """Return the record with the time of receipt, for a broker that refuses the device's."""
+        unit = (TIME_UNIT_HEADER, RECEIVED.encode())
+        headers = tuple(unit if header[0] == TIME_UNIT_HEADER else header for header in self.headers)
+        return replace(self, timestamp_ms=self.received_ms, time_unit=RECEIVED, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +79,8 @@ class Loss:
     bytes: int | None
     time_ms: int
 
-    def to_record(self, node: str) -> Record:
-        """Return the ledger record that reports the loss, noticed by `node`."""
+    def to_record(self, node: str, reason: str = "") -> Record:
+        """Return the ledger record that reports the loss, noticed by `node`; `reason` goes into a header."""
         fields = {
             "version": 1,
             "id": self.id,
@@ -84,7 +99,7 @@ class Loss:
             topic=LEDGER_TOPIC,
             key=self.id.encode(),
             value=json.dumps(fields, ensure_ascii=False).encode(),
-            headers=(),
+            headers=((REASON_HEADER, reason.encode()),) if reason else (),
             timestamp_ms=self.time_ms,
             received_ms=self.time_ms,
             origin=self.topic,

@@ -9,14 +9,16 @@ No client, clock or file may come in here: the time of receipt is an argument. T
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.records import Record
+from gateway import dead_letters
+from gateway.records import TIME_UNIT_HEADER, Record
+from gateway.timestamps import RECEIVED, device_time
 
-TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 _CAPTURE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 _KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -27,9 +29,11 @@ class RouteError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A message that no route takes, with the reason in one phrase."""
+    """A message that cannot be used: what it would have been, why not by name, and why not in one phrase."""
 
+    record: Record
     reason: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Route:
     key: str
     headers: tuple[tuple[str, str], ...]
     timestamp_field: str | None
+    time_unit: str
 
     @property
     def topic_filter(self) -> str:
@@ -56,6 +61,7 @@ def parse_route(
     key: str = "{mqtt_topic}",
     headers: Mapping[str, str] | None = None,
     timestamp_field: str | None = None,
+    time_unit: str = "auto",
 ) -> Route:
     """Build a route; raises RouteError when the pattern, the Kafka topic or a template is not valid.
 
@@ -66,7 +72,7 @@ def parse_route(
     check_kafka_topic(topic)
     for template in [key, *(headers or {}).values()]:
         _check_template(template, names | {"mqtt_topic"})
-    return Route(pattern, levels, topic, key, tuple((headers or {}).items()), timestamp_field)
+    return Route(pattern, levels, topic, key, tuple((headers or {}).items()), timestamp_field, time_unit)
 
 
 def check_kafka_topic(topic: str) -> None:
@@ -160,15 +166,30 @@ def subscriptions(routes: Sequence[Route]) -> list[str]:
 
 
 def route_message(routes: Sequence[Route], topic: str, payload: bytes, received_ms: int) -> Record | Rejection:
-    """Turn one MQTT message into a record by the first route that matches, or say why not.
+    """Turn one MQTT message into a record by the first route that matches, or say why not; raises nothing.
 
-    With `timestamp_field` the payload must be a JSON object that holds the time in ms under that name.
+    With `timestamp_field` the payload must be a JSON object, or a number; see `_time_of` for which time it then has.
     """
     for route in routes:
         captures = match(route.levels, topic)
         if captures is not None:
             return _to_record(route, captures, topic, payload, received_ms)
-    return Rejection("no route matches the topic")
+    return reject(topic, payload, received_ms, dead_letters.REASON_NO_ROUTE, "no route matches the topic")
+
+
+def reject(
+    topic: str, payload: bytes, received_ms: int, reason: str, detail: str, route: Route | None = None
+) -> Rejection:
+    """Return the rejection of a message, with the record that a dead letter is made of."""
+    key = topic.encode()
+    pattern, kafka_topic = ("", "") if route is None else (route.pattern, route.topic)
+    headers = _headers(topic, received_ms)
+    record = Record("mqtt", kafka_topic, key, payload, headers, received_ms, received_ms, f"mqtt:{topic}", pattern)
+    return Rejection(record, reason, detail)
+
+
+def _headers(topic: str, received_ms: int) -> tuple[tuple[str, bytes], ...]:
+    return ("mqtt.topic", topic.encode()), ("source", b"mqtt"), ("received_ms", b"%d" % received_ms)
 
 
 def _to_record(
@@ -176,23 +197,59 @@ def _to_record(
 ) -> Record | Rejection:
     empty = [name for name, text in captures.items() if not text]
     if empty:
-        return Rejection(f"the topic's level {empty[0]} is empty")
-    timestamp_ms = received_ms if route.timestamp_field is None else _timestamp_ms(payload, route.timestamp_field)
-    if isinstance(timestamp_ms, Rejection):
-        return timestamp_ms
+        detail = f"the topic's level {empty[0]} is empty"
+        return reject(topic, payload, received_ms, dead_letters.REASON_EMPTY_LEVEL, detail, route)
+    try:
+        timestamp_ms, unit = _time_of(route, payload) or (received_ms, RECEIVED)
+    except _Unusable as unusable:
+        return reject(topic, payload, received_ms, unusable.reason, str(unusable), route)
     captures["mqtt_topic"] = topic
     own = tuple((name, template.format_map(captures).encode()) for name, template in route.headers)
-    headers = (("mqtt.topic", topic.encode()), ("source", b"mqtt"), ("received_ms", b"%d" % received_ms), *own)
+    judged = () if route.timestamp_field is None else ((TIME_UNIT_HEADER, unit.encode()),)
+    headers = (*_headers(topic, received_ms), *judged, *own)
     key = route.key.format_map(captures).encode()
-    return Record("mqtt", route.topic, key, payload, headers, timestamp_ms, received_ms, f"mqtt:{topic}")
+    origin = f"mqtt:{topic}"
+    return Record("mqtt", route.topic, key, payload, headers, timestamp_ms, received_ms, origin, route.pattern, unit)
 
 
-def _timestamp_ms(payload: bytes, field: str) -> int | Rejection:
+class _Unusable(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def _time_of(route: Route, payload: bytes) -> tuple[int, str] | None:
+    """Return the device's own time and its unit, None for the time of receipt; raises _Unusable.
+
+    | payload, of a route with `timestamp_field` | becomes |
+    |---|---|
+    | JSON object whose field is a time (`timestamps`); of a name given twice the last counts | a record at that time |
+    | JSON object otherwise; a finite JSON number | a record at the time of receipt |
+    | JSON of another kind, NaN; no JSON, no UTF-8, empty; nested too deep to be read | a dead letter |
+    """
+    if route.timestamp_field is None:
+        return None
+    document = _json(payload)
+    if isinstance(document, dict):
+        return device_time(document.get(route.timestamp_field), route.time_unit)
+    if isinstance(document, bool) or not isinstance(document, (int, float)) or not math.isfinite(document):
+        raise _Unusable(dead_letters.REASON_NO_READING, "the payload is JSON, but neither an object nor a number")
+    return None
+
+
+def _json(payload: bytes) -> object:
     try:
-        document = json.loads(payload)
-    except (ValueError, RecursionError):
-        return Rejection("the payload is not JSON")
-    value = document.get(field) if isinstance(document, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TIMESTAMP_MS_MAX:
-        return Rejection(f"the payload holds no time in ms under {field}")
-    return value
+        document: object = _DECODER.decode(payload.decode("utf-8-sig"))
+        return document
+    except RecursionError:
+        raise _Unusable(dead_letters.REASON_TOO_DEEP, "the payload's JSON is nested too deep") from None
+    except ValueError as error:
+        raise _Unusable(dead_letters.REASON_NOT_JSON, f"the payload is not JSON: {error}") from None
+
+
+def _whole_number(digits: str) -> int | float:
+    """Read a whole number; one of more digits than a time has becomes a float, as Python refuses very long ones."""
+    return int(digits) if len(digits) <= 20 else float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole_number)

@@ -3,7 +3,7 @@
 Here: column names and types as Spark DDL. Never here: logic. Times that end in `_ms` are epoch milliseconds, UTC.
 """
 
-# What a device publishes, as JSON; every field may be missing or of the wrong type (then it is null).
+# What a device publishes, see gateway/reading.schema.json; each field may be missing or of the wrong type (then null).
 DEVICE_JSON = "device STRING, seq BIGINT, time_ms BIGINT, value DOUBLE"
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")  # Spark's Kafka source

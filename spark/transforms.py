@@ -16,13 +16,16 @@ from spark import schemas
 TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 DOUBLE_MAX = 1.7976931348623157e308
 TEXT_CHARACTERS_MAX = 1_000
+JSON_NUMBER = r"^\s*-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?\s*$"
 
 
 def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
     """Read the records' JSON; `problem` is null for a sound reading and else says what is wrong with it.
 
-    A record without `device` takes its key. A time more than `ahead_max_ms` after the record's receipt (the gateway's
-    `received_ms` header, else Kafka's timestamp) is a problem, as it would move the watermark past everyone else.
+    A record without `device` takes its key; a bare number is a `value`. Where the gateway looked for the device's time
+    (its header `time_unit` says so), the record's timestamp is that time, else `time_ms` is. A time more than
+    `ahead_max_ms` after the record's receipt (the gateway's `received_ms` header, else Kafka's timestamp) is a problem,
+    as it would move the watermark past everyone else.
     """
     text = F.col("value").cast("string")
     json = records.withColumns(
@@ -34,8 +37,8 @@ def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
         "offset",
         device.alias("device"),
         "json.seq",
-        "json.time_ms",
-        "json.value",
+        time_ms().alias("time_ms"),
+        F.coalesce("json.value", F.when(text.rlike(JSON_NUMBER), text.try_cast("double"))).alias("value"),
         "text",
         "received_ms",
     )
@@ -46,9 +49,17 @@ def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
 
 def received_ms() -> Column:
     """Tell when a record came to the site: the gateway's header, else the record's timestamp."""
-    header = F.filter("headers", lambda each: each["key"] == "received_ms")
-    written = F.try_element_at(header, F.lit(1))["value"].cast("string")
-    return F.coalesce(written.try_cast("bigint"), F.unix_millis("timestamp"))
+    return F.coalesce(_header("received_ms").try_cast("bigint"), F.unix_millis("timestamp"))
+
+
+def time_ms() -> Column:
+    """Tell when a reading was taken: the timestamp that the gateway set from what the device gave, else `time_ms`."""
+    return F.when(_header("time_unit").isNotNull(), F.unix_millis("timestamp")).otherwise(F.col("json.time_ms"))
+
+
+def _header(name: str) -> Column:
+    found = F.filter("headers", lambda each: each["key"] == name)
+    return F.try_element_at(found, F.lit(1))["value"].cast("string")
 
 
 def problem(ahead_max_ms: int) -> Column:

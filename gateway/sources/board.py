@@ -24,7 +24,7 @@ def health_record(config: BoardConfig, health: Mapping[str, Any], now_ms: int) -
     """Return the record for one reading of the board's health."""
     value = json.dumps({**health, "board": config.name, "time_ms": now_ms}, ensure_ascii=False).encode()
     headers = (("source", b"board"),)
-    return Record("board", config.topic, config.name.encode(), value, headers, now_ms, now_ms, config.topic)
+    return Record("board", config.topic, config.name.encode(), value, headers, now_ms, now_ms, config.topic, "board")
 
 
 class BoardSource:

@@ -17,6 +17,7 @@ from typing import Any
 
 from gateway import state
 from gateway.config import FileConfig
+from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
@@ -51,7 +52,7 @@ def load_place(path: Path) -> Place | None:
 
 def _reason(item: TooLong | Gone) -> str:
     if isinstance(item, TooLong):
-        return f"a line longer than line_bytes_max, at byte {item.position}"
+        return f"a line of {item.bytes} bytes, longer than line_bytes_max, at byte {item.position}"
     return f"the file was removed or truncated, read up to byte {item.place.position}"
 
 
@@ -129,22 +130,25 @@ class FileSource:
         self._waiting.append(waiting)
         on_acked = partial(self._acked, waiting)
         if isinstance(item, Line):
-            self._publisher.offer(self._record(item), on_acked)
+            self._publisher.offer(self._record(item, item.text), on_acked)
+        elif isinstance(item, TooLong):
+            beginning, loss = self._record(item, item.beginning), self._loss(item)
+            self._publisher.dead_letter(beginning, REASON_LINE_TOO_LONG, _reason(item), on_acked, loss)
         else:
             self._publisher.report(self._loss(item), on_acked, reason=_reason(item))
 
-    def _record(self, line: Line) -> Record:
+    def _record(self, line: Line | TooLong, text: bytes) -> Record:
         headers = (("source", b"file"), ("inode", b"%d" % line.inode), ("position", b"%d" % line.position))
         now_ms = time.time_ns() // 1_000_000
-        topic = self._config.topic
-        return Record("file", topic, str(self._config.path).encode(), line.text, headers, now_ms, now_ms, topic)
+        path, topic = str(self._config.path), self._config.topic
+        return Record("file", topic, path.encode(), text, headers, now_ms, now_ms, topic, path)
 
     def _loss(self, item: TooLong | Gone) -> Loss:
         now_ms = time.time_ns() // 1_000_000
         path, topic = self._config.path, self._config.topic
         if isinstance(item, TooLong):
             loss_id = loss_id_for(path, item.inode, item.position, item.bytes)
-            return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes, now_ms)
+            return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes - len(item.beginning), now_ms)
         return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, None, now_ms)
 
     def _acked(self, waiting: _Waiting) -> None:

@@ -30,14 +30,15 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from gateway import dead_letters
 from gateway.backoff import Backoff
 from gateway.config import MqttConfig
 from gateway.errors import ConfigurationError
 from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
-from gateway.records import CAUSE_PAYLOAD_REJECTED, Loss, Record, new_loss_id
-from gateway.routing import Rejection, route_message, subscriptions
+from gateway.records import Record
+from gateway.routing import reject, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
 
 SESSION_NEVER_EXPIRES = 0xFFFFFFFF
@@ -135,42 +136,44 @@ class MqttSource:
         self.ready.set()
 
     def _received(self, connection: _Connection, message: paho.MQTTMessage) -> None:
-        topic, payload = message.topic, bytes(message.payload)
+        topic, payload = _topic_of(message), bytes(message.payload)
         if topic in SYS_TOPICS:
             self._watch.received(topic, payload)
             return
         on_acked: Callable[[], None] = _nothing
         if message.qos > 0:
-            if self._is_waiting(connection.client, message):
+            if self._is_waiting(connection.client, message, topic):
                 return
             unacked = self._unacked[message.mid] = _Unacked(topic, payload, connection.client)
             on_acked = partial(self._acknowledge, message.mid, message.qos, unacked)
-        self._take(topic, payload, on_acked)
+        self._take(topic, payload, on_acked, sound=_is_utf8(message))
         if self._publisher.full:
             connection.pause()
 
-    def _is_waiting(self, client: paho.Client, message: paho.MQTTMessage) -> bool:
+    def _is_waiting(self, client: paho.Client, message: paho.MQTTMessage, topic: str) -> bool:
         """Whether this is a redelivery of what still waits for the broker; then it is acknowledged here when safe."""
         if not message.dup:
             return False
         self._metrics.mqtt_redelivered.inc()
         unacked = self._unacked.get(message.mid)
-        if unacked is None or (unacked.topic, unacked.payload) != (message.topic, message.payload):
+        if unacked is None or (unacked.topic, unacked.payload) != (topic, message.payload):
             return False
         unacked.client = client
         if unacked.safe:
             self._acknowledge(message.mid, message.qos, unacked)
         return True
 
-    def _take(self, topic: str, payload: bytes, on_acked: Callable[[], None]) -> None:
+    def _take(self, topic: str, payload: bytes, on_acked: Callable[[], None], *, sound: bool) -> None:
         now_ms = time.time_ns() // 1_000_000
-        routed = route_message(self._config.routes, topic, payload, now_ms)
+        if sound:
+            routed = route_message(self._config.routes, topic, payload, now_ms)
+        else:
+            detail = "the MQTT topic is not UTF-8"
+            routed = reject(topic, payload, now_ms, dead_letters.REASON_TOPIC_NOT_UTF8, detail)
         if isinstance(routed, Record):
             self._publisher.offer(routed, on_acked)
-            return
-        assert isinstance(routed, Rejection)
-        loss = Loss(new_loss_id(), CAUSE_PAYLOAD_REJECTED, f"mqtt:{topic}", 1, len(payload), now_ms)
-        self._publisher.report(loss, on_acked, reason=routed.reason)
+        else:
+            self._publisher.dead_letter(routed.record, routed.reason, routed.detail, on_acked)
 
     def _acknowledge(self, mid: int, qos: int, unacked: _Unacked) -> None:
         if self._unacked.get(mid) is not unacked:
@@ -180,6 +183,18 @@ class MqttSource:
         if self._connection is not None and self._connection.client is unacked.client:
             del self._unacked[mid]
             unacked.client.ack(mid, qos)
+
+
+def _topic_of(message: paho.MQTTMessage) -> str:
+    """Return the topic; bytes that are no UTF-8, which paho lets through and raises for here, are written as \\xNN."""
+    return message.topic if _is_utf8(message) else message._topic.decode("utf-8", "backslashreplace")
+
+
+def _is_utf8(message: paho.MQTTMessage) -> bool:
+    try:
+        return message.topic is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def _nothing() -> None:

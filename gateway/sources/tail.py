@@ -12,7 +12,7 @@ Where the place went is looked for among the file and its rotated siblings (its 
 
 A last line without its newline is waited for while the file may grow. In a rotated file it is complete as it stands,
 but only after `quiet_polls_max` reads without growth, as the writer may still have the old file open. Lines longer than
-`line_bytes_max` become `TooLong`: counted, never held in memory.
+`line_bytes_max` become `TooLong`: counted, and only their beginning is held in memory.
 What cannot be seen: lines written after copytruncate's copy and before its truncation, and all that a file last seen
 empty held when copytruncate came before the next read. Rotation by renaming has neither gap.
 Source: logrotate(8).
@@ -30,6 +30,7 @@ from typing import BinaryIO
 
 HEAD_BYTES_MAX = 256
 CHUNK_BYTES = 65_536
+KEPT_BYTES_MAX = 65_536  # of a line that is too long
 SIBLINGS_MAX = 1_000
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".tmp", ".swp", "~")
 
@@ -61,8 +62,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line left out because of its length."""
+    """A line left out because of its length, `bytes`; `beginning` is what was kept of it, at most KEPT_BYTES_MAX."""
 
+    beginning: bytes
     bytes: int
     inode: int
     position: int
@@ -100,6 +102,7 @@ class Tail:
         self._head = b""  # the open file's first bytes, as far as they have been read
         self._buffer = b""  # read, but not yet a whole line
         self._skipped_bytes = 0  # in front of the buffer: the beginning of a line that is too long
+        self._skipped = b""  # of that beginning, what is kept
         self._quiet_polls = 0
 
     def close(self) -> None:
@@ -175,6 +178,7 @@ class Tail:
         self._head = os.pread(file.fileno(), HEAD_BYTES_MAX, 0)
         self._buffer = b""
         self._skipped_bytes = 0
+        self._skipped = b""
         self._quiet_polls = 0
         status = os.fstat(file.fileno())
         self._place = self._place_at(Place(status.st_ino, 0, 0, 0, status.st_mtime_ns), position)
@@ -219,6 +223,7 @@ class Tail:
         for text in lines:
             self._emit(text, 1, items)
         if len(self._buffer) > self._line_bytes_max:
+            self._skipped = self._skipped or self._buffer[:KEPT_BYTES_MAX]
             self._skipped_bytes += len(self._buffer)
             self._buffer = b""
 
@@ -226,10 +231,12 @@ class Tail:
         assert self._place is not None
         before = self._place
         length = self._skipped_bytes + len(text)
+        beginning = (self._skipped or text)[:KEPT_BYTES_MAX]
         self._skipped_bytes = 0
+        self._skipped = b""
         self._place = self._place_at(before, before.position + length + newline_bytes)
         if length > self._line_bytes_max:
-            items.append(TooLong(length, before.inode, before.position, self._place))
+            items.append(TooLong(beginning, length, before.inode, before.position, self._place))
         else:
             items.append(Line(text, before.inode, before.position, self._place))
 

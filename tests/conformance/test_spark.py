@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import Process, wait_until
+from tests.support.waiting import CALL_S
 
 pytestmark = pytest.mark.timeout(300)
 START_MS = 1_764_000_000_000
@@ -56,7 +57,7 @@ class Site:
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all"})  # gone before the topic may be
         for key, value in records:
             producer.produce(self.topic, value, key=key)
-        assert producer.flush(30) == 0
+        assert producer.flush(CALL_S) == 0
 
     def results(self, topic: str) -> list[tuple[str, dict[str, Any]]]:
         return [(str(read.key, "utf-8"), json.loads(read.value or b"")) for read in read_topic(self.bootstrap, topic)]
@@ -116,14 +117,14 @@ def finished_files(site: Site) -> list[Path]:
 def policy(bootstrap: str, topic: str) -> str | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its answer
-    answer = admin.describe_configs([resource])[resource].result(15)
+    answer = admin.describe_configs([resource])[resource].result(CALL_S)
     return answer["cleanup.policy"].value
 
 
 def end_on_lost_offsets(site: Site) -> None:
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
-    admin.delete_topics([site.topic])[site.topic].result(15)
-    wait_until(lambda: site.topic not in admin.list_topics(timeout=15).topics, 30, "the topic to be gone")
+    admin.delete_topics([site.topic])[site.topic].result(CALL_S)
+    wait_until(lambda: site.topic not in admin.list_topics(timeout=CALL_S).topics, 30, "the topic to be gone")
     create_topic(site.bootstrap, site.topic, 2)
     site.process.spawn()
     assert site.process.wait(DEADLINE_S) == 1

@@ -1,7 +1,8 @@
 """The gateway against kills and absences, with a real mosquitto and a real broker.
 
 Invariants, whatever is killed or cut:
-- every message that mosquitto acknowledged to a device arrives, and every line of the file;
+- every message that mosquitto acknowledged to a device arrives, as a record or as a dead letter, and every line of the
+  file;
 - first occurrences are in the order of publishing, per device;
 - while the broker is away nothing is acknowledged to mosquitto: a gateway killed meanwhile finds it all there again.
 """
@@ -78,6 +79,63 @@ def test_killed_in_the_middle(link, site):
         device.wait_acked()
         assert sorted(device.acked) == list(range(device.seq))
         assert_whole(link, site, device)
+
+
+def test_killed_between_a_dead_letter_and_its_puback(link, site):
+    """No reading among them: each kill meets payloads before, at and after their dead letters."""
+    done = threading.Event()
+
+    def publish_all() -> None:
+        while not done.wait(0.001):
+            device.publish_raw(unusable(device.seq), seq=device.seq)
+            device.seq += 1
+
+    with Device(site.mosquitto.port, "device-6") as device:
+        publishing = threading.Thread(target=publish_all)
+        publishing.start()
+        try:
+            for _ in range(4):
+                wait_until(site.dead_letters, 20, "the gateway writes dead letters", poll_s=0.002)
+                site.gateway.kill()
+                site.gateway.start()
+        finally:
+            done.set()
+            publishing.join()
+        device.wait_acked()
+        assert sorted(device.acked) == list(range(device.seq))
+        wanted = {unusable(seq) for seq in device.acked}
+        wait_until(lambda: wanted <= set(letters(link, device)), 40, f"{len(wanted)} dead letters", poll_s=0.3)
+        first = list(dict.fromkeys(letters(link, device)))
+        assert first == [unusable(seq) for seq in range(device.seq)]
+
+
+def unusable(seq: int) -> bytes:
+    return b"\xff no JSON %d" % seq
+
+
+def letters(link, device: Device) -> list[bytes]:
+    origin = f"sites/a/devices/{device.name}/readings".encode()
+    return [found.value() for found in read_whole(link.bootstrap, "dead_letters") if found.key() == origin]
+
+
+def test_dead_letters_wait_for_a_broker_that_is_away(link, site):
+    with Device(site.mosquitto.port, "device-7") as device:
+        device.publish()
+        wait_until(lambda: site.acked() == 1, 20, "the road is open")
+        link.cut("refuse")
+        try:
+            for seq in range(50):
+                device.publish_raw(unusable(seq), seq=seq)
+            device.wait_acked()
+            wait_until(lambda: site.metric("pending_records") >= 50, 20, "the gateway holds what it cannot hand on")
+            assert site.dead_letters() == {}
+            site.gateway.kill()  # had anything been acknowledged to mosquitto, it would be lost now
+            site.gateway.start()
+            wait_until(lambda: site.metric("pending_records") >= 50, 20, "mosquitto delivers it all again")
+        finally:
+            link.restore()
+        wanted = [unusable(seq) for seq in range(50)]
+        wait_until(lambda: list(dict.fromkeys(letters(link, device))) == wanted, 40, "all in the topic", poll_s=0.3)
 
 
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from gateway import app
 from gateway.app import Gateway
 from gateway.config import parse_config
 from gateway.errors import ConfigurationError
 from tests.support.ports import free_port
+from tests.support.waiting import CALL_S
 
 
 def gateway(tmp_path: Path, text: str = "[board]\n", top: str = "stop_timeout_ms = 0") -> Gateway:
@@ -21,7 +24,7 @@ def gateway(tmp_path: Path, text: str = "[board]\n", top: str = "stop_timeout_ms
 
 
 async def run_for(gateway: Gateway, then: object) -> None:
-    await asyncio.wait_for(gateway.run(lambda: asyncio.get_running_loop().call_soon(then)), 20)  # type: ignore[arg-type]
+    await asyncio.wait_for(gateway.run(lambda: asyncio.get_running_loop().call_soon(then)), CALL_S)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -56,3 +59,24 @@ def test_a_state_dir_that_cannot_be_made_is_a_configuration_error(tmp_path: Path
     (tmp_path / "state").write_text("in the way")
     with pytest.raises(ConfigurationError, match=r"g\.toml: state_dir .*/state cannot be written"):
         gateway(tmp_path)
+
+
+async def test_a_task_that_lost_its_cancellation_is_cancelled_again(monkeypatch) -> None:
+    """As wait_for of Python 3.11 does when what it waits for ends in the same moment."""
+    monkeypatch.setattr(app, "CANCEL_AGAIN_S", 0.01)
+    begun = asyncio.Event()
+    heard = 0
+
+    async def deaf_once() -> None:
+        nonlocal heard
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(CALL_S)
+        heard += 1
+        await asyncio.sleep(CALL_S)
+
+    task = asyncio.ensure_future(deaf_once())
+    await begun.wait()
+    await app._cancel([task])
+    assert task.cancelled()
+    assert heard == 1

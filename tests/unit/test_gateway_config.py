@@ -26,7 +26,8 @@ def test_the_example_is_valid_and_checked_by_the_command(tmp_path: Path, capsys:
     file.write_text(capsys.readouterr().out)
     assert cli.main(["check", "--config", str(file)]) == 0
     told = capsys.readouterr()
-    assert "sites/{site}/devices/{device}/readings -> readings, key {device}" in told.out
+    assert "sites/{site}/devices/{device}/readings -> readings, key {device}, time time_ms (auto)" in told.out
+    assert "dead letters -> dead_letters" in told.out
     assert told.err == ""
 
 
@@ -81,6 +82,15 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
         (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),
         (SMALL + ROUTE + "headers = { a = 1 }", "mqtt.routes[0].headers.a is 1: write a string."),
+        (SMALL + ROUTE + 'timestamp_field = "t"\ntime_unit = "min"', "use one of auto, s, ms, us, ns, iso."),
+        (SMALL + ROUTE + 'timestamp_field = "t"\ntime_units = "s"', 'did you mean "time_unit"?'),
+        (SMALL + ROUTE + 'time_unit = "s"', "mqtt.routes[0].time_unit needs timestamp_field"),
+        (SMALL + 'dead_letter_topic = "a b"\n[board]', "kafka.dead_letter_topic is not usable"),
+        (SMALL + 'dead_letter_topic = "__edge_ledger"\n[board]', "kept for the loss ledger"),
+        (SMALL + 'dead_letter_topics = "x"\n[board]', 'did you mean "dead_letter_topic"?'),
+        (SMALL + 'dead_letter_topic = "t"\n' + ROUTE, "mqtt.routes[0].topic is t, which kafka.dead_letter_topic keeps"),
+        (BOARD + 'topic = "dead_letters"', "board.topic is dead_letters, which kafka.dead_letter_topic keeps"),
+        (SMALL + '[[files]]\npath = "a"\ntopic = "dead_letters"', "files[0].topic is dead_letters"),
         (SMALL + ROUTE + ROUTE, "mqtt.routes[1] is never reached"),
         (SMALL + ROUTE + ROUTE.replace("a/{x}", "+/b"), "both match some topics"),
         (SMALL + '[mqtt]\npassword_file = "p"\n' + ROUTE, "mqtt.username is missing: a password_file needs one."),

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,21 @@ import pytest
 import gateway.backoff
 from gateway.config import KafkaConfig, parse_config
 from gateway.metrics import Metrics
-from gateway.publisher import KafkaFailure, Publisher, RefusedTimestampError, RefusedTooLargeError
+from gateway.publisher import (
+    REFUSAL_KEPT_S,
+    DeniedTopicError,
+    KafkaFailure,
+    Publisher,
+    RefusedRecordError,
+    RefusedTimestampError,
+    RefusedTooLargeError,
+)
 from gateway.records import LEDGER_TOPIC, Loss, Record
-from tests.support.tasks import running_task, until
+from tests.support.tasks import running_task
+from tests.support.waiting import until
 
 RECEIVED_MS = 1_000
+DEAD_LETTERS = "dead_letters"
 Verdict = Callable[[list[Record]], BaseException | None]
 
 
@@ -35,7 +47,8 @@ def config(**settings: int) -> KafkaConfig:
 
 
 def record(value: bytes, topic: str = "t", timestamp_ms: int = RECEIVED_MS) -> Record:
-    return Record("test", topic, b"k", value, (), timestamp_ms, RECEIVED_MS, f"mqtt:{value.decode()}")
+    headers = (("time_unit", b"ms"),)
+    return Record("test", topic, b"k", value, headers, timestamp_ms, RECEIVED_MS, f"mqtt:{value[:9].decode()}")
 
 
 class FakeBroker:
@@ -45,9 +58,11 @@ class FakeBroker:
         self.log: list[Record] = []
         self.away = False
         self.unknown_topics: set[str] = set()
+        self.request_bytes_max = 0
         self.verdict: Verdict = lambda _batch: None
         self.producers: list[FakeProducer] = []
         self.batches: list[list[bytes]] = []
+        self.late: list[bytes] = []  # given to a producer that had told of a failure
 
     async def start_producer(self) -> FakeProducer:
         if self.away:
@@ -61,12 +76,15 @@ class FakeProducer:
         self.broker = broker
         self.open: dict[str, list[tuple[Record, asyncio.Future[Any]]]] = {}
         self.discarded = False
+        self.failed = False
 
     async def send(self, given: Record) -> asyncio.Future[Any]:
+        if self.failed:
+            self.broker.late.append(given.value)
         await asyncio.sleep(0)
         if given.topic in self.broker.unknown_topics:
             raise KafkaFailure("unknown topic")
-        if given.value.startswith(b"huge"):
+        if given.value.startswith(b"huge") and len(given.value) > self.broker.request_bytes_max:
             raise RefusedTooLargeError("huge")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -88,6 +106,7 @@ class FakeProducer:
             if error is None:
                 answer.set_result(None)
             else:
+                self.failed = True
                 answer.set_exception(error)
 
     async def discard(self) -> None:
@@ -121,10 +140,24 @@ async def test_records_are_acknowledged_once_and_in_order() -> None:
         for number in range(500):
             publisher.offer(record(b"%d" % number), lambda number=number: acked.append(number))
         assert acked == []
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
     assert acked == list(range(500))
     assert values(broker) == [b"%d" % number for number in range(500)]
     assert len(broker.producers) == 1
+
+
+async def test_a_producer_that_failed_is_given_nothing_more() -> None:
+    """What it took after its failure would be sent again by the next one, and be in the log twice."""
+    broker = FakeBroker()
+    broker.verdict = lambda batch: (
+        RefusedTooLargeError("large") if any(len(given.value) > 70_000 for given in batch) else None
+    )
+    async with running(broker) as publisher:
+        for _ in range(3):
+            publisher.offer(record(b"L" * 200_000), lambda: None)
+            publisher.offer(record(b"s"), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert broker.late == []
 
 
 async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_dropped() -> None:
@@ -138,7 +171,7 @@ async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_drop
         assert "cannot be reached (away); 50 records wait" in str(publisher.problem())
         assert acked == []
         broker.away = False
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
         assert publisher.problem() is None
     assert acked == list(range(50))
 
@@ -153,7 +186,7 @@ async def test_a_failed_batch_is_sent_again_before_what_came_later() -> None:
             publisher.offer(record(b"%d" % number, "ab"[number % 2]), lambda number=number: acked.append(number))
             if number % 20 == 0:
                 await asyncio.sleep(0.003)
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
     assert sorted(acked) == list(range(300))
     assert first_occurrences(values(broker, "a")) == [b"%d" % number for number in range(0, 300, 2)]
     assert first_occurrences(values(broker, "b")) == [b"%d" % number for number in range(1, 300, 2)]
@@ -169,41 +202,129 @@ async def test_a_producer_without_answers_is_replaced() -> None:
         publisher.offer(record(b"1"), lambda: None)
         await until(lambda: broker.producers[0].discarded)
         broker.away = False
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
     assert values(broker) == [b"1"]
 
 
-@pytest.mark.parametrize("who", ["client", "broker"])
-async def test_a_record_that_is_too_large_is_ledgered_and_its_neighbours_pass(who: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "reason"),
+    [("gateway", "record_too_large"), ("broker", "record_too_large"), ("checks", "invalid_record")],
+)
+async def test_a_record_refused_for_good_is_a_dead_letter_and_its_neighbours_pass(who: str, reason: str) -> None:
     broker = FakeBroker()
-    poison = b"huge" if who == "client" else b"large"
-    broker.verdict = lambda batch: RefusedTooLargeError("x") if any(r.value == b"large" for r in batch) else None
+    poison = b"large" + b"x" * 2_000 if who == "gateway" else b"large"
+    error = RefusedRecordError("x") if who == "checks" else RefusedTooLargeError("x")
+    broker.verdict = lambda batch: error if any(r.value == b"large" and r.topic == "t" for r in batch) else None
     acked: list[bytes] = []
-    async with running(broker) as publisher:
+    async with running(broker, config(record_bytes_max=1_024)) as publisher:
         for value in (b"1", b"2", poison, b"3", b"4"):
             publisher.offer(record(value), lambda value=value: acked.append(value))
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
     assert first_occurrences(values(broker)) == [b"1", b"2", b"3", b"4"]
     assert sorted(acked) == sorted([b"1", b"2", b"3", b"4", poison])
-    (ledgered,) = [json.loads(given.value) for given in broker.log if given.topic == LEDGER_TOPIC]
-    assert ledgered["cause"] == "record_too_large"
-    assert ledgered["topic"] == f"mqtt:{poison.decode()}"
-    assert (ledgered["records"], ledgered["bytes"], ledgered["node"]) == (1, len(poison) + 1, "gateway@test")
+    (letter,) = [given for given in broker.log if given.topic == DEAD_LETTERS]
+    assert (letter.value, letter.key, letter.timestamp_ms) == (poison, b"k", RECEIVED_MS)
+    headers = dict(letter.headers)
+    assert (headers["dead_letter.reason"], headers["dead_letter.topic"]) == (reason.encode(), b"t")
+    assert headers["dead_letter.detail"].startswith(b"t does not take it")
+    assert LEDGER_TOPIC not in {given.topic for given in broker.log}
 
 
-async def test_a_record_is_acknowledged_only_when_its_ledger_record_is() -> None:
+def rejected(payload: bytes) -> Record:
+    return Record("mqtt", "t", b"a", payload, (("source", b"mqtt"),), RECEIVED_MS, RECEIVED_MS, "mqtt:a", "a/#")
+
+
+@pytest.mark.parametrize("kept", [65_536, 1_024, 0])
+@pytest.mark.parametrize("who", ["client", "broker"])
+async def test_a_dead_letter_too_large_is_cut_marked_and_ledgered(who: str, kept: int) -> None:
     broker = FakeBroker()
-    broker.unknown_topics = {LEDGER_TOPIC}
-    acked: list[bytes] = []
+    payload = (b"huge" if who == "client" else b"large") + b"x" * 70_000
+    broker.request_bytes_max = kept
+    if who == "broker":
+        broker.verdict = lambda batch: (
+            RefusedTooLargeError("x") if any(len(r.value) > kept for r in lettered(batch)) else None
+        )
+    acked: list[list[str]] = []
     async with running(broker) as publisher:
-        publisher.offer(record(b"huge"), lambda: acked.append(b"huge"))
+        publisher.dead_letter(rejected(payload), "not_json", "x", lambda: acked.append([r.topic for r in broker.log]))
+        await asyncio.wait_for(publisher.drained(), 30)
+    (letter,) = lettered(broker.log)
+    assert letter.value == payload[:kept]
+    assert dict(letter.headers)["dead_letter.payload_bytes"] == str(len(payload)).encode()
+    assert acked == [[DEAD_LETTERS, LEDGER_TOPIC]]
+    ledgered = json.loads(broker.log[-1].value)
+    assert (ledgered["cause"], ledgered["topic"], ledgered["records"]) == ("record_too_large", "mqtt:a", 1)
+    assert ledgered["bytes"] == len(payload) - kept
+    assert dict(broker.log[-1].headers) == {"reason": b"not_json"}
+
+
+def lettered(records: list[Record]) -> list[Record]:
+    return [given for given in records if given.topic == DEAD_LETTERS]
+
+
+@pytest.mark.parametrize("error", [RefusedTooLargeError("x"), RefusedRecordError("x")])
+async def test_where_no_dead_letter_can_be_written_the_ledger_says_so(error: RefusedRecordError) -> None:
+    broker = FakeBroker()
+    broker.verdict = lambda batch: error if lettered(batch) else None
+    acked: list[str] = []
+    async with running(broker) as publisher:
+        publisher.dead_letter(rejected(b"x" * 2_000), "not_json", "x", lambda: acked.append("x"))
+        publisher.offer(record(b"1"), lambda: acked.append("1"))
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert sorted(acked) == ["1", "x"]
+    (written,) = [given for given in broker.log if given.topic == LEDGER_TOPIC]
+    ledgered = json.loads(written.value)
+    assert (ledgered["records"], ledgered["bytes"]) == (1, 2_000)
+    assert dict(written.headers)["reason"].startswith(b"not_json, and no dead letter")
+
+
+async def test_a_rejected_message_is_acknowledged_only_when_its_dead_letter_is() -> None:
+    broker = FakeBroker()
+    broker.unknown_topics = {DEAD_LETTERS}
+    acked: list[bytes] = []
+    async with running(broker, config(record_bytes_max=1_024)) as publisher:
+        publisher.dead_letter(rejected(b"bad"), "not_json", "x", lambda: acked.append(b"bad"))
+        publisher.offer(record(b"x" * 2_000), lambda: acked.append(b"large"))
         publisher.offer(record(b"1"), lambda: acked.append(b"1"))
         await until(lambda: b"1" in acked and publisher.problem() is not None)
         assert acked == [b"1"]
-        assert f"topic {LEDGER_TOPIC} takes no records" in str(publisher.problem())
+        assert f"topic {DEAD_LETTERS} takes no records" in str(publisher.problem())
         broker.unknown_topics = set()
-        await asyncio.wait_for(publisher.drained(), 5)
-    assert acked == [b"1", b"huge"]
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert acked == [b"1", b"bad", b"large"]
+
+
+async def test_what_is_cut_is_acknowledged_only_when_the_ledger_says_so() -> None:
+    broker = FakeBroker()
+    broker.unknown_topics = {LEDGER_TOPIC}
+    acked: list[bytes] = []
+    loss = Loss("id", "record_too_large", "logs", 1, 500, RECEIVED_MS)
+    async with running(broker) as publisher:
+        publisher.dead_letter(rejected(b"beginning"), "line_too_long", "x", lambda: acked.append(b""), loss)
+        await until(lambda: bool(lettered(broker.log)) and publisher.problem() is not None)
+        assert acked == []
+        broker.unknown_topics = set()
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert acked == [b""]
+    assert dict(lettered(broker.log)[0].headers)["dead_letter.payload_bytes"] == b"509"
+    assert json.loads(broker.log[-1].value)["id"] == "id"
+
+
+async def test_routes_count_what_they_take_and_refuse() -> None:
+    broker = FakeBroker()
+    metrics = Metrics()
+    publisher = Publisher(config(), metrics, "gateway@test", broker.start_producer)
+    async with running_task(publisher.run()):
+        for number in range(5):
+            publisher.dead_letter(rejected(b"%d" % number), "not_json", "x", lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+        assert publisher.routes.problem(time.monotonic()) == ("a/#: none of the last 5 messages can be used (not_json)")
+        publisher.offer(rejected(b"good"), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+        assert publisher.routes.problem(time.monotonic()) is None
+    sample = metrics.registry.get_sample_value
+    assert sample("edge_gateway_dead_letters_total", {"route": "a/#", "reason": "not_json"}) == 5
+    assert sample("edge_gateway_accepted_total", {"route": "a/#", "time_unit": "received"}) == 1
 
 
 async def test_a_timestamp_the_broker_refuses_becomes_the_time_of_receipt() -> None:
@@ -212,9 +333,10 @@ async def test_a_timestamp_the_broker_refuses_becomes_the_time_of_receipt() -> N
     async with running(broker) as publisher:
         for number, timestamp_ms in enumerate((1_000, 9_000, 1_000)):
             publisher.offer(record(b"%d" % number, timestamp_ms=timestamp_ms), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 5)
+        await asyncio.wait_for(publisher.drained(), 30)
     assert first_occurrences(values(broker)) == [b"0", b"1", b"2"]
     assert {given.timestamp_ms for given in broker.log} == {RECEIVED_MS}
+    assert [dict(given.headers)["time_unit"] for given in broker.log if given.value == b"1"][-1] == b"received"
 
 
 async def test_a_topic_that_cannot_be_written_does_not_hold_up_another() -> None:
@@ -227,6 +349,54 @@ async def test_a_topic_that_cannot_be_written_does_not_hold_up_another() -> None
         await until(lambda: publisher.pending_records <= 1)
         assert values(broker) == [b"%d" % number for number in range(10)]
         assert publisher.pending_records == 1
+
+
+async def test_a_denied_topic_waits_alone_and_costs_no_producer() -> None:
+    broker = FakeBroker()
+    broker.verdict = lambda batch: DeniedTopicError("denied") if batch[0].topic == LEDGER_TOPIC else None
+    acked: list[int] = []
+    async with running(broker) as publisher:
+        for number in range(3):
+            loss = Loss(f"{number}", "record_too_large", "mqtt:x", 1, 1, 1)
+            publisher.report(loss, lambda number=number: acked.append(-number), reason="test")
+        for number in range(100):
+            publisher.offer(record(b"%d" % number), lambda number=number: acked.append(number))
+            await asyncio.sleep(0.001)
+        await until(lambda: publisher.pending_records == 3)
+        assert acked == list(range(100))
+        assert f"topic {LEDGER_TOPIC} takes no records (denied)" in str(publisher.problem())
+        assert len(broker.producers) == 1
+        broker.verdict = lambda _batch: None
+        await asyncio.wait_for(publisher.drained(), 30)
+        assert publisher.problem() is None
+    assert acked[100:] == [0, -1, -2]
+    assert values(broker) == [b"%d" % number for number in range(100)]
+    assert [json.loads(given.value)["id"] for given in broker.log if given.topic == LEDGER_TOPIC] == ["0", "1", "2"]
+    assert len(broker.producers) == 1
+
+
+async def test_a_flood_of_records_too_large_costs_two_producers_not_two_each() -> None:
+    broker = FakeBroker()
+    broker.verdict = partial(broker_bound, 99)
+    async with running(broker) as publisher:
+        for number in range(30):
+            publisher.offer(record(b"x" * 100), lambda: None)
+            publisher.offer(record(b"%d" % number), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+        assert len(broker.producers) <= 4
+        bound = publisher._lanes["t"].refused_bytes
+        assert bound is not None
+        publisher._lanes["t"].refused_s -= REFUSAL_KEPT_S + 1  # the bound is tried again
+        broker.verdict = lambda _batch: None
+        publisher.offer(record(b"y" * 100), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert values(broker)[-1] == b"y" * 100
+    assert len(lettered(broker.log)) == 30
+
+
+def broker_bound(bytes_max: int, batch: list[Record]) -> BaseException | None:
+    too_large = any(given.topic == "t" and len(given.value) > bytes_max for given in batch)
+    return RefusedTooLargeError("x") if too_large else None
 
 
 async def test_full_is_told_and_room_waited_for() -> None:

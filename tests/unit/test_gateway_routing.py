@@ -19,6 +19,7 @@ from gateway.routing import (
     subscriptions,
 )
 
+RECEIVED_MS = 1_764_000_000_555
 READINGS = parse_route(
     "sites/{site}/devices/{device}/readings",
     "readings",
@@ -64,11 +65,14 @@ def test_captures_fill_key_headers_and_filter() -> None:
             ("mqtt.topic", b"sites/a/devices/device-07/readings"),
             ("source", b"mqtt"),
             ("received_ms", b"1764000000555"),
+            ("time_unit", b"ms"),
             ("site", b"a"),
         ),
         timestamp_ms=1764000000000,
         received_ms=1764000000555,
         origin="mqtt:sites/a/devices/device-07/readings",
+        route="sites/{site}/devices/{device}/readings",
+        time_unit="ms",
     )
     assert READINGS.topic_filter == "sites/+/devices/+/readings"
 
@@ -77,6 +81,7 @@ def test_without_timestamp_field_any_payload_is_taken_at_the_time_of_receipt() -
     record = route_message([parse_route("raw/#", "raw")], "raw/x", b"\xff\x00", 7)
     assert isinstance(record, Record)
     assert (record.timestamp_ms, record.key, record.value) == (7, b"raw/x", b"\xff\x00")
+    assert "time_unit" not in dict(record.headers)  # nobody looked for a time in it
 
 
 def test_the_first_route_that_matches_takes_the_message() -> None:
@@ -91,29 +96,94 @@ def _topic(routes: list[Route], topic: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "payload",
+    ("payload", "reason"),
     [
-        b"",
-        b"not json",
-        b"[]",
-        b"{}",
-        b'{"time_ms": "1"}',
-        b'{"time_ms": true}',
-        b'{"time_ms": 1.5}',
-        b'{"time_ms": -1}',
-        b'{"time_ms": 253402300800000}',
-        b"[" * 100_000,
-        b'{"time_ms": ' + b"9" * 10_000 + b"}",
+        (b"", "not_json"),
+        (b"not json", "not_json"),
+        (b'{"time_ms": 1764000000000', "not_json"),
+        (b'{"device": "\xff"}', "not_json"),
+        ('{"value": 1}'.encode("utf-16"), "not_json"),
+        (b"[]", "no_reading"),
+        (b'"21.5"', "no_reading"),
+        (b"true", "no_reading"),
+        (b"null", "no_reading"),
+        (b"NaN", "no_reading"),
+        (b"-Infinity", "no_reading"),
+        (b"9" * 10_000, "no_reading"),
+        (b"[" * 100_000, "json_too_deep"),
+        (b'{"a":' * 100_000, "json_too_deep"),
     ],
 )
-def test_a_payload_without_the_time_is_refused_by_name_not_by_exception(payload: bytes) -> None:
-    assert isinstance(route_message([READINGS], "sites/a/devices/b/readings", payload, 0), Rejection)
+def test_a_payload_that_is_no_reading_is_refused_whole_with_the_reason(payload: bytes, reason: str) -> None:
+    topic = "sites/a/devices/b/readings"
+    refused = route_message([READINGS], topic, payload, RECEIVED_MS)
+    assert isinstance(refused, Rejection)
+    assert refused.reason == reason
+    assert refused.detail
+    record = refused.record
+    assert (record.value, record.topic, record.route) == (payload, "readings", READINGS.pattern)
+    assert dict(record.headers) == {"mqtt.topic": topic.encode(), "source": b"mqtt", "received_ms": b"1764000000555"}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"20.1",
+        b" -3 ",
+        b"{}",
+        b'{"value": 21.5}',
+        b'{"time_ms": null}',
+        b'{"time_ms": true}',
+        b'{"time_ms": -1}',
+        b'{"time_ms": 0}',
+        b'{"time_ms": 86400}',
+        b'{"time_ms": NaN}',
+        b'{"time_ms": 1e999}',
+        b'{"time_ms": "yesterday"}',
+        b'{"time_ms": [1764000000]}',
+        b'{"time_ms": {"s": 1764000000}}',
+        b'{"time_ms": 253402300800000}',
+        b'{"time_ms": ' + b"9" * 10_000 + b"}",
+        b'{"time_ms": 1764000000, "time_ms": null}',
+        b'\xef\xbb\xbf{"value": 1}',
+    ],
+)
+def test_a_reading_without_a_usable_time_has_the_time_of_receipt(payload: bytes) -> None:
+    record = route_message([READINGS], "sites/a/devices/b/readings", payload, RECEIVED_MS)
+    assert isinstance(record, Record)
+    assert (record.value, record.timestamp_ms, record.time_unit) == (payload, RECEIVED_MS, "received")
+    assert dict(record.headers)["time_unit"] == b"received"
+
+
+@pytest.mark.parametrize(
+    ("payload", "unit", "time_unit"),
+    [
+        (b'{"t": 1764000000}', "auto", "s"),
+        (b'{"t": 1764000000.0004}', "auto", "s"),
+        (b'{"t": 1764000000000.4}', "auto", "ms"),
+        (b'{"t": "1764000000"}', "auto", "s"),
+        (b'{"t": "2025-11-24T16:00:00Z"}', "auto", "iso"),
+        (b'{"t": "2025-11-24T17:00:00+01:00"}', "iso", "iso"),
+        (b'{"t": 1764000000000}', "s", None),
+        (b'{"t": "2025-11-24T16:00:00Z"}', "ms", None),
+        (b'{"t": 1764000000}', "iso", None),
+    ],
+)
+def test_the_unit_is_told_or_given(payload: bytes, unit: str, time_unit: str | None) -> None:
+    route = parse_route("a", "t", timestamp_field="t", time_unit=unit)
+    record = route_message([route], "a", payload, RECEIVED_MS)
+    assert isinstance(record, Record)
+    expected = (RECEIVED_MS, "received") if time_unit is None else (1764000000000, time_unit)
+    assert (record.timestamp_ms, record.time_unit) == expected
 
 
 def test_topics_no_route_takes_and_empty_captures_are_refused() -> None:
-    assert route_message([READINGS], "other", b"", 0) == Rejection("no route matches the topic")
-    refused = route_message([READINGS], "sites/a/devices//readings", b'{"time_ms": 1}', 0)
-    assert refused == Rejection("the topic's level device is empty")
+    refused = route_message([READINGS], "other", b"x", RECEIVED_MS)
+    assert isinstance(refused, Rejection)
+    assert (refused.reason, refused.record.topic, refused.record.route) == ("no_route", "", "")
+    refused = route_message([READINGS], "sites/a/devices//readings", b'{"time_ms": 1}', RECEIVED_MS)
+    assert isinstance(refused, Rejection)
+    assert (refused.reason, refused.detail) == ("empty_topic_level", "the topic's level device is empty")
 
 
 @pytest.mark.parametrize(

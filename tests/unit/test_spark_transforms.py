@@ -99,6 +99,33 @@ def test_key_and_received_header_fill_in(session: SparkSession) -> None:
     assert rows(transforms.readings(parsed).select("offset", "device")) == [(0, "d7"), (2, "d1")]
 
 
+def test_where_the_gateway_looked_for_the_time_its_timestamp_counts(session: SparkSession) -> None:
+    at_receipt = [("time_unit", b"received")]
+    records = [
+        ("readings", 0, 0, at(START_MS), b"d7", b'{"value": 1}', at_receipt),
+        ("readings", 0, 1, at(START_MS), b"d7", b" -20.1e0\n", at_receipt),
+        ("readings", 0, 2, at(START_MS), b"d7", b'{"value": 1, "time_ms": 1764000000}', [("time_unit", b"s")]),
+        ("readings", 0, 3, at(START_MS), b"d7", b'{"value": 1, "time_ms": "2025-11-24"}', at_receipt),
+        ("readings", 0, 4, at(START_MS), b"d7", body(time_ms=START_MS + 7), None),
+        ("readings", 0, 5, at(START_MS), b"d7", b"20.1", None),  # nobody says what time that is of
+        ("readings", 0, 6, at(START_MS), b"d7", b"0x1p3", at_receipt),
+        ("readings", 0, 7, at(START_MS), b"d7", b"1e999", at_receipt),
+    ]
+    parsed = transforms.parsed(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
+    assert rows(transforms.readings(parsed).select("offset", "device", "time_ms", "value")) == [
+        (0, "d7", START_MS, 1.0),
+        (1, "d7", START_MS, -20.1),
+        (2, "d7", START_MS, 1.0),
+        (3, "d7", START_MS, 1.0),
+        (4, "d1", START_MS + 7, 1.5),
+    ]
+    assert rows(transforms.malformed(parsed).select("offset", "problem")) == [
+        (5, "no JSON integer `time_ms`"),
+        (6, "no JSON number `value`"),
+        (7, "`value` is not finite"),
+    ]
+
+
 def test_windows_hold_their_span_in_any_order(session: SparkSession) -> None:
     given = [reading(4, "a", 9.999, 4.0), reading(0, "a", 0, 1.0), reading(3, "b", 3, 7.0), reading(2, "a", 10, 100.0)]
     readings = session.createDataFrame(given, READINGS)

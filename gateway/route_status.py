@@ -1,0 +1,58 @@
+"""PURE: what routes take and refuse, so that `/health` can name one that refuses everything. The time is an argument.
+
+| a route is | when |
+|---|---|
+| well | its last message was taken, or fewer than REFUSED_MIN were refused since |
+| well | another message was taken within QUIET_S: one bad device among good ones is for the metrics |
+| unwell | else, until a message is taken |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+REFUSED_MIN = 5
+QUIET_S = 60.0
+LOG_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class _Status:
+    refused: int = 0  # since the last that was taken
+    last_reason: str = ""
+    accepted_s: float | None = None
+    logged_s: dict[str, float] = field(default_factory=dict)  # by reason
+    unlogged: dict[str, int] = field(default_factory=dict)
+
+
+class RouteStatus:
+    """Counts per route; a route is an MQTT pattern, a file, or the board, so there are as many as are configured."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, _Status] = {}
+
+    def accepted(self, route: str, now_s: float) -> None:
+        """Note that a record of the route is safe in its topic."""
+        status = self._routes.setdefault(route, _Status())
+        status.refused = 0
+        status.accepted_s = now_s
+
+    def refused(self, route: str, reason: str, now_s: float) -> int | None:
+        """Note a record that cannot be used; return how many a log line is due for, or None when none is due."""
+        status = self._routes.setdefault(route, _Status())
+        status.refused += 1
+        status.last_reason = reason
+        status.unlogged[reason] = status.unlogged.get(reason, 0) + 1
+        if now_s - status.logged_s.get(reason, -math.inf) < LOG_EVERY_S:
+            return None
+        status.logged_s[reason] = now_s
+        return status.unlogged.pop(reason)
+
+    def problem(self, now_s: float) -> str | None:
+        """Name a route that refuses everything, with the reason, or None."""
+        for route, status in self._routes.items():
+            quiet = status.accepted_s is None or now_s - status.accepted_s >= QUIET_S
+            if route and quiet and status.refused >= REFUSED_MIN:
+                return f"{route}: none of the last {status.refused} messages can be used ({status.last_reason})"
+        return None

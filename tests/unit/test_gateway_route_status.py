@@ -1,0 +1,45 @@
+"""Which routes are named in /health, and how often a refusal is logged."""
+
+from __future__ import annotations
+
+from gateway.route_status import LOG_EVERY_S, QUIET_S, REFUSED_MIN, RouteStatus
+
+
+def refuse(routes: RouteStatus, times: int, now_s: float, route: str = "a/#") -> None:
+    for _ in range(times):
+        routes.refused(route, "not_json", now_s)
+
+
+def test_a_route_that_refuses_everything_is_named_until_it_takes_one() -> None:
+    routes = RouteStatus()
+    refuse(routes, REFUSED_MIN - 1, 1.0)
+    assert routes.problem(1.0) is None
+    refuse(routes, 1, 1.0)
+    assert routes.problem(1.0) == "a/#: none of the last 5 messages can be used (not_json)"
+    routes.accepted("b", 1.0)
+    assert routes.problem(1e9) is not None
+    routes.accepted("a/#", 1e9)
+    assert routes.problem(1e9) is None
+
+
+def test_one_bad_device_among_good_ones_is_not_a_bad_route() -> None:
+    routes = RouteStatus()
+    for second in range(0, 300, int(QUIET_S) // 2):
+        routes.accepted("a/#", second)
+        refuse(routes, 100, second)
+        assert routes.problem(second + QUIET_S / 2) is None
+    assert "none of the last 100 messages" in str(routes.problem(second + QUIET_S))
+
+
+def test_messages_without_a_route_are_not_a_route() -> None:
+    routes = RouteStatus()
+    refuse(routes, 100, 1.0, route="")
+    assert routes.problem(1.0) is None
+
+
+def test_a_flood_is_logged_once_in_a_while_for_each_reason_and_counted() -> None:
+    routes = RouteStatus()
+    told = [routes.refused("a", reason, 1.0) for _ in range(50) for reason in ("x", "y")]
+    assert told == [1, 1] + [None] * 98
+    assert routes.refused("a", "x", 1.0 + LOG_EVERY_S) == 50
+    assert routes.refused("b", "x", 1.0) == 1
