@@ -193,6 +193,8 @@ def test_the_playbook_makes_a_broker_of_it(board: Board, folder: Path, bundle: P
         assert changed(provision(board, folder, bundle)) > 0
     with stage("provision again"):
         assert changed(provision(board, folder, bundle)) == 0
+    version = board.ssh("/opt/drupelet/current/bin/edge-broker --version")
+    assert version.endswith(", compiled walker\n"), "the wheel's library for aarch64 is loaded on an aarch64 board"
 
 
 class Acked:

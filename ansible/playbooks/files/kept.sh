@@ -23,6 +23,7 @@ keep() {
     sync
     rm -rf kept
     mv kept.part kept
+    sync
 }
 
 # Old files first, then away with what only the new release had: at no moment is a unit missing.
