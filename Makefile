@@ -1,9 +1,9 @@
 # Drupelet. `make help` says what there is; every target sets up what it needs, once.
 #
-# Variables for the command line: SECONDS (length of the demo), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
+# Variables for the command line: SECONDS (length of the demo, of abuse), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
 # Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
 # (conformance against Apache Kafka), ROUNDS (of kill -9 in the fault tests), SCENARIO (of molecule), SEED and HOURS (of
-# simulate), ARGS (handed on to pytest, the demo or the benchmark).
+# simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -17,6 +17,8 @@ ROUNDS = 200
 SUITES = unit property golden simulation conformance fault e2e
 SCENARIO =
 SEED =
+PART =
+TIMES =
 HOURS =
 ARGS =
 
@@ -27,10 +29,10 @@ PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
 	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh \
-	ansible/playbooks/files/kept.sh ansible/molecule/upgrade/wheels.sh \
+	ansible/playbooks/files/kept.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
 
-.PHONY: help demo test unit crash simulate conformance fault disk-full e2e check format bench bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule card clean distclean
 
 help:  ## this list
@@ -45,8 +47,19 @@ help:  ## this list
 demo: install-demo  ## the whole road on this machine, with a cut link and a killed broker (about two minutes)
 	$(PYTHON) -m tests.e2e.demo --seconds $(SECONDS) $(if $(CENTRAL),--central $(CENTRAL)) $(if $(KEEP),--keep) $(ARGS)
 
-test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first
+test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first; as root with test-root's
 	$(PYTEST) $(SUITES:%=tests/%) $(ARGS)
+
+# Writes no caches: what root leaves in a user's checkout, the user cannot write again.
+test-root: root-only install-test  ## of these the ones that an ordinary user may not run: loop devices, mounts, /dev/fuse
+	PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider -m root $(SUITES:%=tests/%) $(ARGS)
+
+test-loaded: install-test  ## the suite once and the fault tests 20 times beside hogs (PART=suite or fault, TIMES=, SEED=; takes hours)
+	$(PYTHON) -m tests.loaded $(if $(SEED),--seed $(SEED)) $(if $(PART),--part $(PART)) $(if $(TIMES),--times $(TIMES)) $(ARGS)
+
+.PHONY: root-only
+root-only:
+	@[ "$$(id -u)" -eq 0 ] || { echo "This mounts and makes devices, so run: sudo make $(MAKECMDGOALS)" >&2; exit 1; }
 
 unit: $(VENV)/.installed-test  ## unit and property tests; of the other runtimes they need Java alone
 	$(PYTEST) tests/unit tests/property tests/golden tests/simulation $(ARGS)
@@ -57,14 +70,31 @@ crash: $(VENV)/.installed-test  ## power cuts of the log on a simulated disk: 40
 simulate: $(VENV)/.installed-test  ## the same from a new seed on until it fails; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.crash $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
+fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
+	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
 	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
+
+differential: install-test  ## the same requests, good and bad, to the edge broker and to Apache Kafka 4.3.1 and 3.9.2
+	@$(SETUP) jars old-kafka-jars
+	$(PYTEST) tests/differential $(ARGS)
 
 fault: install-test  ## kill -9 (ROUNDS=) and power cuts (half as many) under load, and other ways for a disk to fail
 	$(PYTEST) tests/fault --rounds $(ROUNDS) $(ARGS)
 
-disk-full: install-test  ## a disk of 64 MB that several producers fill (root; SECONDS=300: the long form)
+disk-full: install-test  ## a disk of 64 MB that several producers fill (SECONDS=300: the long form)
 	$(PYTEST) -s tests/fault/test_disk_full.py --seconds $(SECONDS) $(ARGS)
+
+abuse: $(VENV)/.installed-test  ## what anybody can do without a log-in, against memory and an honest client (SECONDS=; ARGS='B1 Fetch': those alone)
+	$(PYTHON) -m tests.abuse.run --seconds $(SECONDS) $(ARGS)
+
+night:  ## what takes too long for each change, for hours (root): abuse whole, a long fuzz, disk-full, the card, test-loaded
+	$(MAKE) abuse SECONDS=1500
+	$(MAKE) fuzz-walker SECONDS=1200
+	$(MAKE) disk-full SECONDS=300
+	$(MAKE) card
+	$(MAKE) test-loaded
 
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
@@ -117,7 +147,7 @@ install-demo:
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
-	@$(SETUP) packages venv java mosquitto kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime
+	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

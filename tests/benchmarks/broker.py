@@ -32,6 +32,7 @@ from typing import NamedTuple
 import psutil
 
 from tests.benchmarks import clients
+from tests.benchmarks.readings import unpacking_s, write_readings
 from tests.support.processes import ApacheKafka, EdgeBroker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Rival(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One producer row; `synced` starts Apache Kafka with an fsync per message."""
+    """One producer row; `synced` starts Apache Kafka with an fsync per message; `size` 0 stands for JSON readings."""
 
     name: str
     size: int
@@ -71,6 +72,15 @@ LOADS = (
         1000,
         600_000,
         ("acks=1", "batch.size=65536", "linger.ms=5", "compression.type=lz4"),
+    ),
+    *(
+        Load(
+            f"produce JSON readings {codec}, acks=1, page cache",
+            0,
+            2_000_000,
+            ("acks=1", "batch.size=65536", "linger.ms=5", f"compression.type={codec}"),
+        )
+        for codec in ("lz4", "zstd")
     ),
     Load(
         "produce 1 KB, acks=all, as shipped (edge: synced, Kafka: page cache)",
@@ -170,9 +180,16 @@ def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[
 
 def _produce(broker: Broker, load: Load, scale: float, directory: Path) -> dict[str, float]:
     records = int(load.records * scale)
+    content: int | Path = load.size
+    if not load.size:
+        content = directory / "readings.json"
+        write_readings(content)
     before = cpu_s(broker)
-    figures = clients.produce(broker.bootstrap, topic_of(load), records, load.size, load.properties, directory)
+    figures = clients.produce(broker.bootstrap, topic_of(load), records, content, load.properties, directory)
     figures["broker_cpu_us_per_record"] = (cpu_s(broker) - before) / records * 1e6
+    if not load.size:  # what a broker that looks inside cannot do without
+        took, _ = unpacking_s(broker.data_dir / f"{topic_of(load)}-0")
+        figures["codec_library_us_per_record"] = took / records * 1e6
     return figures
 
 

@@ -37,10 +37,14 @@ def _java(main_class: str, arguments: Sequence[str], directory: Path) -> str:
 
 
 def produce(
-    bootstrap: str, topic: str, records: int, size: int, properties: Sequence[str], directory: Path
+    bootstrap: str, topic: str, records: int, size: int | Path, properties: Sequence[str], directory: Path
 ) -> dict[str, float]:
-    """Run the producer's performance test; records/s and latencies in ms as it reports them."""
-    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
+    """Run the producer's performance test; records/s and latencies in ms as it reports them.
+
+    `size` is that of random records, or a file with one payload a line.
+    """
+    what = ["--payload-file", str(size)] if isinstance(size, Path) else ["--record-size", str(size)]
+    arguments = ["--topic", topic, "--num-records", str(records), *what, "--throughput", "-1"]
     arguments += ["--producer-props", f"bootstrap.servers={bootstrap}", *properties]
     output = _java("org.apache.kafka.tools.ProducerPerformance", arguments, directory)
     found = _PRODUCED.findall(output)

@@ -3,6 +3,7 @@
 | subject | what its answer means |
 |---|---|
 | edge-broker | acks=all: synced |
+| edge-broker, acks=1 | the kernel has it, and the mark that the partition is in use is synced |
 | Apache Kafka, flush.messages=1 | acks=all: synced |
 | Apache Kafka as shipped | acks=all: in the page cache |
 | mosquitto, persistence | PUBACK from memory; its database is written at the load's end, else every 30 minutes |
@@ -15,7 +16,9 @@ speed; their keys none.
 
 At one record a second no batching can help, so the rows `append` are what ext4 itself takes for 170 bytes and an
 fdatasync each second: the page, and the journal's descriptor, inode and commit. `overwrite` is the same into bytes that
-were written before, which needs no journal: a log that appends cannot reach it.
+were written before, which needs no journal: a log that appends cannot reach it. `marks` is one write of the marks of
+partitions in use each second, as the broker does it before the first acks=1 answer to a partition and once more when it
+was idle for a minute: a record that comes alone costs two of them beside its own row, a stream none.
 
 Needs root, for the loop devices. Lives here: the loads, the table, the JSON. Must never come in: levels that fail.
 """
@@ -39,8 +42,11 @@ import paho.mqtt.client as mqtt
 from confluent_kafka import Producer
 
 from edge_broker import libc
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.in_use import FILES, KIND
+from edge_broker.storage.twin_files import TwinFiles
 from tests.support.kafka_reading import create_topic
-from tests.support.processes import ApacheKafka, EdgeBroker, Mosquitto, Process
+from tests.support.processes import ApacheKafka, EdgeBroker, Mosquitto, Process, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench-results"
@@ -51,6 +57,7 @@ PACED_BYTES, FULL_BYTES = 100, 1000
 BATCH_BYTES = 170  # a batch of one record of 100 bytes on disk
 FULL_RECORDS, FULL_MQTT_RECORDS, FULL_CHANGES = 100_000, 10_000, 200
 MQTT_IN_FLIGHT = 20
+MARKED = 50
 Send = Callable[[int, int, float], None]  # records, bytes of each, records/s; returns when all are answered
 
 
@@ -141,12 +148,12 @@ def paced(rate: float, records: int) -> Iterator[None]:
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def kafka_sender(bootstrap: str) -> Send:
-    """Records through librdkafka, acks=all."""
+def kafka_sender(bootstrap: str, acks: str = "all") -> Send:
+    """Records through librdkafka."""
 
     def send(records: int, record_bytes: int, rate: float) -> None:
         failed: list[object] = []
-        settings = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0 if rate else 20}
+        settings = {"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0 if rate else 20}
         producer = Producer({**settings, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 65_536})
         value = os.urandom(record_bytes)
         for _ in paced(rate, records):
@@ -206,6 +213,18 @@ def file_sender(path: Path, *, overwrite: bool) -> Send:
     return send
 
 
+def marks_sender(directory: Path) -> Send:
+    """What a write of the marks takes, here of MARKED partitions."""
+
+    def send(records: int, _record_bytes: int, rate: float) -> None:
+        files = TwinFiles(Disk(), str(directory), FILES, KIND, 1)
+        for _ in paced(rate, records):
+            files.write(["session 00000000-0000-0000-0000-000000000000 7:0/ext4/1", f"{'x' * 22} 0-{MARKED - 1}"])
+
+    send(2, 0, 0)  # both files are there
+    return send
+
+
 @contextmanager
 def subjects(directory: Path) -> Iterator[list[Subject]]:
     """Every subject, started, on a device of its own."""
@@ -219,6 +238,9 @@ def subjects(directory: Path) -> Iterator[list[Subject]]:
         at = device("edge")
         edge = stack.enter_context(EdgeBroker(directory / "edge", data_dir=at.directory / "data"))
         found.append(Subject("edge-broker", at, edge, kafka_sender(edge.bootstrap), FULL_RECORDS))
+        at = device("edge-1")
+        edge = stack.enter_context(EdgeBroker(directory / "edge-1", data_dir=at.directory / "data"))
+        found.append(Subject("edge-broker, acks=1", at, edge, kafka_sender(edge.bootstrap, "1"), FULL_RECORDS))
         for name, settings in (
             ("Apache Kafka, flush.messages=1", {"log.flush.interval.messages": 1}),
             ("Apache Kafka as shipped", {}),
@@ -236,13 +258,15 @@ def subjects(directory: Path) -> Iterator[list[Subject]]:
             config = persistence.format(at.directory) + more
             mosquitto = stack.enter_context(Mosquitto(directory / key, config=config))
             found.append(Subject(name, at, mosquitto, mqtt_sender(mosquitto.port), full_records))
-        for subject in found[:3]:
+        for subject in found[:4]:
             assert isinstance(subject.server, (EdgeBroker, ApacheKafka))
             create_topic(subject.server.bootstrap, TOPIC)
         for overwrite in (False, True):
             name = "overwrite" if overwrite else "append"
             at = device(name)
             found.append(Subject(name, at, None, file_sender(at.directory / "file", overwrite=overwrite), 0))
+        at = device("marks")
+        found.append(Subject("marks", at, None, marks_sender(at.directory), 0))
         yield found
 
 
@@ -253,6 +277,9 @@ def measure(directory: Path, slow_s: int, medium_s: int) -> dict[str, dict[str, 
         for subject in found:
             if subject.server is not None:
                 subject.send(10, PACED_BYTES, 0)  # first files, first segments
+        for subject in found[:2]:
+            card = subject.device.directory / "data" / "card"
+            wait_until(card.exists, 60, "the card's measurement, which writes 4 MiB")
         time.sleep(2)
         for name, rate, seconds in (("1 record/s", 1, slow_s), ("100 records/s", 100, medium_s)):
             with ThreadPoolExecutor(len(found)) as threads:
