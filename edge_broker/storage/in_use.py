@@ -8,6 +8,7 @@
 | asked for | it could not be written | none; answers wait until their records are synced |
 | there | all is synced and nothing was appended for IDLE_S | none; taken off the disk by the next write |
 | there | a sync or a write fails, the partition is offline | there, as `failed`: memory does not have it either |
+| there, as `failed` | the partition is back | there, by the next write; a kill before it names the partition twice |
 | there | a clean stop, or a start that has written down what it knows | none |
 
 After a cut the partitions with a mark may have lost what was answered, others have not: a sync came first. Whether

@@ -253,6 +253,9 @@ class Acts(Site):
             self.worker("disk", marking.run)
             self.store.in_use.end_write(marking)
             self.note(f"marks of {marking.logs}: {marking.fault or 'written'}")
+            if marking.fault is None:
+                for _, model in self.in_use():
+                    model.marked_failed = False
         self.answer_marked()
         if not round_:
             return

@@ -105,6 +105,7 @@ class Partition:
         self.attempt: memoryview | None = None  # what is being written just now
         self.refused: list[memoryview] = []  # what was not taken since the last confirmation
         self.sync_failed = False
+        self.marked_failed = False  # it came back, and the marks on the disk may still call it `failed`
         self.epoch = -1
         self.lossy = False  # something was done that may cost confirmed records
         self.flipped: set[int] = set()  # offsets of batches that have a wrong bit
@@ -119,6 +120,7 @@ class Partition:
         other.attempt = None if self.attempt is None else memoryview(bytes(self.attempt))
         other.refused = list(self.refused)
         other.sync_failed, other.epoch = self.sync_failed, self.epoch
+        other.marked_failed = self.marked_failed
         other.lossy, other.passed, other.flipped = self.lossy, self.passed, set(self.flipped)
         return other
 
@@ -164,7 +166,7 @@ class Partition:
         assert log.log_end_offset >= needed, f"{log!r}: what was confirmed up to {needed} is missing"
         self.batches = [batch for batch in written if batch.header.next_offset <= log.log_end_offset]
         self.confirmed, self.start = log.log_end_offset, log.log_start_offset
-        self.removing, self.attempt, self.sync_failed = False, None, False
+        self.removing, self.attempt, self.sync_failed, self.marked_failed = False, None, False, False
         self.refused.clear()
         assert log.log_end_offset == max(self.end, self.start), f"{log!r} ends where no batch ends"
         self.check_shown(log, found, now_ms)
@@ -178,7 +180,8 @@ class Partition:
         if not (self.kernel or self.sync_failed):
             assert covers(cuts, *lost), f"{log!r}: up to {lost[1]} was answered; the ledger was told of {cuts}"
         torn = self.attempt is not None or self.refused
-        assert may_forget or self.sync_failed or torn or not cuts, f"{log!r} lost nothing by a kill: {cuts}"
+        excused = may_forget or self.sync_failed or self.marked_failed or torn
+        assert excused or not cuts, f"{log!r} lost nothing by a kill: {cuts}"
         self.answered = min(lost)
 
     def check_shown(self, log: PartitionLog, found: Sequence[bytes], now_ms: int) -> None:
@@ -200,7 +203,7 @@ class Partition:
         end = log.log_end_offset
         assert end == self.confirmed or (self.kernel and self.confirmed <= end <= self.end), f"{log!r} after a revival"
         self.batches = [batch for batch in self.batches if batch.header.next_offset <= end]
-        self.confirmed, self.attempt, self.sync_failed = end, None, False
+        self.confirmed, self.attempt, self.sync_failed, self.marked_failed = end, None, False, True
         self.answered = min(self.answered, end)
         self.refused.clear()
         assert log.high_watermark == end == max(self.end, self.start)

@@ -272,22 +272,24 @@ def test_a_late_figure_is_no_restart() -> None:
 
 
 async def test_the_board_is_read_every_interval_and_trouble_is_told(tmp_path: Path) -> None:
-    readings: list[dict[str, float] | OSError] = [{"cpu_percent": 1.5}, OSError("no such sensor")]
+    sensor: dict[str, float] | OSError = {"cpu_percent": 1.5}
     publisher = FakePublisher()
 
     def read_health() -> dict[str, float]:
-        reading = readings.pop(0) if readings else {"cpu_percent": 2.5}
-        if isinstance(reading, OSError):
-            raise reading
-        return reading
+        if isinstance(sensor, OSError):
+            raise sensor
+        return sensor
 
     board = config(tmp_path, '[board]\nname = "pi"\ninterval_ms = 100\n').board
     assert board is not None
     source = BoardSource(board, publisher.as_publisher(), read_health)
     async with running_task(source.run()):
-        await until(lambda: "no such sensor" in str(source.problem()))
         await until(lambda: len(publisher.records) >= 2)  # one more is due every 100 ms
         assert source.problem() is None
+        sensor = OSError("no such sensor")
+        await until(lambda: "no such sensor" in str(source.problem()))
+        sensor = {"cpu_percent": 2.5}
+        await until(lambda: source.problem() is None)
     record, _ = publisher.records[0]
     value = json.loads(record.value)
     assert value == {"cpu_percent": 1.5, "board": "pi", "time_ms": record.timestamp_ms}
