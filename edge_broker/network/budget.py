@@ -6,8 +6,9 @@
 | answers | what an earlier answer holds back, or the client does not read | Fetch answers with less; large ones wait |
 
 Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
-What un-parks others may use `urgent_bytes` more, and one request at a time, the favoured, may always grow to its end:
-so somebody gets on whatever the others hold.
+What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as many
+as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. Whoever went ahead
+counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
 Lives here: sums, and who waits for them. Must never come in: sockets, timers, what a request means.
 """
@@ -22,13 +23,31 @@ ALLOWANCE_BYTES = 4096
 class Pool:
     """Bytes of one kind over all connections; `soon` calls in the next turn of the loop."""
 
-    __slots__ = ("_soon", "_waking", "bytes_max", "favoured", "on_shortage", "urgent_bytes", "used", "waiting")
+    __slots__ = (
+        "_soon",
+        "_waking",
+        "ahead",
+        "bytes_max",
+        "on_shortage",
+        "spare_bytes",
+        "urgent_bytes",
+        "used",
+        "waiting",
+    )
 
-    def __init__(self, bytes_max: int, soon: Callable[[Callable[[], None]], None], *, urgent_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        soon: Callable[[Callable[[], None]], None],
+        *,
+        spare_bytes: int,
+        urgent_bytes: int = 0,
+    ) -> None:
         self.bytes_max = bytes_max
+        self.spare_bytes = spare_bytes
         self.urgent_bytes = urgent_bytes
         self.used = 0
-        self.favoured: object | None = None
+        self.ahead: dict[Share, int] = {}  # with how many bytes
         self.waiting: dict[object, Callable[[], None]] = {}
         self.on_shortage: Callable[[], None] = lambda: None
         self._soon = soon
@@ -60,17 +79,21 @@ class Pool:
         self.on_shortage()
 
     def forget(self, who: object) -> None:
-        """`who` waits no more and is favoured no more."""
+        """`who` waits no more."""
         self.waiting.pop(who, None)
-        if self.favoured is who:
-            self.favoured = None
-            self.wake()
 
-    def favour(self, who: object) -> bool:
-        """Let `who` grow beyond the bound unless another does."""
-        if self.favoured is None:
-            self.favoured = who
-        return self.favoured is who
+    def go_ahead(self, share: Share, size: int) -> bool:
+        """Let `share` take `size` bytes beyond the bound if what others took there leaves room; once granted, always."""
+        if share not in self.ahead:
+            if self.ahead and sum(self.ahead.values()) + size > self.spare_bytes:
+                return False
+            self.ahead[share] = size
+        return True
+
+    def end(self, share: Share) -> None:
+        """`share` has come to its end, if it went ahead."""
+        if self.ahead.pop(share, None) is not None:
+            self.wake()
 
     def wake(self) -> None:
         """Let those who wait try again in the next turn, one after the other, until one has to wait on."""
@@ -117,6 +140,8 @@ class Share:
         self.held -= size
         if over > 0:
             self.pool.remove(min(over, size))
+        if self.pool.ahead and self.held <= ALLOWANCE_BYTES:
+            self.pool.end(self)
 
     def give_all(self) -> None:
         """Hold nothing any more."""

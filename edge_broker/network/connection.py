@@ -313,8 +313,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _grow_own(self) -> None:
         """Reserve as much again as has come, or wait until there is memory for it."""
-        wanted = min(self._own_size - self._own_bytes, self._own_bytes, GROWTH_BYTES_MAX)
-        if self.requests.fits(wanted, urgent=self._urgent) or self.requests.pool.favour(self):
+        rest = self._own_size - self._own_bytes
+        wanted = min(rest, self._own_bytes, GROWTH_BYTES_MAX)
+        if self.requests.fits(wanted, urgent=self._urgent) or self.requests.pool.go_ahead(self.requests, rest):
             self._own_bytes += wanted
             self.requests.take(wanted)
         else:
@@ -404,6 +405,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.answers.give(exchange.kept_bytes)
         if out and self.transport is not None:
             self._write(out)
+        if self.answers.pool.ahead and self.answers.held <= ALLOWANCE_BYTES:
+            self.answers.pool.end(self.answers)  # the kernel took all of it at once
         if self._paused and len(self.unanswered) < UNANSWERED_MAX // 2:
             self._unpause()
 

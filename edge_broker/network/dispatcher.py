@@ -20,7 +20,7 @@ from edge_broker.handlers.registry import Handler
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
-from edge_broker.network.large import Large, request_bytes
+from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.revivals import Revivals
 from edge_broker.network.syncer import Syncer
@@ -80,7 +80,7 @@ class Call:
 
 
 def _pools(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> tuple[Pool, Pool]:
-    """Memory for requests and for answers; of the first a part is left to the one that may always grow to its end."""
+    """Memory for requests and for answers; of the first a part is left to those that may go ahead to their end."""
 
     def soon(call: Callable[[], None]) -> None:
         loop.call_soon(call)
@@ -88,8 +88,8 @@ def _pools(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> tuple[Pool,
     queued = config.integer("queued.max.request.bytes")
     requests_bytes = max(queued - config.integer("socket.request.max.bytes"), queued // 2)
     return (
-        Pool(requests_bytes, soon, urgent_bytes=URGENT_BYTES),
-        Pool(config.integer("edge.queued.max.response.bytes"), soon),
+        Pool(requests_bytes, soon, spare_bytes=queued - requests_bytes, urgent_bytes=URGENT_BYTES),
+        Pool(config.integer("edge.queued.max.response.bytes"), soon, spare_bytes=ANSWER_BYTES_MAX),
     )
 
 
@@ -187,7 +187,7 @@ class Dispatcher:
         self._hold(call)
         job = self.large.job(call, handler, context, frame, position)
         if size <= QUEUED_FRAME_BYTES:
-            self.turns.run(job)
+            self.turns.begin(job)
         else:
             self.turns.add(job)
 
@@ -294,7 +294,7 @@ class Dispatcher:
         if exchange is None or again is None:
             return True
         connection, pool = exchange.connection, self.answers_pool
-        if connection.answers.fits(reply.size) or pool.favour(connection):
+        if connection.answers.fits(reply.size) or pool.go_ahead(connection.answers, reply.size):
             return True
 
         def try_again() -> None:
@@ -303,8 +303,12 @@ class Dispatcher:
             self._drain()
 
         pool.wait(call, try_again)
-        connection.on_close[call.token] = lambda: pool.forget(call)
+        connection.on_close[call.token] = lambda: self._drop_answer(call)
         return False
+
+    def _drop_answer(self, call: Call) -> None:
+        self.answers_pool.forget(call)
+        self.large.ended(call)
 
     def _may_begin(self) -> bool:
         """Whether one more large request may be read; those that wait hold what they were read into."""
@@ -351,8 +355,12 @@ class Dispatcher:
 
     def _park(self, call: Call) -> None:
         self._parked[call.token] = call
-        if call.exchange is not None:
-            call.exchange.connection.on_close[call.token] = lambda: self._abandon(call)
+        exchange = call.exchange
+        if exchange is not None:
+            exchange.connection.on_close[call.token] = lambda: self._abandon(call)
+            if exchange.cost > REQUEST_BYTES:  # the group keeps, and counts, what it needs of the request
+                exchange.connection.requests.give(exchange.cost - REQUEST_BYTES)
+                exchange.cost = REQUEST_BYTES
 
     def _queue(self, call: Call, behind: Behind) -> None:
         call.behind = behind

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers.broker import RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply, Steps
+from edge_broker.handlers.outcome import Outcome, Park, Reply, Steps
 from edge_broker.handlers.registry import Handler
 from edge_broker.network.turns import WORK_BYTES_MAX, Job
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
@@ -114,7 +114,7 @@ class Large:
             if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
                 outcome = Reply(outcome.response, size=made, again=again)
         exchange = call.exchange
-        if not isinstance(outcome, Reply) and held > ENCODED_AT_ONCE_BYTES:
+        if not isinstance(outcome, (Reply, Park)):
             self._park(call, held)
         if (
             isinstance(outcome, Reply)
@@ -133,6 +133,7 @@ class Large:
                         exchange.answer(end.value)
                         return
                     yield held + made
+            self._park(call, held)
             return
         self._dispatcher.resolve(call, outcome)
 
@@ -157,7 +158,9 @@ class Large:
     def _park(self, call: Call, held: int) -> None:
         """A request that was read in steps waits: what it holds is counted until it is answered."""
         exchange = call.exchange
-        if exchange is None or call in self.parked or exchange.connection.transport is None:
+        if held <= ENCODED_AT_ONCE_BYTES or exchange is None or call in self.parked:
+            return
+        if exchange.connection.transport is None:
             return
         self.parked[call] = held
         self._parked_bytes += held

@@ -4,7 +4,7 @@
 |---|---|
 | one more than max.connections, or than max.connections.per.ip | at once; LOOPBACK_CONNECTIONS are this machine's |
 | a silent one | connections.max.idle.ms without a request, and none unanswered |
-| half a request | no byte for STALLED_S, or favoured for FAVOURED_S_MAX, while somebody waits for memory |
+| half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
 | a client that is owed answers | it took no byte for UNREAD_S_MAX |
 
 Lives here: what all connections share. Must never come in: requests and their meaning (dispatcher).
@@ -19,7 +19,7 @@ from collections import deque
 
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, ProtocolViolation
-from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import LimitedLog
@@ -29,7 +29,7 @@ from edge_broker.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_
 BACKLOG = 512
 LOOPBACK_CONNECTIONS = 16
 STALLED_S = 10.0
-FAVOURED_S_MAX = 60.0
+AHEAD_S_MAX = 60.0
 OWED_FOR_A_TURN_BYTES = 16_384
 TURN_S = 0.004
 SWEEP_S = 1.0
@@ -56,7 +56,7 @@ class Server:
         self._log = LimitedLog(loop.time)
         self._halves: dict[Connection, float] = {}
         self._unread = Unread(loop.time, self._unread_for_long)
-        self._favoured: tuple[object, float] | None = None
+        self._ahead: dict[Share, float] = {}  # who went ahead of the bound, seen since when
         self._sweeping = False
         self._ring: deque[Connection] = deque()
         self._written: list[Connection] = []
@@ -210,7 +210,7 @@ class Server:
                 self._see_half(connection, now)
             else:
                 del self._halves[connection]
-        self._see_favoured(now)
+        self._see_ahead(now)
         self._unread.look()
         if self._halves or self._unread:
             self._sweep_soon()
@@ -223,13 +223,12 @@ class Server:
             if stalled_s >= STALLED_S:
                 self._stalled(connection, f"a request stopped in the middle for {stalled_s:.0f} s")
 
-    def _see_favoured(self, now: float) -> None:
-        favoured = self.requests.favoured
-        if favoured is None or self._favoured is None or self._favoured[0] is not favoured:
-            self._favoured = None if favoured is None else (favoured, now)
-        elif self.requests.waiting and now - self._favoured[1] >= FAVOURED_S_MAX:
-            assert isinstance(favoured, Connection)
-            self._stalled(favoured, f"a request did not arrive whole in {FAVOURED_S_MAX:.0f} s")
+    def _see_ahead(self, now: float) -> None:
+        self._ahead = {share: self._ahead.get(share, now) for share in self.requests.ahead}
+        if self._ahead and self.requests.waiting:
+            for connection in list(self._halves):
+                if now - self._ahead.get(connection.requests, now) >= AHEAD_S_MAX:
+                    self._stalled(connection, f"a request did not arrive whole in {AHEAD_S_MAX:.0f} s")
 
     def _stalled(self, connection: Connection, why: str) -> None:
         connection.violate(ProtocolViolation(f"{why}, and others wait for the memory it holds"))

@@ -2,7 +2,7 @@
 
 | job | runs |
 |---|---|
-| short | at once, to its end |
+| short, and there is memory for it | at once, to its end |
 | longer than AT_ONCE_S | a piece of PIECE_S per turn of the loop; of all jobs the one whose connection has used least |
 | beyond WORK_BYTES_MAX with others that have begun | when it is the oldest of them, or enough others ended |
 
@@ -71,6 +71,13 @@ class Turns:
         self._turn_soon()
         return False
 
+    def begin(self, job: Job) -> None:
+        """Take steps of a job at once if there is memory for one more, else in its turn."""
+        if self._begun and self._held() + job.bytes_held > WORK_BYTES_MAX or not self._may_begin():
+            self.add(job)
+        else:
+            self.run(job)
+
     def add(self, job: Job) -> None:
         """Begin a job in its turn."""
         self._count += 1
@@ -81,6 +88,9 @@ class Turns:
         """What kept jobs from beginning has ended."""
         if self._waiting or self._begun:
             self._turn_soon()
+
+    def _held(self) -> int:
+        return sum(job.bytes_held for job in self._begun)
 
     def _turn_soon(self) -> None:
         if not self._due:
@@ -99,7 +109,7 @@ class Turns:
 
     def _next(self) -> Job | None:
         """The job whose connection used least, among those that find memory; the oldest always does."""
-        held = sum(job.bytes_held for job in self._begun)
+        held = self._held()
         able = self._begun if held <= WORK_BYTES_MAX else self._begun[:1]
         best = min(able, key=lambda job: job.whose.work_seconds, default=None)
         if self._waiting:

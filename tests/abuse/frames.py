@@ -190,6 +190,8 @@ def rows() -> Iterator[Case]:
     yield Case("B4 ids that nobody uses", lambda: b"".join(_join(0) for _ in range(50)))
     yield Case("B5 fetches, unread", _fetch, reads=False)
     yield Case("B5 metadata, unread", lambda: _all_topics() * 500, reads=False)
+    yield Case("B5 many names, unread", lambda: widest(APIS[METADATA], 4, ("topics",), MANY, TOPIC), reads=False)
+    yield Case("B5 60 KB of names, unread", lambda: widest(APIS[METADATA], 4, ("topics",), 60_000, TOPIC), reads=False)
     yield Case("B6 announced and not sent", lambda: _produce(bytes(15_000_000)), connections=1900, cut=14_999_900)
     yield Case("B6 half produces of 1 MB", lambda: _produce(bytes(1_000_000)), cut=500_000)
     yield Case("B11 gzip bombs", lambda: _produce(bomb(), COMPACTED), connections=100)

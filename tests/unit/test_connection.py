@@ -56,8 +56,8 @@ class FakeOwner:
         self.bytes_out = 0
         self.frames: list[bytes] = []
         self.calls: list[Callable[[], None]] = []
-        self.requests = Pool(200_000, self.calls.append)
-        self.answers = Pool(1 << 30, self.calls.append)
+        self.requests = Pool(200_000, self.calls.append, spare_bytes=100_000)
+        self.answers = Pool(1 << 30, self.calls.append, spare_bytes=0)
         self.violations: list[str] = []
 
     def opened(self, connection: Connection) -> bool:
@@ -168,12 +168,12 @@ def test_memory_is_reserved_as_bytes_arrive_not_as_they_are_announced() -> None:
 def test_a_request_that_finds_no_memory_waits_for_it_and_is_not_closed() -> None:
     owner = FakeOwner()
     owner.requests.bytes_max = 60_000
-    favoured, _ = begun(owner, 100_000, 60_000)
+    ahead, _ = begun(owner, 100_000, 60_000)
     connection, transport = begun(owner, 100_000, 4_000)
     feed(connection, bytes(100), [])
     assert not transport.reading
     assert not transport.aborted
-    feed(favoured, bytes(40_000), [])
+    feed(ahead, bytes(40_000), [])
     owner.turns()
     assert transport.reading
     feed(connection, bytes(100_000 - connection._filled), [])
@@ -181,7 +181,7 @@ def test_a_request_that_finds_no_memory_waits_for_it_and_is_not_closed() -> None
     assert owner.requests.used == 0
 
 
-def test_one_request_at_a_time_may_always_grow_to_its_end() -> None:
+def test_one_request_at_least_may_always_grow_to_its_end() -> None:
     owner = FakeOwner()
     owner.requests.bytes_max = 20_000
     others = [begun(owner, 100_000, 8_192) for _ in range(30)]
@@ -193,14 +193,37 @@ def test_one_request_at_a_time_may_always_grow_to_its_end() -> None:
             if transport.reading and connection.half:
                 feed(connection, bytes(100), [])
         owner.turns()
-        favoured = next((connection for connection, _ in others if owner.requests.favoured is connection), None)
-        if favoured is not None:
-            feed(favoured, bytes(100_000 - favoured._filled), [])
+        for connection, _ in others:
+            if connection.requests in owner.requests.ahead:
+                feed(connection, bytes(100_000 - connection._filled), [])
         owner.turns()
         ended = len(owner.frames)
         if ended == 30:
             break
     assert ended == 30, "each has its turn"
+
+
+def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
+    owner = FakeOwner()
+    owner.requests.bytes_max, owner.requests.spare_bytes = 20_000, 150_000
+    exchanges: list[Exchange] = []
+
+    def received(connection: Connection, frame: memoryview) -> None:
+        exchanges.append(Exchange(connection, len(exchanges), len(frame)))
+        connection.expect(exchanges[-1])
+
+    owner.received = received  # type: ignore[method-assign]
+    others = [begun(owner, 50_000, 1_000) for _ in range(30)]
+    for answered in range(30):
+        for connection, transport in others:
+            while transport.reading and connection.half:
+                feed(connection, bytes(min(1_000, 50_000 - connection._filled)), [])
+        owner.turns()
+        assert owner.requests.used <= 20_000 + 150_000
+        assert len(exchanges) > answered, "somebody gets on"
+        exchanges[answered].answer([b"done"])
+        owner.turns()
+    assert (owner.requests.used, owner.requests.ahead, owner.requests.waiting) == (0, {}, {})
 
 
 def test_a_small_request_needs_nobody_elses_memory() -> None:

@@ -11,6 +11,7 @@ from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
+from edge_broker.network.large import PARKED_BYTES_MAX
 from edge_broker.network.log_lines import LINES_MAX
 from edge_broker.network.metrics import metrics_text
 from edge_broker.network.server import LOOPBACK_CONNECTIONS
@@ -289,10 +290,10 @@ def test_requests_that_find_no_memory_wait_for_it() -> None:
     rest = [
         arrive(client, client.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000)))))) for client in (first, second)
     ]
-    assert code(first.answer()) is ErrorCode.NONE, "one at a time may always grow to its end"
+    assert code(first.answer()) is ErrorCode.NONE, "one at least may always grow to its end"
     assert code(second.answer()) is ErrorCode.NONE
     assert rest == [b"", b""]
-    half = first.frame(PRODUCE, produce(("t", 0, batch(bytes(40_000)))))
+    half = first.frame(PRODUCE, produce(("t", 0, batch(bytes(520_000)))))
     arrive(first, half[:20_000])
     rest = [arrive(second, second.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000))))))]
     assert rest[0]
@@ -509,6 +510,7 @@ def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> N
     fill(log, 20, 50_000)
     pool = site.server.answers
     pool.add(pool.bytes_max - 60_000)
+    pool.spare_bytes = 0
     client, second = site.client(), site.client()
     for one in (client, second):
         one.transport.stuck = True
@@ -516,7 +518,7 @@ def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> N
     site.settle()
     records = parts(client.answer())[0].records
     assert 50_000 < len(records) < 60_000
-    assert len(parts(second.answer())[0].records) == len(records), "one at a time may always have its answer"
+    assert len(parts(second.answer())[0].records) == len(records), "one at least may always have its answer"
     third = site.client()
     third.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
     site.settle()
@@ -527,6 +529,27 @@ def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> N
     site.loop.advance(1_000)
     site.settle()
     assert parts(third.answer())[0].records
+
+
+def test_requests_whose_answers_find_no_memory_count_and_no_more_are_read_then() -> None:
+    site = Site()
+    site.topic()
+    pool = site.server.answers
+    pool.add(pool.bytes_max)
+    pool.spare_bytes = 0
+    clients = [site.client() for _ in range(40)]
+    for one in clients:
+        one.transport.stuck = True
+        one.feed(one.frame(METADATA, many(7_000)))
+        site.settle()
+    turns, large = site.dispatcher.turns, site.dispatcher.large
+    assert not large.has_room
+    assert PARKED_BYTES_MAX < sum(large.parked.values()) < 2 * PARKED_BYTES_MAX
+    assert len(turns) > 0
+    for one in clients:
+        one.lose()
+    site.settle()
+    assert (len(turns), large.parked, site.server.requests.used, pool.used) == (0, {}, 0, pool.bytes_max)
 
 
 def test_a_client_that_takes_no_byte_of_its_answers_is_closed_and_a_slow_one_is_not() -> None:
