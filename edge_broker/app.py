@@ -7,7 +7,6 @@ Lives here: order of start and stop, and the periodic chores. Must never come in
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
+from edge_broker.garbage import Garbage
 from edge_broker.handlers.broker import Broker
 from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, stop_groups
 from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
@@ -54,7 +54,7 @@ MEMORY_TICK_S = 10.0
 MARKS_TICK_S = 10.0
 DRAIN_S = 5.0
 LOGS_A_PIECE = 64
-YOUNG_OBJECTS_MAX = 10_000  # a thousand requests in flight hold as many, and leave no cycles behind
+SWITCH_S = 0.001  # a worker needs the interpreter several times for a sync, and waits so long each time
 
 
 class Options(NamedTuple):
@@ -106,8 +106,8 @@ async def _serve(options: Options) -> int:
     if config.boolean("log.cleaner.enable"):
         chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
     chores.append(loop.create_task(keep_scrubbing(broker, workers["files"])))
-    gc.freeze()  # what is there now stays: nobody needs to look through it again
-    gc.set_threshold(YOUNG_OBJECTS_MAX)
+    chores.append(loop.create_task(_keep_tidy(dispatcher)))
+    sys.setswitchinterval(SWITCH_S)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -255,6 +255,13 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(SPACE_TICK_S, lambda: look(broker))),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
+
+
+async def _keep_tidy(dispatcher: Dispatcher) -> None:
+    garbage = Garbage()
+    while True:
+        await asyncio.sleep(MEMORY_TICK_S)
+        garbage.look(calm=not dispatcher.turns)
 
 
 def _look_at_clock(broker: Broker) -> Outcome:

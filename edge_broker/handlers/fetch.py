@@ -73,7 +73,7 @@ class _Gathered:
 
     def _weighed(self) -> Taken:
         for topic in self.topics:
-            yield None
+            yield FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[])  # to be weighed
             yield from topic.partitions
         return self._reply()
 

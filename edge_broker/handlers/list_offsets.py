@@ -52,8 +52,9 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
 
 
 def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog | None]:
-    """The logs whose end is asked for, and None for other partitions."""
+    """The logs whose end is asked for, and None for each topic and each other partition."""
     for topic in request.topics:
+        yield None
         found = broker.store.topics.get(topic.name)
         for wanted in topic.partitions:
             yield None
@@ -74,6 +75,7 @@ def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
     for topic in request.topics:
         answers: list[ListOffsetsPartitionResponse] = []
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        yield topics[-1]
         for wanted in topic.partitions:
             answers.append(_partition(broker, topic.name, wanted, lookups))
             yield answers[-1]

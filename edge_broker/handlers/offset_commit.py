@@ -37,6 +37,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     wanted: list[CommitPartition] = []
     errors: Found = {}
     for topic in request.topics:
+        yield None
         known = broker.store.topics.get(topic.name)
         for entry in topic.partitions:
             yield None
@@ -99,6 +100,7 @@ def _answer(request: OffsetCommitRequest, error_of: Callable[[str, int], ErrorCo
     for topic in request.topics:
         answers: list[OffsetCommitResponsePartition] = []
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        yield topics[-1]
         for entry in topic.partitions:
             error = error_of(topic.name, entry.partition_index)
             answers.append(OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=error))

@@ -43,6 +43,7 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
             yield answer
             for found in _fetch(broker, group.group_id, [] if error else group.topics):
                 answer.topics.append(OffsetFetchResponseTopics(name=found[0], partitions=[]))
+                yield answer.topics[-1]
                 yield from _partitions(found, answer.topics[-1].partitions)
         return Reply(OffsetFetchResponse(groups=groups))
     topics: list[OffsetFetchResponseTopic] = []
@@ -52,6 +53,7 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
             yield topics[-1]
     for found in _fetch(broker, request.group_id, [] if error else request.topics):
         topics.append(OffsetFetchResponseTopic(name=found[0], partitions=[]))
+        yield topics[-1]
         yield from _old_partitions(found, topics[-1].partitions)
     return Reply(OffsetFetchResponse(error_code=error, topics=topics))
 

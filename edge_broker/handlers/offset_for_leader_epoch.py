@@ -24,6 +24,7 @@ def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: Of
     for topic in request.topics:
         partitions: list[EpochEndOffset] = []
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield topics[-1]
         for wanted in topic.partitions:
             partitions.append(_partition(broker, topic.topic, wanted))
             yield partitions[-1]

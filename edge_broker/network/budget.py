@@ -6,9 +6,9 @@
 | answers | what an earlier answer holds back, or the client does not read | Fetch answers with less; large ones wait |
 
 Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
-What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as many
-as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. Whoever went ahead
-counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
+What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as
+many as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. Whoever went
+ahead counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
 Lives here: sums, and who waits for them. Must never come in: sockets, timers, what a request means.
 """
@@ -83,7 +83,7 @@ class Pool:
         self.waiting.pop(who, None)
 
     def go_ahead(self, share: Share, size: int) -> bool:
-        """Let `share` take `size` bytes beyond the bound if what others took there leaves room; once granted, always."""
+        """Let `share` take `size` bytes beyond the bound if others left room there; granted once, it stays."""
         if share not in self.ahead:
             if self.ahead and sum(self.ahead.values()) + size > self.spare_bytes:
                 return False

@@ -73,7 +73,7 @@ class Turns:
 
     def begin(self, job: Job) -> None:
         """Take steps of a job at once if there is memory for one more, else in its turn."""
-        if self._begun and self._held() + job.bytes_held > WORK_BYTES_MAX or not self._may_begin():
+        if (self._begun and self._held() + job.bytes_held > WORK_BYTES_MAX) or not self._may_begin():
             self.add(job)
         else:
             self.run(job)
