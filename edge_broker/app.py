@@ -19,7 +19,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
-from edge_broker.garbage import Garbage
+from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers.broker import Broker
 from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, stop_groups
 from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
@@ -260,7 +260,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
 async def _keep_tidy(dispatcher: Dispatcher) -> None:
     garbage = Garbage()
     while True:
-        await asyncio.sleep(MEMORY_TICK_S)
+        await asyncio.sleep(LOOK_S)
         garbage.look(calm=not dispatcher.turns)
 
 

@@ -1,43 +1,44 @@
-"""When Python looks for objects that only hold each other: in calm moments, and never twice at the same ones.
+"""When Python looks for objects that only hold each other: in calm moments, and not at the same ones again.
 
-A full collection holds the loop for as long as it takes to look through everything, 80 ms with 5,000 partitions.
-References free nearly all; what is left are some hundred objects a day, of exceptions and closed connections.
+By itself it looks whenever there are some thousand more, in the middle of whatever the loop does, for 20 to 90 ms when
+large requests are under way. References free all that requests make; what is left over comes from exceptions now and
+then. So the collector is off, and asked each LOOK_S:
 
-| generation | looked through |
-|---|---|
-| young | by Python, after YOUNG_OBJECTS_MAX more objects; a thousand requests in flight hold as many |
-| middle | by Python, after MIDDLE_AFTER of those |
-| old | by `Garbage.look`, in a calm moment or after LOOKS_MAX others; what lives then is never looked through again |
+| there are more objects than the last time by | and | then |
+|---|---|---|
+| OBJECTS_MIN | the loop is calm | it looks through those, and never again at the ones that are alive |
+| OBJECTS_MAX | | the same, as something may have leaked |
+| | the loop is calm, WHOLE_S have passed | it looks through everything |
 
-Lives here: that policy. Must never come in: what makes objects. Source: the gc module, `freeze`.
+Lives here: that policy. Must never come in: what makes objects. Source: the gc module, which counts on when it is off.
 """
 
 from __future__ import annotations
 
 import gc
 
-YOUNG_OBJECTS_MAX = 10_000
-MIDDLE_AFTER = 4
-NEVER = 1 << 30
-OLD_AFTER = 10  # collections of the middle generation
-LOOKS_MAX = 60
+LOOK_S = 1.0
+WHOLE_S = 86_400.0
+OBJECTS_MIN = 10_000
+OBJECTS_MAX = 1_000_000
 
 
 class Garbage:
-    """Owned by the loop; from its making on, what is there counts as old and looked through."""
+    """Owned by the loop; from its making on, what is there is not looked through again."""
 
     def __init__(self) -> None:
-        self._put_off = 0
+        self._looks = 0
+        gc.disable()
         gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS_MAX, MIDDLE_AFTER, NEVER)
 
     def look(self, *, calm: bool) -> None:
-        """Look through what is old since the last time, if there is enough of it."""
-        if gc.get_count()[2] < OLD_AFTER:
-            return
-        if not calm and self._put_off < LOOKS_MAX:
-            self._put_off += 1
-            return
-        self._put_off = 0
-        gc.collect()
-        gc.freeze()
+        """Look for garbage if it is time to."""
+        self._looks += 1
+        objects = gc.get_count()[0]
+        whole = calm and self._looks * LOOK_S >= WHOLE_S
+        if whole:
+            self._looks = 0
+            gc.unfreeze()
+        if whole or objects >= (OBJECTS_MIN if calm else OBJECTS_MAX):
+            gc.collect()
+            gc.freeze()

@@ -20,7 +20,7 @@ from edge_broker.handlers.outcome import Outcome, Park, Reply, Steps
 from edge_broker.handlers.registry import Handler
 from edge_broker.network.turns import WORK_BYTES_MAX, Job
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
-from edge_broker.protocol.codec import decode_steps, weight
+from edge_broker.protocol.codec import decode_steps, elements, weight
 
 if TYPE_CHECKING:
     from edge_broker.network.dispatcher import Call, Dispatcher
@@ -29,9 +29,12 @@ READ_BYTES_MAX = WORK_BYTES_MAX
 ANSWER_BYTES_MAX = 2 * WORK_BYTES_MAX
 PARKED_BYTES_MAX = WORK_BYTES_MAX
 ENCODED_AT_ONCE_BYTES = 65_536
+LET_GO_AT_ONCE = 32  # parts of what was read and made: to free 14 MB of objects takes 40 ms
 REQUEST_BYTES = 2048  # of a request under way, whatever it asks for
 BYTES_PER_WIRE_BYTE = 8  # of a small one that is read
 BYTES_PER_WIRE_BYTE_MAX = 80  # an element of 2 bytes is an object with a text
+
+Kept = list[object]
 
 
 def request_bytes(api_key: int, size: int) -> int:
@@ -58,13 +61,15 @@ class Large:
         assert call.exchange is not None
         per_byte = 1 if call.api.key == PRODUCE else BYTES_PER_WIRE_BYTE_MAX
         least = min(READ_BYTES_MAX, per_byte * len(frame))
-        steps = self._from_frame(call, handler, context, frame, position)
-        return Job(call.exchange.connection, self._guarded(call, steps), least)
+        kept: Kept = []
+        steps = self._from_frame(call, handler, context, frame, position, kept)
+        return Job(call.exchange.connection, self._guarded(call, steps, kept), least)
 
     def more(self, call: Call, outcome: Steps) -> Job:
         """The work on a request whose handler goes in steps."""
         whose = call if call.exchange is None else call.exchange.connection
-        return Job(whose, self._guarded(call, self._to_answer(call, outcome, 0)), 0)
+        kept: Kept = []
+        return Job(whose, self._guarded(call, self._to_answer(call, outcome, 0, kept), kept), 0)
 
     def ended(self, call: Call) -> None:
         """A call is answered, or nobody waits for its answer any more."""
@@ -73,9 +78,10 @@ class Large:
             self._parked_bytes -= size
             self._dispatcher.turns.go_on()
 
-    def _guarded(self, call: Call, steps: Generator[int, None, None]) -> Generator[int, None, None]:
-        """Trouble costs the call alone; nothing more is done for a client that is gone."""
+    def _guarded(self, call: Call, steps: Generator[int, None, None], kept: Kept) -> Generator[int, None, None]:
+        """Trouble costs the call alone; nothing more is done for a client that is gone; `kept` goes in steps too."""
         connection = None if call.exchange is None else call.exchange.connection
+        held = 0
         try:
             for held in steps:
                 yield held
@@ -83,10 +89,14 @@ class Large:
                     break
         except Exception as error:  # noqa: BLE001 - the dispatcher tells violations from bugs
             self._dispatcher.trouble(call, error)
+        steps.close()
+        while len(kept) > LET_GO_AT_ONCE:
+            del kept[-LET_GO_AT_ONCE:]
+            yield held
         self._dispatcher.job_ended(call)
 
     def _from_frame(
-        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
+        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int, kept: Kept
     ) -> Generator[int, None, None]:
         assert call.api is not None
         held = 0
@@ -103,14 +113,17 @@ class Large:
                     "ask for less at once"
                 )
             yield held
-        yield from self._to_answer(call, handler(self._dispatcher.broker, context, request), held)
+        kept += elements(request)
+        outcome = handler(self._dispatcher.broker, context, request)
+        del request
+        yield from self._to_answer(call, outcome, held, kept)
 
-    def _to_answer(self, call: Call, outcome: Outcome, held: int) -> Generator[int, None, None]:
+    def _to_answer(self, call: Call, outcome: Outcome, held: int, kept: Kept) -> Generator[int, None, None]:
         """Carry an outcome out until it is an answer, or waits for something."""
         made = 0
         while isinstance(outcome, Steps):
             again = outcome.again
-            outcome, made = yield from self._carried_out(call, outcome, held)
+            outcome, made = yield from self._carried_out(call, outcome, held, kept)
             if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
                 outcome = Reply(outcome.response, size=made, again=again)
         exchange = call.exchange
@@ -137,7 +150,9 @@ class Large:
             return
         self._dispatcher.resolve(call, outcome)
 
-    def _carried_out(self, call: Call, outcome: Steps, held: int) -> Generator[int, None, tuple[Outcome, int]]:
+    def _carried_out(
+        self, call: Call, outcome: Steps, held: int, kept: Kept
+    ) -> Generator[int, None, tuple[Outcome, int]]:
         """Take a handler's steps; the memory of what it makes counts, which is more than its bytes on the wire."""
         made = 0
         while True:
@@ -146,6 +161,7 @@ class Large:
             except StopIteration as end:
                 return end.value, made
             if part is not None:
+                kept.append(part)
                 made += weight(part)
                 if made > ANSWER_BYTES_MAX:
                     name = call.api.name if call.api else "own work"

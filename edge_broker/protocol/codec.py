@@ -144,6 +144,18 @@ def weight(value: object) -> int:
     return TEXT_BYTES + len(value) if isinstance(value, (str, bytes)) else REFERENCE_BYTES
 
 
+def elements(message: Message) -> list[object]:
+    """What its arrays hold, and theirs where they are few: the whole in pieces that can be handled at once."""
+    found: list[object] = []
+    for field in message.FIELDS:
+        if field.kind == "array" and (items := getattr(message, field.name)):
+            found += items
+            if len(items) <= SMALL_ARRAY and isinstance(items[0], Message):
+                for item in items:
+                    found += elements(item)
+    return found
+
+
 def encode(message: Message, version: int) -> list[bytes | memoryview]:
     """Write a message as parts to be sent one after the other; large records are handed on, not copied.
 

@@ -1,4 +1,4 @@
-"""Full collections wait for a calm moment, and look through nothing twice."""
+"""The collector looks in calm moments, when there is much, and not twice at what is alive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from edge_broker import garbage
-from edge_broker.garbage import LOOKS_MAX, OLD_AFTER, Garbage
+from edge_broker.garbage import LOOK_S, OBJECTS_MAX, OBJECTS_MIN, WHOLE_S, Garbage
 
 
 class Knot:
@@ -19,53 +19,66 @@ class Knot:
         self.me = self
 
 
+class Count:
+    """So many more objects than the last time, as the collector says."""
+
+    objects = OBJECTS_MIN
+
+
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Garbage]:
-    """As in the broker, but as if enough had become old whenever it is asked."""
-    threshold = gc.get_threshold()
-    gc.collect()
-    collector = Garbage()
-    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, OLD_AFTER))
-    yield collector
-    gc.set_threshold(*threshold)
+def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Count]]:
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (Count.objects, 0, 0))
+    Count.objects = OBJECTS_MIN
+    yield Count
     gc.unfreeze()
+    gc.enable()
 
 
-def test_old_garbage_goes_in_a_calm_moment(collector: Garbage) -> None:
-    knot = Knot()
-    gone = weakref.ref(knot)
-    gc.collect(1)
-    del knot
-    gc.collect(1)
-    assert gone() is not None, "it is old, and Python does not look there by itself"
-    collector.look(calm=False)
-    assert gone() is not None
-    collector.look(calm=True)
-    assert gone() is None
+def knot() -> weakref.ref[Knot]:
+    """One that nobody else holds."""
+    return weakref.ref(Knot())
 
 
-def test_it_is_not_put_off_for_ever(collector: Garbage) -> None:
-    knot = Knot()
-    gone = weakref.ref(knot)
-    gc.collect(1)
-    del knot
-    for _ in range(LOOKS_MAX):
-        collector.look(calm=False)
-    assert gone() is not None
-    collector.look(calm=False)
-    assert gone() is None
+@pytest.mark.parametrize(
+    ("objects", "calm", "goes"),
+    [
+        (OBJECTS_MIN, True, True),
+        (OBJECTS_MIN, False, False),
+        (OBJECTS_MIN - 1, True, False),
+        (OBJECTS_MAX, False, True),
+    ],
+)
+def test_garbage_goes_in_a_calm_moment_or_when_there_is_very_much(
+    count: type[Count], objects: int, calm: bool, goes: bool
+) -> None:
+    collector, gone = Garbage(), knot()
+    count.objects = objects
+    collector.look(calm=calm)
+    assert (gone() is None) is goes
 
 
-def test_what_was_alive_is_not_looked_through_again(collector: Garbage) -> None:
+def test_what_is_alive_is_not_looked_through_again_until_a_day_is_over(count: type[Count]) -> None:
+    collector = Garbage()
     kept = [Knot() for _ in range(1000)]
     collector.look(calm=True)
-    assert gc.get_freeze_count() >= len(kept)
     assert not any(isinstance(one, Knot) for one in gc.get_objects())
-
-
-def test_nothing_is_done_for_little(monkeypatch: pytest.MonkeyPatch, collector: Garbage) -> None:
-    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, OLD_AFTER - 1))
-    frozen = gc.get_freeze_count()
-    kept = [Knot() for _ in range(1000)]
+    gone = weakref.ref(kept[0])
+    kept.clear()
+    looks = int(WHOLE_S / LOOK_S) - 2
+    for _ in range(looks):
+        count.objects = 0
+        collector.look(calm=True)
+    assert gone() is not None
     collector.look(calm=True)
-    assert gc.get_freeze_count() == frozen, len(kept)
+    assert gone() is None
+
+
+def test_the_collector_counts_on_when_it_is_off() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        kept = [[number] for number in range(5000)]
+        assert gc.get_count()[0] - before >= len(kept)
+    finally:
+        gc.enable()
