@@ -214,7 +214,6 @@ class Broker:
             or self.gone
             or self.own_work
             or self.notes
-            or self.freed
         )
 
     def take_names(self, names: Collection[str]) -> None:

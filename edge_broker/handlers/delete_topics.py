@@ -50,15 +50,17 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     else:
         asked = [_Asked(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
-    wanted: list[tuple[_Asked, DeletableTopicResult]] = []
+    wanted: dict[str, tuple[_Asked, DeletableTopicResult]] = {}
     for one in asked:
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)
-        if _checked(broker, one, result) is not None:
-            wanted.append((one, result))
+        topic = _checked(broker, one, result)
+        if topic is not None and wanted.setdefault(topic.name, (one, result))[1] is not result:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_message = f"topic {topic.name!r} is named before, and deleted there"
         results.append(result)
         yield result
     hidden: list[Topic] = []
-    for one, result in wanted:  # in one step, as is all that follows: a name is hidden and taken at once
+    for one, result in wanted.values():  # in one step, as is all that follows: a name is hidden and taken at once
         topic = _checked(broker, one, result)
         if topic is not None:
             hidden.append(broker.store.hide_topic(topic.name))

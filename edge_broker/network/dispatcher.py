@@ -129,6 +129,7 @@ class Dispatcher:
         broker.answers_room = lambda: max(self.answers_pool.room, ALLOWANCE_BYTES)
         self._patient: dict[Call, None] = {}
         self._answering_early = False
+        self._freeing = False
         self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
         self.large = Large(self)
         self._in_workers = 0
@@ -368,14 +369,28 @@ class Dispatcher:
         if call.exchange is not None:
             call.exchange.connection.on_close[call.token] = lambda: self._abandon_wait(call)
 
-    def _freed(self, name: str) -> None:
-        """Let those who wait for a name go on, one after another, until one of them takes it."""
-        while name not in self.broker.changing and (calls := self._behind.get(name)):
-            call = next(iter(calls))
-            behind = call.behind
-            assert behind is not None
-            self._forget(call)
-            self._run(call, behind.again)
+    def _free_soon(self) -> None:
+        if not self._freeing:
+            self._freeing = True
+            self._loop.call_soon(self._free)
+
+    def _free(self) -> None:
+        """Let the first who waits for a free name go on, the next ones in turns of their own; of one name, until one
+        of them takes it.
+        """
+        self._freeing = False
+        broker = self.broker
+        while broker.freed:
+            name = broker.freed[0]
+            if name not in broker.changing and (calls := self._behind.get(name)):
+                call = next(iter(calls))
+                behind = call.behind
+                assert behind is not None
+                self._forget(call)
+                self._run(call, behind.again)
+                break
+            del broker.freed[0]
+        self._drain()
 
     def _abandon(self, call: Call) -> None:
         self._abandon_wait(call)
@@ -481,6 +496,8 @@ class Dispatcher:
         while True:
             while broker.appended:
                 self._appended(broker.appended.pop())
+            if broker.freed:
+                self._free_soon()
             if not broker.left_work:
                 return
             while broker.wanted:
@@ -502,8 +519,6 @@ class Dispatcher:
             while broker.own_work:
                 outcome = broker.own_work.pop(0)
                 self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)  # type: ignore[misc]
-            while broker.freed:
-                self._freed(broker.freed.pop(0))
             while broker.answered:
                 token, response = broker.answered.pop(0)
                 call = self._parked.get(token)

@@ -49,6 +49,7 @@ M = TypeVar("M", bound=Message)
 
 STRING_BYTES_MAX = 0x7FFF
 SMALL_ARRAY = 64
+NUMBERS_AT_ONCE = 4096  # of an array that is read in steps
 TAGS_MAX = 1024  # in one tagged section; Kafka has a handful
 STEP_BYTES = 16_384
 STEP_ELEMENTS = 64
@@ -417,11 +418,24 @@ class _DecoderSource(_Source):
         if self.steps:
             self.line("yield w")
         if field.of in _FORMATS and field.of != "uuid":
-            self.line(f"{target} = list(unpack_from(f'>{{{count}}}{_FORMATS[field.of]}', b, p))")
-            self.line(f"p += {count} * {_SIZES[field.of]}")
+            self.numbers(field.of, count, target)
         else:
             self.elements(field.of, count, target, what)
         self.depth -= nullable
+
+    def numbers(self, of: str, count: str, target: str) -> None:
+        """Read the elements of an array of numbers, so many at once."""
+        if not self.steps:
+            self.line(f"{target} = list(unpack_from(f'>{{{count}}}{_FORMATS[of]}', b, p))")
+            self.line(f"p += {count} * {_SIZES[of]}")
+            return
+        items, first, some = self.fresh("l"), self.fresh("q"), self.fresh("n")
+        self.line(f"{items} = {target} = []")
+        self.line(f"for {first} in range(0, {count}, {NUMBERS_AT_ONCE}):")
+        self.line(f"    {some} = min({NUMBERS_AT_ONCE}, {count} - {first})")
+        self.line(f"    {items} += unpack_from(f'>{{{some}}}{_FORMATS[of]}', b, p)")
+        self.line(f"    p += {some} * {_SIZES[of]}")
+        self.line("    yield w")
 
     def elements(self, of: MessageType | str, count: str, target: str, what: str) -> None:
         """Read the elements of an array one by one."""
