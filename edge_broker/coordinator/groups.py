@@ -16,7 +16,7 @@ Where this differs from Kafka, on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain, islice
 
@@ -46,7 +46,7 @@ from edge_broker.coordinator.offset_records import (
     read_offset_value,
     storable,
 )
-from edge_broker.coordinator.offsets import CommittedOffsets, Fetched, check_commit, commit_result
+from edge_broker.coordinator.offsets import CommittedOffsets, check_commit, commit_result
 from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, joined, synced
 from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode
@@ -390,10 +390,6 @@ class GroupCoordinator:
         effects = self._rebalances.effects(now_ms)
         self.offsets.forget_topics(topics, effects)
         return effects
-
-    def fetch_offsets(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
-        """OffsetFetch for one group; without transactions every offset is stable, so require_stable changes nothing."""
-        return self.offsets.fetch(group_id, topics)
 
     @classmethod
     def load(

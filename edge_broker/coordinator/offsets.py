@@ -4,7 +4,7 @@ Lives here: who may commit, and the table. Must never come in: sessions and reba
 Offsets never expire: offsets.retention.minutes is out of scope, so a commit stays until it is overwritten or deleted.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, Effects
 from edge_broker.coordinator.group import Group, GroupState
@@ -14,7 +14,7 @@ from edge_broker.errors import ErrorCode
 
 OFFSET_BYTES = 400  # an entry and its share of the tables
 
-Fetched = tuple[str, list[tuple[int, CommittedOffset | None]]]
+Fetched = tuple[str, Iterable[tuple[int, CommittedOffset | None]]]
 """A topic and its partitions; None where nothing is committed (offset -1, leader epoch -1, metadata "" on the wire)."""
 
 
@@ -104,14 +104,20 @@ class CommittedOffsets:
             effects.store([(offset_key(key), None) for key in keys], drop)
 
     def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
-        """What OffsetFetch shows of a group: the named partitions, or with None all that it committed."""
+        """What OffsetFetch shows of a group: the named partitions, looked up as they are asked for, or with None all
+        that it committed.
+        """
         known = self._by_group.get(group_id, {})
         if topics is None:
             return [(topic, list(partitions.items())) for topic, partitions in known.items()]
-        return [
-            (topic, [(partition, known.get(topic, {}).get(partition)) for partition in partitions])
-            for topic, partitions in topics
-        ]
+        return [(topic, _looked_up(known.get(topic, {}), partitions)) for topic, partitions in topics]
+
+
+def _looked_up(
+    known: Mapping[int, CommittedOffset], partitions: Iterable[int]
+) -> Iterator[tuple[int, CommittedOffset | None]]:
+    for partition in partitions:
+        yield partition, known.get(partition)
 
 
 def _held(committed: CommittedOffset | None) -> int:

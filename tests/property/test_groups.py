@@ -257,8 +257,8 @@ class Groups(RuleBasedStateMachine):
             return
         replayed = GroupCoordinator.load(self.site.settings, self.site.log, self.site.now_ms)
         assert not replayed.load_notes
-        fetch = self.site.coordinator.fetch_offsets
-        assert dict(replayed.fetch_offsets("group", None)) == dict(fetch("group", None))
+        fetch = self.site.coordinator.offsets.fetch
+        assert dict(replayed.offsets.fetch("group", None)) == dict(fetch("group", None))
         for group_id, group in self.site.coordinator.groups.items():
             if group.state is GroupState.STABLE:
                 self.same(group, replayed.groups[group_id])

@@ -281,7 +281,7 @@ class Site(ABC):
         self.world.offsets.check(
             ((group, topic, partition), committed.offset)
             for group in self.groups.offsets.groups()
-            for topic, found in self.groups.fetch_offsets(group, None)
+            for topic, found in self.groups.offsets.fetch(group, None)
             for partition, committed in found
             if committed is not None
         )

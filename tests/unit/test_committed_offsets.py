@@ -52,7 +52,7 @@ def test_a_commit_is_answered_and_seen_after_the_sync_only() -> None:
     assert committed(site) is None
     site.sync_disk()
     assert commit_error(site, token) is ErrorCode.NONE
-    assert site.coordinator.fetch_offsets("group", None) == [
+    assert site.coordinator.offsets.fetch("group", None) == [
         ("readings", [(0, CommittedOffset(7, 3, "site=Köln", site.now_ms))])
     ]
 
@@ -153,7 +153,7 @@ def test_too_long_metadata_refuses_its_partition_alone() -> None:
             CommittedPartition("readings", 2, ErrorCode.NONE),
         )
     )
-    assert [partition for _, found in site.coordinator.fetch_offsets("group", None) for partition, _ in found] == [0, 2]
+    assert [partition for _, found in site.coordinator.offsets.fetch("group", None) for partition, _ in found] == [0, 2]
 
 
 def test_metadata_that_no_record_can_hold_is_refused_whatever_the_setting() -> None:
@@ -173,7 +173,10 @@ def test_offsets_are_fetched_by_partition_or_all() -> None:
     site.commit(7, partition=0)
     site.commit(9, partition=3)
     seven, nine = (CommittedOffset(offset, 3, "", site.now_ms) for offset in (7, 9))
-    fetch = site.coordinator.fetch_offsets
+
+    def fetch(group: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[object]]]:
+        return [(topic, list(found)) for topic, found in site.coordinator.offsets.fetch(group, topics)]
+
     assert fetch("group", None) == [("readings", [(0, seven), (3, nine)])]
     assert fetch("group", [("readings", [3, 1]), ("other", [0])]) == [
         ("readings", [(3, nine), (1, None)]),
