@@ -24,11 +24,12 @@ class Pool:
     """Bytes of one kind over all connections; `soon` calls in the next turn of the loop."""
 
     __slots__ = (
-        "_soon",
+        "_behind",
         "_waking",
         "ahead",
         "bytes_max",
         "on_shortage",
+        "soon",
         "spare_bytes",
         "urgent_bytes",
         "used",
@@ -50,8 +51,9 @@ class Pool:
         self.ahead: dict[Share, int] = {}  # with how many bytes
         self.waiting: dict[object, Callable[[], None]] = {}
         self.on_shortage: Callable[[], None] = lambda: None
-        self._soon = soon
+        self.soon = soon
         self._waking = False
+        self._behind: dict[object, tuple[Share, Callable[[], None]]] = {}
 
     @property
     def short(self) -> bool:
@@ -78,9 +80,14 @@ class Pool:
         self.waiting[who] = again
         self.on_shortage()
 
+    def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
+        """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting."""
+        self._behind[who] = share, again
+
     def forget(self, who: object) -> None:
         """`who` waits no more."""
         self.waiting.pop(who, None)
+        self._behind.pop(who, None)
 
     def go_ahead(self, share: Share, size: int) -> bool:
         """Let `share` take `size` bytes beyond the bound if others left room there; granted once, it stays."""
@@ -93,13 +100,17 @@ class Pool:
     def end(self, share: Share) -> None:
         """`share` has come to its end, if it went ahead."""
         if self.ahead.pop(share, None) is not None:
+            for who, (behind, again) in list(self._behind.items()):
+                if behind is share:
+                    del self._behind[who]
+                    self.waiting[who] = again
             self.wake()
 
     def wake(self) -> None:
         """Let those who wait try again in the next turn, one after the other, until one has to wait on."""
         if not self._waking and self.waiting:
             self._waking = True
-            self._soon(self._wake)
+            self.soon(self._wake)
 
     def _wake(self) -> None:
         self._waking = False

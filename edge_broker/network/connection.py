@@ -48,9 +48,12 @@ Buffers = list[bytes | memoryview]
 
 
 class Exchange:
-    """One request on its way to an answer; `frame` is None until then, `cost` its bytes of the requests' pool."""
+    """One request on its way to an answer; `frame` is None until then, `cost` its bytes of the requests' pool.
 
-    __slots__ = ("connection", "cost", "frame", "kept_bytes", "token")
+    `when_first` is called once all before it are answered.
+    """
+
+    __slots__ = ("connection", "cost", "frame", "kept_bytes", "token", "when_first")
 
     def __init__(self, connection: Connection, token: int, cost: int = 0) -> None:
         self.connection = connection
@@ -58,6 +61,13 @@ class Exchange:
         self.cost = cost
         self.frame: Buffers | None = None
         self.kept_bytes = 0
+        self.when_first: Callable[[], None] | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """True when its answer would be sent at once."""
+        unanswered = self.connection.unanswered
+        return bool(unanswered) and unanswered[0] is self
 
     def answer(self, frame: Buffers) -> None:
         """Give the response (an empty list for none) and send all that is now in order."""
@@ -396,17 +406,22 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Send the answers that are next in order."""
         out: Buffers = []
+        kept_bytes = 0
         while self.unanswered and (frame := self.unanswered[0].frame) is not None:
             out += frame
             exchange = self.unanswered.popleft()
             self.requests.give(exchange.cost)
-            if exchange.kept_bytes:
-                self._kept_bytes -= exchange.kept_bytes
-                self.answers.give(exchange.kept_bytes)
+            kept_bytes += exchange.kept_bytes
         if out and self.transport is not None:
             self._write(out)
+        if kept_bytes:  # not before: what the kernel did not take counts from here to there
+            self._kept_bytes -= kept_bytes
+            self.answers.give(kept_bytes)
         if self.answers.pool.ahead and self.answers.held <= ALLOWANCE_BYTES:
             self.answers.pool.end(self.answers)  # the kernel took all of it at once
+        if self.unanswered and (call := self.unanswered[0].when_first) is not None:
+            self.unanswered[0].when_first = None
+            self.answers.pool.soon(call)
         if self._paused and len(self.unanswered) < UNANSWERED_MAX // 2:
             self._unpause()
 

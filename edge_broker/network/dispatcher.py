@@ -295,15 +295,23 @@ class Dispatcher:
         if exchange is None or again is None:
             return True
         connection, pool = exchange.connection, self.answers_pool
-        if connection.answers.fits(reply.size) or pool.go_ahead(connection.answers, reply.size):
+        share = connection.answers
+        if share.fits(reply.size):
             return True
 
         def try_again() -> None:
-            connection.on_close.pop(call.token, None)
-            self._run(call, again)
-            self._drain()
+            if connection.on_close.pop(call.token, None) is not None:
+                self._run(call, again)
+                self._drain()
 
-        pool.wait(call, try_again)
+        if not exchange.is_first:  # it could not be sent: one that goes ahead must come to its end
+            exchange.when_first = try_again
+        elif share in pool.ahead:
+            pool.wait_behind(share, call, try_again)
+        elif pool.go_ahead(share, reply.size):
+            return True
+        else:
+            pool.wait(call, try_again)
         connection.on_close[call.token] = lambda: self._drop_answer(call)
         return False
 

@@ -531,6 +531,24 @@ def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> N
     assert parts(third.answer())[0].records
 
 
+def test_one_answer_of_a_client_goes_ahead_not_all_that_it_asked_for() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 20, 50_000)
+    pool = site.server.answers
+    pool.add(pool.bytes_max)
+    client = site.client()
+    client.transport.stuck = True
+    client.feed(b"".join(client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(20)))
+    site.settle()
+    assert len(client.answers()) == 1
+    client.transport.drain()
+    client.transport.stuck = True
+    site.loop.advance(1_000)
+    site.settle()
+    assert len(client.answers()) == 1, "the next one"
+
+
 def test_requests_whose_answers_find_no_memory_count_and_no_more_are_read_then() -> None:
     site = Site()
     site.topic()
