@@ -15,6 +15,7 @@
 enum verdict {
     GOES_ON,
     RECORD_LENGTH,
+    ATTRIBUTES,
     VARINT,
     BEYOND_RECORD,
     OFFSET_DELTA,
@@ -28,7 +29,7 @@ enum verdict {
     KEYLESS,
 };
 
-enum field { SIZE, TIME, OFFSET, KEY, VALUE, HEADERS, NAME, CONTENT };
+enum field { SIZE, FLAGS, TIME, OFFSET, KEY, VALUE, HEADERS, NAME, CONTENT };
 
 struct walk {
     int64_t base_timestamp; /* the header's, ms */
@@ -90,8 +91,9 @@ static int take(struct walk *w, int64_t number) {
     case SIZE:
         if (number < 1)
             return RECORD_LENGTH;
-        w->left = number - 1;
-        w->skip = 1; /* the attributes, which mean nothing */
+        w->left = number;
+        break;
+    case FLAGS: /* one byte, which means nothing */
         break;
     case TIME:
         take_time(w, number);
@@ -159,6 +161,8 @@ static const uint8_t *pass_plain_record(struct walk *w, const uint8_t *at, const
     if (!(at = short_varint(at, end, &size)) || size < 6 || size > end - at)
         return NULL;
     const uint8_t *stop = at + size;
+    if (*at & 128)
+        return NULL;
     if (!(at = short_varint(at + 1, end, &delta)) || !(at = short_varint(at, end, &offset)) || offset != w->records)
         return NULL;
     int64_t time = (int64_t)((uint64_t)w->base_timestamp + (uint64_t)delta);
@@ -199,6 +203,8 @@ static int walk_piece(struct walk *w, const uint8_t *at, const uint8_t *end) {
                 return BEYOND_RECORD;
         } else if (w->records == w->count)
             return MORE_BYTES;
+        if (w->field == FLAGS && byte & 128)
+            return ATTRIBUTES;
         w->value |= (uint64_t)(byte & 127) << w->shift;
         if (w->shift == last_shift && byte > (last_shift == 63 ? 1 : 15))
             return VARINT; /* longer than 5 or 10 bytes, or more than 32 or 64 bits */

@@ -3,6 +3,7 @@
 | verdict | is given when | Apache Kafka 4.3.1 | answered |
 |---|---|---|---|
 | RECORD_LENGTH | a record has less than 1 byte | 87; acked when compressed | 87 |
+| ATTRIBUTES | the byte of a record's attributes, which means nothing, is above 127 | acked | 87 |
 | VARINT | a number is longer than 5 bytes (timestamp 10), or than 32 (64) bits | 87; too many bits: acked, cut | 87 |
 | BEYOND_RECORD | a field reaches beyond its record | 87; acked when compressed and the sum is right | 87 |
 | OFFSET_DELTA | offset deltas are not 0, 1, 2 … | acked; -1 when compressed | 87 |
@@ -36,6 +37,7 @@ from edge_broker.errors import ErrorCode, Refusal
 (
     GOES_ON,
     RECORD_LENGTH,
+    ATTRIBUTES,
     VARINT,
     BEYOND_RECORD,
     OFFSET_DELTA,
@@ -47,12 +49,13 @@ from edge_broker.errors import ErrorCode, Refusal
     FEWER_RECORDS,
     TIMESTAMP,
     KEYLESS,
-) = range(13)
+) = range(14)
 
 TIMESTAMP_MAX = 253_402_300_799_999  # ms; the end of the year 9999, the last that Python, Spark and SQL can write down
 
 _TEXTS = {
     RECORD_LENGTH: "record {0} has no bytes",
+    ATTRIBUTES: "record {0} has attributes that nobody knows",
     VARINT: "record {0} has a number that is too long",
     BEYOND_RECORD: "record {0} has a field that reaches beyond its end",
     OFFSET_DELTA: "record {0} does not have offset delta {0}",
@@ -64,7 +67,7 @@ _TEXTS = {
     FEWER_RECORDS: "it ends in record {0} of {1}",
 }
 
-_SIZE, _TIME, _OFFSET, _KEY, _VALUE, _HEADERS, _NAME, _CONTENT = range(8)
+_SIZE, _FLAGS, _TIME, _OFFSET, _KEY, _VALUE, _HEADERS, _NAME, _CONTENT = range(9)
 _WRAP = 1 << 64
 
 Area: TypeAlias = bytes | bytearray | memoryview
@@ -146,6 +149,8 @@ class PythonWalk:
                 return MORE_BYTES
             if byte < 128 and not shift:
                 raw = byte
+            elif field == _FLAGS:
+                return ATTRIBUTES
             else:
                 raw = self._value | (byte & 127) << shift
                 if shift == (63 if field == _TIME else 28) and byte > (1 if field == _TIME else 15):
@@ -165,7 +170,9 @@ class PythonWalk:
         if field == _SIZE:
             if number < 1:
                 return RECORD_LENGTH
-            self._left, self._skip = number - 1, 1
+            self._left = number
+        elif field == _FLAGS:
+            pass  # one byte, which means nothing
         elif field == _TIME:
             self._take_time(number)
         elif field == _OFFSET:

@@ -54,6 +54,7 @@ def cases() -> Iterator[tuple[str, bytes]]:
 
 # Acked by Kafka and refused here, whatever packs them: what stops or misleads one of the clients.
 STRICTER = {
+    "record with attributes 128",
     "offset delta over 32 bits in 5 bytes",
     "key of length -2",
     "value of length -2",
@@ -146,7 +147,13 @@ def test_generated_lies_get_kafkas_verdicts_or_stricter_ones(clients) -> None:
     ours, kafka = clients
     first = int(os.environ.get("SEED", random.randrange(1 << 31)))
     print(f"SEED={first}")
-    told = ("does not have offset delta", "negative length", "too long", "beyond the year 9999")
+    told = (
+        "attributes that nobody knows",
+        "does not have offset delta",
+        "negative length",
+        "too long",
+        "beyond the year 9999",
+    )
     told_packed = (*told, "has no bytes", "beyond its end", "does not end where")
     for seed in range(first, first + SEEDS):
         area, count, base, _, _ = of_seed(seed)

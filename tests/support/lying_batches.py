@@ -54,10 +54,11 @@ def record(
     count: int | None = None,
     delta_bytes: bytes | None = None,
     time_bytes: bytes | None = None,
+    attributes: int = 0,
     behind: bytes = b"",
 ) -> bytes:
     """One record; `size`, `count` and the like stand where the right ones belong, `behind` follows the headers."""
-    body = b"\0" + (time_bytes or varint(time)) + (delta_bytes or varint(delta))
+    body = bytes([attributes]) + (time_bytes or varint(time)) + (delta_bytes or varint(delta))
     body += sized(key, key_size) + sized(value, value_size)
     body += varint(len(headers) if count is None else count)
     body += b"".join(sized(name) + sized(content) for name, content in headers) + behind
@@ -125,6 +126,7 @@ LYING_AREAS: dict[str, tuple[bytes, int]] = {
     "record length 1 too small": (record(size=len(ONE) - 2), 1),
     "record length 1 too large": (record(size=len(ONE)), 1),
     "record length 1 too large, another follows": (record(size=len(ONE)) + record(1), 2),
+    "record with attributes 128": (record(attributes=128), 1),
     "record with a byte behind its headers": (record(behind=b"\0"), 1),
     "count 10^9 with one record": (ONE, 10**9),
     "count 3 with two records": (TWO, 3),
