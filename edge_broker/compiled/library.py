@@ -5,7 +5,7 @@ between walkers (records_walk.py).
 
 | called | the interpreter's lock | used |
 |---|---|---|
-| PyDLL | is kept: letting go of it costs more than a small batch; a busy thread may keep it for 5 ms | on the loop |
+| PyDLL | is kept: letting go of it costs more than a small batch; a busy thread may keep it for 1 ms | on the loop |
 | CDLL | is let go of | in a worker |
 """
 
