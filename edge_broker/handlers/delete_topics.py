@@ -76,7 +76,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
         broker.answered.append((context.token, DeleteTopicsResponse(responses=results)))
 
     _Deletion(broker, hidden, ended).begin()
-    return Park()
+    return Park(keeps=True)
 
 
 def _checked(broker: Broker, asked: _Asked, result: DeletableTopicResult) -> Topic | None:

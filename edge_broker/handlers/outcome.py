@@ -72,9 +72,12 @@ class Wait:
 
 
 class Park:
-    """The answer comes later under the request's own token."""
+    """The answer comes later under the request's own token; `keeps`: what was asked is needed for it until then."""
 
-    __slots__ = ()
+    __slots__ = ("keeps",)
+
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.keeps = keeps
 
 
 class Do:

@@ -281,7 +281,7 @@ class Dispatcher:
         elif isinstance(outcome, Wait):
             self._wait(call, outcome)
         elif isinstance(outcome, Park):
-            self._park(call)
+            self._park(call, outcome)
         elif isinstance(outcome, Behind):
             self._queue(call, outcome)
         elif isinstance(outcome, Do):
@@ -362,12 +362,12 @@ class Dispatcher:
 
         self._workers[do.worker].submit(do.work, done, background=do.background)
 
-    def _park(self, call: Call) -> None:
+    def _park(self, call: Call, park: Park) -> None:
         self._parked[call.token] = call
         exchange = call.exchange
         if exchange is not None:
             exchange.connection.on_close[call.token] = lambda: self._abandon(call)
-            if exchange.cost > REQUEST_BYTES:  # the group keeps, and counts, what it needs of the request
+            if not park.keeps and exchange.cost > REQUEST_BYTES:  # the group counts what it needs of the request
                 exchange.connection.requests.give(exchange.cost - REQUEST_BYTES)
                 exchange.cost = REQUEST_BYTES
 

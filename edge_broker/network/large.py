@@ -127,7 +127,7 @@ class Large:
             if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
                 outcome = Reply(outcome.response, size=made, again=again)
         exchange = call.exchange
-        if not isinstance(outcome, (Reply, Park)):
+        if not isinstance(outcome, Reply) and not (isinstance(outcome, Park) and not outcome.keeps):
             self._park(call, held)
         if (
             isinstance(outcome, Reply)

@@ -10,8 +10,12 @@ import pytest
 from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
+from edge_broker.handlers.broker import RequestContext
+from edge_broker.handlers.outcome import Steps
+from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
+    APIS,
     DELETE_TOPICS,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -97,6 +101,30 @@ def committed(site: Site, topic: str = "t", group: str = "g") -> tuple[int, str 
 
 def commit_codes(response: Any) -> list[int]:
     return [one.error_code for topic in response.topics for one in topic.partitions]
+
+
+def test_nothing_is_answered_before_it_is_parked() -> None:
+    site = site_with_groups()
+    wrong = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=7, member_id="m", topics=commit(5).topics)
+    version = APIS[OFFSET_COMMIT].max_version
+    outcome = HANDLERS[OFFSET_COMMIT](site.broker, RequestContext(999, version, "test", "127.0.0.1:4711"), wrong)
+    assert isinstance(outcome, Steps)
+    for _ in outcome.steps:  # others have their turn at each
+        assert site.broker.answered == []
+    assert [token for token, _ in site.broker.answered] == [999]
+
+
+def test_a_large_commit_counts_until_it_is_synced() -> None:
+    site = site_with_groups()
+    client = site.client()
+    client.feed(client.frame(OFFSET_COMMIT, commit(5, *[("t", 0)] * 4000)))
+    site.loop.run()
+    large, pool = site.dispatcher.large, site.server.requests
+    assert client.answers() == []
+    assert pool.used >= sum(large.parked.values()) > 1_000_000
+    site.settle()
+    assert set(commit_codes(client.answer())) == {0}
+    assert (large.parked, pool.used) == ({}, 0)
 
 
 # FindCoordinator
