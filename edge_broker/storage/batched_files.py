@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from edge_broker.storage.state_files import temporary_name, write_all
+from edge_broker.storage.state_files import synced_all, temporary_name, write_all
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import FileSystem
@@ -49,10 +49,10 @@ class BatchedFiles:
     def finish(self) -> dict[str, OSError]:
         """Put everything in place, durably; the directories where that failed, and why."""
         failed: dict[str, OSError] = {}
-        together = self._sync_all()
+        together = synced_all(self._fs, self._path)
         for names in (self._first, self._last):
             self._put_all(names, failed, synced=together)
-            together = together and self._sync_all()
+            together = together and synced_all(self._fs, self._path)
             if not together:
                 self._sync_names(names, failed)
         return failed
@@ -64,13 +64,6 @@ class BatchedFiles:
                     self._put(directory, names[directory], synced=synced)
             except OSError as error:
                 failed[directory] = error
-
-    def _sync_all(self) -> bool:
-        try:
-            self._fs.sync_all(self._path)
-        except OSError:  # whose failure it was, each file is asked for itself
-            return False
-        return True
 
     def _put(self, directory: str, names: list[str], *, synced: bool) -> None:
         temporaries = [temporary_name(directory, name) for name in names]

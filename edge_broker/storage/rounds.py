@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.state_files import fault_of, synced_all
 
 if TYPE_CHECKING:
     from edge_broker.storage.card import Card
@@ -85,16 +85,9 @@ class Rounds:
         if len(tickets) > 1:
             for ticket in tickets:
                 ticket.start()
-        if way == "all" and self._sync_all():
+        if way == "all" and synced_all(self._fs, self._data_dir):
             return [None] * len(tickets)
         return [_run(ticket) for ticket in tickets]
-
-    def _sync_all(self) -> bool:
-        try:
-            self._fs.sync_all(self._data_dir)
-        except OSError:  # whose failure it was, each file is asked for itself
-            return False
-        return True
 
 
 def _run(ticket: SyncTicket) -> StorageFault | None:

@@ -35,6 +35,15 @@ def out_of_space(error: BaseException | None) -> bool:
     return False
 
 
+def synced_all(fs: FileSystem, path: str) -> bool:
+    """Sync everything on the file system of `path` at once; False when it failed: each file is asked then."""
+    try:
+        fs.sync_all(path)
+    except OSError:
+        return False
+    return True
+
+
 def write_all(file: File, data: Bytes, position: int) -> None:
     """Write every byte; OSError when the system takes no more."""
     view = memoryview(data)

@@ -10,6 +10,8 @@ Invariants, whatever is killed or cut:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -57,25 +59,32 @@ def arrived(link, site, device: Device) -> list[int]:
     return sequences(read_whole(link.bootstrap, site.topic)).get(device.name, [])
 
 
-def test_killed_in_the_middle(link, site):
-    """The device publishes all the while, so that each kill meets messages in every state."""
+@contextmanager
+def repeated(step: Callable[[], None]) -> Iterator[None]:
+    """Do something over and over in a thread meanwhile."""
     done = threading.Event()
 
-    def publish_all() -> None:
+    def repeat() -> None:
         while not done.wait(0.001):
-            device.publish(qos=1 + device.seq % 2)
+            step()
 
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_killed_in_the_middle(link, site):
+    """The device publishes all the while, so that each kill meets messages in every state."""
     with Device(site.mosquitto.port, "device-1") as device:
-        publishing = threading.Thread(target=publish_all)
-        publishing.start()
-        try:
+        with repeated(lambda: device.publish(qos=1 + device.seq % 2)):
             for _ in range(4):
                 wait_until(lambda: site.acked() > 0, 20, "the gateway is at work", poll_s=0.002)
                 site.gateway.kill()
                 site.gateway.start()
-        finally:
-            done.set()
-            publishing.join()
         device.wait_acked()
         assert sorted(device.acked) == list(range(device.seq))
         assert_whole(link, site, device)
@@ -83,24 +92,17 @@ def test_killed_in_the_middle(link, site):
 
 def test_killed_between_a_dead_letter_and_its_puback(link, site):
     """No reading among them: each kill meets payloads before, at and after their dead letters."""
-    done = threading.Event()
 
-    def publish_all() -> None:
-        while not done.wait(0.001):
-            device.publish_raw(unusable(device.seq), seq=device.seq)
-            device.seq += 1
+    def publish_unusable() -> None:
+        device.publish_raw(unusable(device.seq), seq=device.seq)
+        device.seq += 1
 
     with Device(site.mosquitto.port, "device-6") as device:
-        publishing = threading.Thread(target=publish_all)
-        publishing.start()
-        try:
+        with repeated(publish_unusable):
             for _ in range(4):
                 wait_until(site.dead_letters, 20, "the gateway writes dead letters", poll_s=0.002)
                 site.gateway.kill()
                 site.gateway.start()
-        finally:
-            done.set()
-            publishing.join()
         device.wait_acked()
         assert sorted(device.acked) == list(range(device.seq))
         wanted = {unusable(seq) for seq in device.acked}
