@@ -53,7 +53,7 @@ class Pool:
         self.on_shortage: Callable[[], None] = lambda: None
         self.soon = soon
         self._waking = False
-        self._behind: dict[object, tuple[Share, Callable[[], None]]] = {}
+        self._behind: dict[Share, tuple[object, Callable[[], None]]] = {}
 
     @property
     def short(self) -> bool:
@@ -81,13 +81,15 @@ class Pool:
         self.on_shortage()
 
     def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
-        """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting."""
-        self._behind[who] = share, again
+        """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting.
+
+        One waits behind a share; whoever is gone by then has to know it.
+        """
+        self._behind[share] = who, again
 
     def forget(self, who: object) -> None:
         """`who` waits no more."""
         self.waiting.pop(who, None)
-        self._behind.pop(who, None)
 
     def go_ahead(self, share: Share, size: int) -> bool:
         """Let `share` take `size` bytes beyond the bound if others left room there; granted once, it stays."""
@@ -100,10 +102,9 @@ class Pool:
     def end(self, share: Share) -> None:
         """`share` has come to its end, if it went ahead."""
         if self.ahead.pop(share, None) is not None:
-            for who, (behind, again) in list(self._behind.items()):
-                if behind is share:
-                    del self._behind[who]
-                    self.waiting[who] = again
+            if share in self._behind:
+                who, again = self._behind.pop(share)
+                self.waiting[who] = again
             self.wake()
 
     def wake(self) -> None:
