@@ -42,6 +42,8 @@ def _loaded() -> tuple[type[CompiledWalk] | None, str]:
     return CompiledWalk, ""
 
 
+@cache  # asked for every batch
+@cache
 def compiled_walk() -> type[CompiledWalk] | None:
     """The compiled walker; None where the pure-Python one has to serve."""
     return _loaded()[0]

@@ -58,8 +58,9 @@ class CompiledWalk(ctypes.Structure):
         times_checked: bool,
     ) -> CompiledWalk:
         """The walk through a whole record area, on the loop: the next call uses the same object again."""
-        _library.whole(_library.place, base_timestamp, count, keys_required, times_checked, _address(area), len(area))
-        return _library.once
+        library = _library
+        library.whole(library.place, base_timestamp, count, keys_required, times_checked, _address(area), len(area))
+        return library.once
 
 
 class _Library:
@@ -74,14 +75,13 @@ class _Library:
 
 
 _library = _Library()
+_addressof, _byte_of = ctypes.addressof, ctypes.c_char.from_buffer  # each lookup would be a part of the cost
 
 
 def _address(content: bytes | bytearray | memoryview) -> Any:
     """What ctypes hands on as a pointer to the content, which is copied where it cannot be written to."""
-    if isinstance(content, bytes):
-        return content
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(content))
+        return _addressof(_byte_of(content))
     except (TypeError, ValueError):  # not writable, or empty
         return bytes(content)
 

@@ -16,7 +16,8 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import BatchHeader, check_batches
+from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batches
+from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import topics
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
@@ -162,12 +163,17 @@ class Broker:
     def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
         """The headers of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""
         batches = check_batches(records, batch_bytes_max)
-        for batch in batches:
-            if batch.is_transactional:
-                raise Refusal(
-                    ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
-                )
-        checking = Checking.of(log, records, batches[0], self.check_bytes)
+        (header,) = batches
+        if header.attributes & TRANSACTIONAL:
+            raise Refusal(
+                ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
+            )
+        size, settings = len(records), log.settings
+        if size <= self.check_bytes and not header.attributes & CODEC_MASK:
+            check_records(records, header, keys_required=settings.compacts, times_checked=not settings.log_append_time)
+            self.check_bytes -= size
+            return batches
+        checking = Checking.of(log, records, header, self.check_bytes)
         self.check_bytes -= checking.cost
         if not checking.done:
             self.checks.append(checking)

@@ -115,6 +115,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     parts = [_Part(topic.name, data) for topic in request.topic_data for data in topic.partition_data]
     if len(parts) > PARTITIONS_MAX:
         raise ProtocolViolation(f"a produce request for {len(parts)} partitions; {PARTITIONS_MAX} are allowed")
+    of_ledger = []
     for part in parts:
         if request.acks not in ACKS:
             part.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
@@ -122,7 +123,8 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
             part.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not served; produce without transactional.id")
         elif part.topic == LEDGER_TOPIC:
             _check_writer(broker, context, part)
-    of_ledger = [part for part in parts if part.topic == LEDGER_TOPIC and part.response is None]
+            if part.response is None:
+                of_ledger.append(part)
     return _check_first(broker, request, parts, of_ledger) if of_ledger else _append_all(broker, request, parts)
 
 

@@ -29,6 +29,7 @@ class Pool:
         "ahead",
         "bytes_max",
         "on_shortage",
+        "short",
         "soon",
         "spare_bytes",
         "urgent_bytes",
@@ -48,17 +49,13 @@ class Pool:
         self.spare_bytes = spare_bytes
         self.urgent_bytes = urgent_bytes
         self.used = 0
+        self.short = False  # when nothing but what is urgent may be added
         self.ahead: dict[Share, int] = {}  # with how many bytes
         self.waiting: dict[object, Callable[[], None]] = {}
         self.on_shortage: Callable[[], None] = lambda: None
         self.soon = soon
         self._waking = False
         self._behind: dict[Share, tuple[object, Callable[[], None]]] = {}
-
-    @property
-    def short(self) -> bool:
-        """True when nothing but what is urgent may be added."""
-        return self.used >= self.bytes_max
 
     @property
     def room(self) -> int:
@@ -68,10 +65,12 @@ class Pool:
     def add(self, size: int) -> None:
         """Count `size` bytes, which need not fit: whoever can wait asks `Share.fits` first."""
         self.used += size
+        self.short = self.used >= self.bytes_max
 
     def remove(self, size: int) -> None:
         """Count `size` bytes less, and let those who wait try again."""
         self.used -= size
+        self.short = self.used >= self.bytes_max
         if self.waiting:
             self.wake()
 
@@ -141,17 +140,17 @@ class Share:
 
     def take(self, size: int) -> None:
         """Hold `size` bytes more."""
-        before, self.held = self.held, self.held + size
-        over = self.held - ALLOWANCE_BYTES
-        if over > 0:
-            self.pool.add(min(over, self.held - before))
+        held = self.held = self.held + size
+        if held > ALLOWANCE_BYTES:
+            over = held - ALLOWANCE_BYTES
+            self.pool.add(over if over < size else size)
 
     def give(self, size: int) -> None:
         """Hold `size` bytes less."""
         over = self.held - ALLOWANCE_BYTES
         self.held -= size
         if over > 0:
-            self.pool.remove(min(over, size))
+            self.pool.remove(over if over < size else size)
         if self.pool.ahead and self.held <= ALLOWANCE_BYTES:
             self.pool.end(self)
 

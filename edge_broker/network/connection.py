@@ -253,7 +253,9 @@ class Connection(asyncio.BufferedProtocol):
             position = self._take_frame(data, position, end, size)
         frames = 0
         try:
-            while end - position >= 4 and not self.closing:
+            while end - position >= 4:
+                if frames and self.closing:
+                    return end
                 if frames == frames_max:
                     return position
                 frames += 1
@@ -266,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             self.gathers = False
             if self.unanswered and self.unanswered[0].frame is not None:
                 self.flush()
-        if not self.closing:
+        if position < end and not self.closing:
             self._header += data[position:end]
         return end
 

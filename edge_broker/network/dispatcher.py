@@ -169,7 +169,7 @@ class Dispatcher:
             else:
                 exchange.cost = request_bytes(header.api_key, size)
                 connection.expect(exchange)
-                self._run(call, lambda: handler(self.broker, context, request))
+                self._run(call, handler, self.broker, context, request)
                 self._drain()
                 return
         self._take_large(call, handler, context, frame, header.body_position)
@@ -241,12 +241,12 @@ class Dispatcher:
         self._run(Call(None, None, 0, 0, NO_TOKEN), step)
         self._drain()
 
-    def _run(self, call: Call, step: Callable[[], Outcome | None]) -> None:
+    def _run(self, call: Call, step: Callable[..., Outcome | None], *arguments: Any) -> None:
         """Take one step of a call; a violation or a bug costs its connection alone, also when others are served
         here.
         """
         try:
-            outcome = step()
+            outcome = step(*arguments)
             if outcome is not None:
                 self.resolve(call, outcome)
         except Exception as error:  # noqa: BLE001 - the neighbours go on; the trace says what to mend
@@ -352,10 +352,10 @@ class Dispatcher:
             if do.over is not None:
                 do.over()
             if error is None:
-                self._run(call, lambda: do.then(result))
+                self._run(call, do.then, result)
             elif isinstance(error, (StorageFault, Refusal)):
                 log_line("error", "work-failed", error=error)
-                self._run(call, lambda: do.failed(error))
+                self._run(call, do.failed, error)
             else:
                 self._failed(call, error)
             self._drain()
@@ -490,7 +490,7 @@ class Dispatcher:
         for call in list(self._waiting.get(log, ())):
             wait = call.wait
             if wait is not None:
-                self._run(call, lambda call=call, wait=wait: self._ready(call, wait))  # type: ignore[misc]
+                self._run(call, self._ready, call, wait)
 
     def _ready(self, call: Call, wait: Wait) -> Outcome | None:
         outcome = wait.ready()
@@ -526,14 +526,14 @@ class Dispatcher:
                 self._wake(log)
             while broker.own_work:
                 outcome = broker.own_work.pop(0)
-                self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)  # type: ignore[misc]
+                self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)
             while broker.answered:
                 token, response = broker.answered.pop(0)
                 call = self._parked.get(token)
                 if call is not None:
                     self._forget(call)
                     answer = response if isinstance(response, Steps) else Reply(response)
-                    self._run(call, lambda answer=answer: answer)  # type: ignore[misc]
+                    self._run(call, lambda answer=answer: answer)
 
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:

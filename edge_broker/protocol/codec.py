@@ -234,6 +234,7 @@ _SCOPE: dict[str, Any] = {
     "new": object.__new__,
     "no_uuid": NO_UUID,
     "byte": [bytes((value,)) for value in range(128)],
+    "nothing": b"\0",  # no tagged fields, no elements
 }
 
 
@@ -385,7 +386,7 @@ class _DecoderSource(_Source):
     def blob(self, kind: str, target: str, what: str, *, nullable: bool) -> None:
         """Read a string, bytes or records."""
         length = self.length("h" if kind == "string" else "i")
-        self.null_check(length, target, what, nullable=nullable)
+        self.null_check(length, target, what, nullable=nullable, unsigned=self.flexible)
         self.depth += nullable
         if kind == "string" and self.flexible:
             self.line(f"if {length} > {STRING_BYTES_MAX}: bad('{what}', {length}, p)")
@@ -399,9 +400,13 @@ class _DecoderSource(_Source):
         self.line(f"p = {end}")
         self.depth -= nullable
 
-    def null_check(self, length: str, target: str, what: str, *, nullable: bool) -> None:
-        """Refuse negative lengths; for nullable fields what follows is the `else` branch of null."""
-        self.line(f"if {length} < {-1 if nullable else 0}: bad('{what}', {length}, p)")
+    def null_check(self, length: str, target: str, what: str, *, nullable: bool, unsigned: bool) -> None:
+        """Refuse negative lengths; for nullable fields what follows is the `else` branch of null.
+
+        An `unsigned` one was written as one more than it is, so that -1 is the least there is.
+        """
+        if not (nullable and unsigned):
+            self.line(f"if {length} < {-1 if nullable else 0}: bad('{what}', {length}, p)")
         if nullable:
             self.line(f"if {length} < 0: {target} = None")
             self.line("else:")
@@ -409,11 +414,15 @@ class _DecoderSource(_Source):
     def array(self, field: Field, target: str, what: str) -> None:
         """Read an array."""
         count, nullable = self.length("i"), self.nullable(field)
-        self.null_check(count, target, what, nullable=nullable)
+        self.null_check(count, target, what, nullable=nullable, unsigned=self.flexible)
         self.depth += nullable
-        self.line(f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)")
-        if self.small:
-            self.line(f"if {count} > {SMALL_ARRAY}: raise TooLarge")
+        impossible = f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)"
+        if self.small:  # a small one that is impossible ends where the bytes do
+            self.line(f"if {count} > {SMALL_ARRAY}:")
+            self.line(f"    {impossible}")
+            self.line("    raise TooLarge")
+        else:
+            self.line(impossible)
         self.weigh(f"{OBJECT_BYTES} + {self.element_bytes(field.of)} * {count}")
         if self.steps:
             self.line("yield w")
@@ -470,7 +479,7 @@ class _DecoderSource(_Source):
             marker = self.fresh("n")
             self.fixed.append(("b", marker))
             self.flush()
-            self.null_check(marker, target, what, nullable=True)
+            self.null_check(marker, target, what, nullable=True, unsigned=False)
         self.depth += nullable
         self.flush()
         self.scope[field.of.__name__] = field.of
@@ -490,6 +499,10 @@ class _EncoderSource(_Source):
     def flush(self) -> None:
         """Write the fixed-size neighbours collected so far in one go."""
         if not self.fixed:
+            return
+        if self.fixed == [("B", "0")]:
+            self.fixed.clear()
+            self.line(f"{self.sink}(nothing)")
             return
         codes = "".join(code for code, _ in self.fixed)
         write = f"write_{codes.replace('?', 'z')}"
@@ -528,7 +541,7 @@ class _EncoderSource(_Source):
         self.flush()
         values = {field: f"{name}.{field.name}" for field in tagged}
         self.line(
-            f"if not ({' or '.join(_differs(field, value) for field, value in values.items())}): {self.sink}(byte[0])"
+            f"if not ({' or '.join(_differs(field, value) for field, value in values.items())}): {self.sink}(nothing)"
         )
         self.line("else:")
         self.depth += 1

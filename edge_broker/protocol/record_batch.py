@@ -212,7 +212,7 @@ def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) 
     header = BatchHeader(records)
     if header.magic != MAGIC:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record batch of magic {header.magic}.")
-    claimed = header.size
+    claimed = SIZE_OVERHEAD + header.batch_length
     if claimed > batch_bytes_max:
         reason = f"The batch has {claimed} bytes, more than the {batch_bytes_max} that the topic takes."
         raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, reason)
@@ -228,7 +228,7 @@ def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) 
 
 def _check_header(header: BatchHeader) -> None:
     """Refuse what only a broker may write, and counts and sequences that cannot be."""
-    count, codec = header.records_count, header.codec
+    count, codec = header.records_count, header.attributes & CODEC_MASK
     if count < 1 or header.last_offset_delta != count - 1:
         reason = f"The batch counts {count} records and offsets 0 to {header.last_offset_delta}."
     elif header.base_offset != 0:

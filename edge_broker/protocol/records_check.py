@@ -18,8 +18,8 @@ _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
 
 
-def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> int:
-    """Check an uncompressed batch at once, on the loop; its records' greatest timestamp. Refusal as RecordsCheck."""
+def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> None:
+    """Check an uncompressed batch at once, on the loop, and correct its greatest timestamp. Refusal as RecordsCheck."""
     walk = walk_whole(
         batch[HEADER_SIZE:],
         header.base_timestamp,
@@ -29,7 +29,8 @@ def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool
     )
     if walk.verdict:
         raise refusal_of(walk)
-    return walk.max_timestamp
+    if walk.max_timestamp != header.max_timestamp:
+        correct_max_timestamp(batch, header, walk.max_timestamp)
 
 
 class RecordsCheck:

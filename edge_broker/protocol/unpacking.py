@@ -29,6 +29,7 @@ from edge_broker.protocol.records_walk import lying
 UNPACKED_BYTES_MAX = 256 * 1024 * 1024  # hard bound on what one batch may unpack to
 WINDOW_BYTES_MAX = 8 * 1024 * 1024
 WIDE_WINDOW_UNPACKED_MAX = 16 * 1024 * 1024
+KEPT_WINDOW_BYTES_MAX = 2 * 1024 * 1024  # a decoder keeps its window; level 3 has this one
 PIECE_BYTES = 1024 * 1024
 
 CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD = range(5)
@@ -43,6 +44,7 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS = 0x20
 _ZSTD_BLOCK_MAX = 128 * 1024
 _ZSTD_RAW, _ZSTD_RLE = 0, 1
+_idle_zstd: list[Any] = []  # a decoder that is between two frames: to make one costs a tenth of a usual batch
 
 Packed = bytes | bytearray | memoryview
 
@@ -192,7 +194,8 @@ def _zstd(to: Unpacker, module: Any) -> Iterator[bytes]:
         found = module.get_frame_parameters(rest)
         if found.window_size > WINDOW_BYTES_MAX:
             to.unpacked_max = min(to.unpacked_max, WIDE_WINDOW_UNPACKED_MAX)
-        unpacker = module.ZstdDecompressor().decompressobj()
+        decoder = _zstd_decoder(module)
+        unpacker = decoder.decompressobj()
         position = 0
         for end in _zstd_cuts(rest, module.frame_header_size(rest), to):
             piece = unpacker.decompress(rest[position:end])
@@ -202,6 +205,15 @@ def _zstd(to: Unpacker, module: Any) -> Iterator[bytes]:
         if not unpacker.eof:
             raise lying("zstd is cut off")
         rest = rest[position - len(unpacker.unused_data) :]
+        if found.window_size <= KEPT_WINDOW_BYTES_MAX and not _idle_zstd:
+            _idle_zstd.append(decoder)
+
+
+def _zstd_decoder(module: Any) -> Any:
+    try:
+        return _idle_zstd.pop()  # by asking first, another thread might have it then
+    except IndexError:
+        return module.ZstdDecompressor()
 
 
 def _zstd_cuts(frame: memoryview, position: int, to: Unpacker) -> Iterator[int]:

@@ -228,7 +228,7 @@ def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
 
 def test_a_small_request_needs_nobody_elses_memory() -> None:
     owner = FakeOwner()
-    owner.requests.used = owner.requests.bytes_max
+    owner.requests.add(owner.requests.bytes_max)
     connection, transport = connected(owner)
     data = wire([b"x" * 2000] * 20)
     feed(connection, data, [100, 2003, 2005, 2500])
@@ -241,7 +241,7 @@ def test_when_memory_is_short_what_unparks_others_goes_first() -> None:
     owner = FakeOwner()
     connection, _ = connected(owner)
     connection.expect(Exchange(connection, 1))
-    owner.requests.used = owner.requests.bytes_max
+    owner.requests.add(owner.requests.bytes_max)
     feed(connection, wire([b"!urgent", b"other", b"!urgent"]), [])
     assert owner.frames == [b"!urgent"]
     owner.requests.remove(owner.requests.used)

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from edge_broker.compiled import compiled_walk
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import checking
 from edge_broker.network.metrics import health_text, metrics_text
 from edge_broker.protocol import records_walk, unpacking
@@ -379,3 +379,21 @@ def test_health_and_metrics_name_the_walker_and_the_codecs_that_are_missing(monk
     assert 'edge_broker_codec_missing{codec="zstd"} 1' in text
     assert 'edge_broker_codec_missing{codec="lz4"} 0' in text
     assert 'edge_broker_records_walker{walker="compiled"} 1' in text
+
+
+def test_frames_of_zstd_that_are_unpacked_side_by_side_or_left_do_not_mix() -> None:
+    packer = zstandard.ZstdCompressor(write_content_size=False)
+    contents = [bytes(range(number, number + 50)) * 20_000 for number in range(4)]
+    frames = [packer.compress(content) for content in contents]
+    for _ in range(2):  # the second time with the decoder that was kept
+        pieces = [iter(unpacking.Unpacker(unpacking.CODEC_ZSTD, frame, 64 * 1024)) for frame in frames]
+        unpacked = [bytearray(next(piece)) for piece in pieces]
+        next(iter(unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[0], 64 * 1024)))  # and left in the middle
+        while any(more := [bytes(next(piece, b"")) for piece in pieces]):
+            for content, piece in zip(unpacked, more, strict=True):
+                content.extend(piece)
+        assert unpacked == contents
+    cut_off = unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[0][:-5])
+    with pytest.raises(Refusal):
+        list(cut_off)
+    assert b"".join(unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[1])) == contents[1]
