@@ -3,7 +3,8 @@
 # Variables for the command line: SECONDS (length of the demo, of abuse), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
 # Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
 # (conformance against Apache Kafka), ROUNDS (of kill -9 in the fault tests), SCENARIO (of molecule), SEED and HOURS (of
-# simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), ARGS (handed on to pytest, the demo or the benchmark).
+# simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the checkout that bench-change compares with),
+# ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -16,6 +17,7 @@ BROKER = edge
 ROUNDS = 200
 SUITES = unit property golden simulation conformance fault e2e
 SCENARIO =
+BEFORE =
 SEED =
 PART =
 TIMES =
@@ -32,7 +34,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/playbooks/files/kept.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule card clean distclean
 
 help:  ## this list
@@ -114,8 +116,11 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios (ARGS='--before DIR': another checkout)
+bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
+
+bench-change: install-test  ## what a change costs: this checkout and the one in BEFORE=DIR in pairs, with intervals
+	$(PYTHON) -m tests.benchmarks.change $(BEFORE) $(ARGS)
 
 bench-storage: install-test  ## durable produce against the disk's own limit and Apache Kafka (ARGS='--before DIR': another checkout)
 	$(PYTHON) -m tests.benchmarks.storage $(ARGS)

@@ -10,8 +10,6 @@ runs with its stock heap and options, and tuned as small as it starts.
 | as shipped, acks=all | fdatasync before the answer | acks=all: page cache, nothing fsynced |
 | synced, acks=all | fdatasync before the answer | acks=all with log.flush.interval.messages=1 |
 
-With `--before DIR` the rival is the edge broker of another checkout instead: what a change costs or gains.
-
 Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not
 judge.
 """
@@ -236,16 +234,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="rounds whose median is shown")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="compare with this checkout, not with Apache Kafka")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
         directory = Path(name)
         rivals = [edge_broker(install_wheel(directory / "here"))]
-        if options.before:
-            rivals.append(edge_broker(install_wheel(directory / "before", options.before), "before"))
-        else:
-            rivals.append(apache_kafka("Kafka, stock", "1g", STOCK, {}))
-            rivals.append(apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS))
+        rivals.append(apache_kafka("Kafka, stock", "1g", STOCK, {}))
+        rivals.append(apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS))
         rounds: dict[str, list[Figures]] = {rival.name: [] for rival in rivals}
         for number in range(options.rounds):
             for rival in rivals[:: -1 if number % 2 else 1]:

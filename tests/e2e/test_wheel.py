@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -11,6 +13,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from edge_broker.compiled.library import CompiledWalk
+from edge_broker.protocol.records_walk import PythonWalk
+from tests.property.test_records_walk import AREAS, of_seed, outcome
+from tests.support.emulated import EmulatedLibrary
 
 ROOT = Path(__file__).parents[2]
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -54,11 +61,15 @@ def dynamic_entries(content: bytes) -> list[tuple[int, int]]:
     return []
 
 
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two wheels for all machines, of two copies of the checkout."""
+    place = tmp_path_factory.mktemp("wheels")
+    return [wheel_of(copied(place / name), place / f"{name}-wheel", DRUPELET_WALKERS="all") for name in ("one", "two")]
+
+
 @pytest.mark.timeout(590)
-def test_a_wheel_for_all_holds_both_libraries_and_is_the_same_twice(tmp_path: Path) -> None:
-    wheels = [
-        wheel_of(copied(tmp_path / name), tmp_path / f"{name}-wheel", DRUPELET_WALKERS="all") for name in ("one", "two")
-    ]
+def test_a_wheel_for_all_holds_both_libraries_and_is_the_same_twice(wheels: list[Path], tmp_path: Path) -> None:
     assert wheels[0].name.endswith("-py3-none-any.whl")
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     with zipfile.ZipFile(wheels[0]) as wheel:
@@ -76,6 +87,26 @@ def test_a_wheel_for_all_holds_both_libraries_and_is_the_same_twice(tmp_path: Pa
     version = [sys.executable, "-m", "edge_broker", "--version"]
     done = subprocess.run(version, cwd=tmp_path / "installed", capture_output=True, text=True, check=True)
     assert done.stdout.endswith(", compiled walker\n")
+
+
+@pytest.mark.timeout(590)
+def test_the_library_for_aarch64_gives_the_same_verdicts(wheels: list[Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        library = EmulatedLibrary(Path(wheel.extract("edge_broker/compiled/walk-aarch64.so", tmp_path)))
+    size = ctypes.sizeof(CompiledWalk)
+    place, area_place = library.memory, library.memory + 4096
+    first = random.SystemRandom().randrange(1 << 31)
+    catalogue = [(area, count, base, keys, True) for area, count, base in AREAS for keys in (False, True)]
+    for number, (area, count, base, keys, times) in enumerate([*catalogue, *map(of_seed, range(first, first + 2000))]):
+        library.write(area_place, area)
+        library.call("records_walk_begin", place, base, count, keys, times)
+        half = len(area) // 2 if number % 2 else len(area)  # whole, or in two pieces
+        library.call("records_walk_feed", place, area_place, half, False)
+        library.call("records_walk_feed", place, area_place + half, len(area) - half, True)
+        reference = PythonWalk(base, count, keys, times)
+        reference.feed(area, last=True)
+        found = CompiledWalk.from_buffer_copy(library.read(place, size))
+        assert outcome(found) == outcome(reference), f"seed {first + number - len(catalogue)}"
 
 
 def test_without_a_compiler_the_python_walker_is_installed(tmp_path: Path) -> None:
