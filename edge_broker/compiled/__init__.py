@@ -43,7 +43,6 @@ def _loaded() -> tuple[type[CompiledWalk] | None, str]:
 
 
 @cache  # asked for every batch
-@cache
 def compiled_walk() -> type[CompiledWalk] | None:
     """The compiled walker; None where the pure-Python one has to serve."""
     return _loaded()[0]

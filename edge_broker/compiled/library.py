@@ -50,16 +50,15 @@ class CompiledWalk(ctypes.Structure):
 
     @classmethod
     def whole(
-        cls,
-        area: bytes | bytearray | memoryview,
-        base_timestamp: int,
-        count: int,
-        keys_required: bool,
-        times_checked: bool,
+        cls, batch: memoryview, position: int, base_timestamp: int, count: int, keys_required: bool, times_checked: bool
     ) -> CompiledWalk:
-        """The walk through a whole record area, on the loop: the next call uses the same object again."""
-        library = _library
-        library.whole(library.place, base_timestamp, count, keys_required, times_checked, _address(area), len(area))
+        """The walk through all records, from `position` on, on the loop: the next call uses the same object again."""
+        library, size = _library, len(batch) - position
+        try:
+            place = _addressof(_byte_of(batch, position))
+        except (TypeError, ValueError):  # as in _address
+            place = bytes(batch[position:])
+        library.whole(library.place, base_timestamp, count, keys_required, times_checked, place, size)
         return library.once
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
@@ -85,6 +85,7 @@ class Owner(Protocol):
     receive_buffer: memoryview
     request_bytes_max: int
     bytes_out: int
+    ring: Sized  # of connections that wait for their turn
     requests: Pool
     answers: Pool
 
@@ -113,10 +114,6 @@ class Owner(Protocol):
 
     def due(self, connection: Connection) -> None:
         """Call `turn` in a next turn of the loop, when those before have had theirs."""
-
-    @property
-    def busy(self) -> bool:
-        """True while connections wait for their turn."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -228,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._fill_own(nbytes)
             else:
                 data = self.owner.receive_buffer[:nbytes]
-                position = self._take_frames(data, 0, 1 if self.owner.busy else FRAMES_PER_TURN)
+                position = self._take_frames(data, 0, 1 if self.owner.ring else FRAMES_PER_TURN)
                 if position < nbytes and not self.closing and not self._halted:
                     self._put_back(data[position:])
         except ProtocolViolation as violation:
@@ -242,6 +239,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take_frames(self, data: memoryview, position: int, frames_max: int) -> int:
         """Handle the frames from `position` on, so many at most; the position of what is left to do."""
         end = len(data)
+        frames = 0
         while self._header:  # the size field itself was cut in two by the last read
             take = min(4 - len(self._header), end - position)
             self._header += data[position : position + take]
@@ -251,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             size = int.from_bytes(self._header, "big", signed=True)
             self._header.clear()
             position = self._take_frame(data, position, end, size)
-        frames = 0
+            frames += 1
         try:
             while end - position >= 4:
                 if frames and self.closing:
@@ -429,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, out: Buffers) -> None:
         assert self.transport is not None
-        size = sum(map(len, out))
+        size = len(out[0]) if len(out) == 1 else sum(map(len, out))
         self.owner.bytes_out += size
         self.bytes_written += size
         if len(out) == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
@@ -104,7 +105,7 @@ class Dispatcher:
         workers: Mapping[WorkerName, Worker],
     ) -> None:
         self.broker = broker
-        self.requests: dict[str, int] = {}
+        self.requests: defaultdict[str, int] = defaultdict(int)  # by the name of the API
         self.failures = 0
         self._handlers = handlers
         self._loop = loop
@@ -155,7 +156,7 @@ class Dispatcher:
         self._next_token = token + 1
         exchange = Exchange(connection, token)
         call = Call(exchange, api, header.api_version, header.correlation_id, token)
-        self.requests[api.name] = self.requests.get(api.name, 0) + 1
+        self.requests[api.name] += 1
         if not api.serves(header.api_version):
             self._unsupported(connection, call, handler)
             return

@@ -58,7 +58,7 @@ class Server:
         self._unread = Unread(loop.time, self._unread_for_long)
         self._ahead: dict[Share, float] = {}  # who went ahead of the bound, seen since when
         self._sweeping = False
-        self._ring: deque[Connection] = deque()
+        self.ring: deque[Connection] = deque()
         self._written: list[Connection] = []
         self._connections_max = config.integer("max.connections")
         self._connections_per_ip_max = config.integer("max.connections.per.ip")
@@ -168,25 +168,20 @@ class Server:
                     self._unread.owed(connection, unread_bytes)
                     self._sweep_soon()
 
-    @property
-    def busy(self) -> bool:
-        """True while connections wait for their turn."""
-        return bool(self._ring)
-
     def due(self, connection: Connection) -> None:
         """Let a connection go on in a next turn of the loop, when those before have had theirs."""
-        if not self._ring:
+        if not self.ring:
             self._loop.call_soon(self._turn)
-        self._ring.append(connection)
+        self.ring.append(connection)
 
     def _turn(self) -> None:
         """Let connections handle what they have put back, each once, until the time of this turn is up."""
         end = self._dispatcher.broker.clock.seconds() + TURN_S
-        for _ in range(len(self._ring)):
-            self._ring.popleft().turn()
+        for _ in range(len(self.ring)):
+            self.ring.popleft().turn()
             if self._dispatcher.broker.clock.seconds() >= end:
                 break
-        if self._ring:
+        if self.ring:
             self._loop.call_soon(self._turn)
 
     def violated(self, connection: Connection, violation: ProtocolViolation) -> None:

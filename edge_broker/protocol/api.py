@@ -180,7 +180,7 @@ def response_frame_in_steps(
 
 
 def _framed(api: Api, version: int, correlation_id: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    size = 4 + sum(map(len, parts))
+    size = 4 + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
     if version < api.flexible_from or api.key == API_VERSIONS:
         header = _SIZE_AND_ID.pack(size, correlation_id)
     else:

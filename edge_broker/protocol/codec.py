@@ -195,6 +195,9 @@ def skip_tags(buffer: memoryview | bytes, position: int) -> int:
 
 
 def _rest_of_uvarint(buffer: memoryview | bytes, position: int, first: int) -> tuple[int, int]:
+    second = buffer[position]
+    if second < 128:
+        return first & 127 | second << 7, position + 1
     value = first & 127
     for shift in (7, 14, 21, 28):
         byte = buffer[position]

@@ -20,13 +20,8 @@ _MAX_TIMESTAMP_POSITION = 35
 
 def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> None:
     """Check an uncompressed batch at once, on the loop, and correct its greatest timestamp. Refusal as RecordsCheck."""
-    walk = walk_whole(
-        batch[HEADER_SIZE:],
-        header.base_timestamp,
-        header.records_count,
-        keys_required=keys_required,
-        times_checked=times_checked,
-    )
+    base_timestamp, count = header.base_timestamp, header.records_count
+    walk = walk_whole(batch, HEADER_SIZE, base_timestamp, count, keys_required, times_checked)
     if walk.verdict:
         raise refusal_of(walk)
     if walk.max_timestamp != header.max_timestamp:

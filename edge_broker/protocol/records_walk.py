@@ -239,13 +239,15 @@ def begin_walk(base_timestamp: int, count: int, *, keys_required: bool, times_ch
     return PythonWalk(base_timestamp, count, keys_required, times_checked)
 
 
-def walk_whole(area: Area, base_timestamp: int, count: int, *, keys_required: bool, times_checked: bool) -> RecordsWalk:
-    """The walk through a whole record area, on the loop; what it returns is good until the next call."""
+def walk_whole(
+    batch: memoryview, position: int, base_timestamp: int, count: int, keys_required: bool, times_checked: bool
+) -> RecordsWalk:
+    """The walk through all records, from `position` on, on the loop; what it returns is good until the next call."""
     compiled = compiled_walk()
     if compiled is not None:
-        return compiled.whole(area, base_timestamp, count, keys_required, times_checked)
+        return compiled.whole(batch, position, base_timestamp, count, keys_required, times_checked)
     walk = PythonWalk(base_timestamp, count, keys_required, times_checked)
-    walk.feed(area, last=True)
+    walk.feed(batch[position:], last=True)
     return walk
 
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.protocol.record_batch import CONTROL, BatchHeader
 from edge_broker.storage.age import AGE_UNKNOWN, Now, age_written
 from edge_broker.storage.state_files import encode_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from edge_broker.protocol.record_batch import BatchHeader
 
 KIND = "summary"
 VERSION = 1
@@ -93,7 +92,7 @@ class Tally:
     def take(self, batch: BatchHeader) -> None:
         """Count a batch, without a word about when it was written."""
         self.batches += 1
-        if batch.is_control:
+        if batch.attributes & CONTROL:
             self.control += batch.records_count
         else:
             self.records += batch.records_count

@@ -115,7 +115,8 @@ def test_both_walkers_give_the_same_verdict(compiled, seed: int) -> None:
     area, count, base, keys, times = of_seed(seed)
     ours = walked(PythonWalk, area, count, base, keys, times)
     assert walked(compiled.begin, area, count, base, keys, times) == ours
-    assert outcome(compiled.whole(memoryview(bytearray(area)), base, count, keys, times)) == ours
+    assert outcome(compiled.whole(memoryview(bytearray(area)), 0, base, count, keys, times)) == ours
+    assert outcome(compiled.whole(memoryview(b"header" + area), 6, base, count, keys, times)) == ours
 
 
 @given(seeds, st.lists(st.integers(0, 400), max_size=6), st.sampled_from(("python", "compiled")))
@@ -154,7 +155,7 @@ def test_lies_have_a_verdict_and_honest_areas_have_none(compiled, kind) -> None:
 @settings(max_examples=1000, deadline=None)
 def test_what_is_taken_can_be_read(seed: int) -> None:
     area, count, base, _, _ = of_seed(seed)
-    walk = records_walk.walk_whole(area, base, count, keys_required=False, times_checked=True)
+    walk = records_walk.walk_whole(memoryview(area), 0, base, count, False, True)
     if walk.verdict:
         assert records_walk.refusal_of(walk).message
         return

@@ -78,7 +78,7 @@ class FakeOwner:
     def owed(self, connection: Connection, unread_bytes: int) -> None:
         pass
 
-    busy = False
+    ring = ()
 
     def due(self, connection: Connection) -> None:
         self.calls.append(connection.turn)
