@@ -55,7 +55,7 @@ class CompiledWalk(ctypes.Structure):
         """The walk through all records, from `position` on, on the loop: the next call uses the same object again."""
         library, size = _library, len(batch) - position
         try:
-            place = _addressof(_byte_of(batch, position))
+            place: int | bytes = _addressof(_byte_of(batch, position))
         except (TypeError, ValueError):  # as in _address
             place = bytes(batch[position:])
         library.whole(library.place, base_timestamp, count, keys_required, times_checked, place, size)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
@@ -85,7 +85,7 @@ class Owner(Protocol):
     receive_buffer: memoryview
     request_bytes_max: int
     bytes_out: int
-    ring: Sized  # of connections that wait for their turn
+    ring: deque[Connection]  # of connections that wait for their turn
     requests: Pool
     answers: Pool
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -54,6 +55,7 @@ class FakeOwner:
         self.receive_buffer = memoryview(bytearray(buffer_bytes))
         self.request_bytes_max = 100_000
         self.bytes_out = 0
+        self.ring: deque[Connection] = deque()
         self.frames: list[bytes] = []
         self.calls: list[Callable[[], None]] = []
         self.requests = Pool(200_000, self.calls.append, spare_bytes=100_000)
@@ -77,8 +79,6 @@ class FakeOwner:
 
     def owed(self, connection: Connection, unread_bytes: int) -> None:
         pass
-
-    ring = ()
 
     def due(self, connection: Connection) -> None:
         self.calls.append(connection.turn)
