@@ -355,7 +355,7 @@ def unpack_records(codec: int, payload: bytes | bytearray | memoryview) -> bytes
         return bytes(payload)
     unpacker = Unpacker(codec, payload)
     unpacker.unpacked_max = DECOMPRESSED_BYTES_MAX
-    return b"".join(unpacker)
+    return b"".join(map(bytes, unpacker))
 
 
 def pack_records(codec: int, records: bytes, like: bytes | bytearray | memoryview) -> bytes:

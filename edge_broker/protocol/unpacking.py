@@ -5,7 +5,7 @@
 | gzip | the standard library | anywhere | bytes behind the member, a second member: librdkafka does not read it |
 | snappy | cramjam | behind a block; without the Java library's framing it is one | bytes behind the last block |
 | lz4 | lz4 | anywhere | bytes behind the frame, a wrong content checksum: librdkafka stops |
-| zstd | zstandard | behind a block, at most 128 KiB more than asked | |
+| zstd | zstandard | anywhere, after 64 KiB at most | |
 
 A snappy block unpacks to at most 22 times its size, so the largest piece is that of message.max.bytes. A zstd frame
 makes the reader keep its window: up to 8 MiB, or what was unpacked so far where the window is larger (levels 20 to 22);
@@ -42,9 +42,10 @@ _SNAPPY_RATIO_MAX = 22  # 3 bytes say "64 bytes from there"
 _INPUT_BYTES = 64 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS = 0x20
-_ZSTD_BLOCK_MAX = 128 * 1024
-_ZSTD_RAW, _ZSTD_RLE = 0, 1
-_idle_zstd: list[Any] = []  # a decoder that is between two frames: to make one costs a tenth of a usual batch
+_ZSTD_PIECE_BYTES = 64 * 1024  # which stays in the processor's cache
+_ZSTD_RLE = 1
+_ZSTD_SKIPPED = 0x184D2A5  # and four bits more: a frame that holds nothing for us
+_idle_zstd: list[tuple[Any, memoryview]] = []  # between two frames: to make a decoder costs a tenth of a usual batch
 
 Packed = bytes | bytearray | memoryview
 
@@ -52,8 +53,9 @@ Packed = bytes | bytearray | memoryview
 class Unpacker:
     """The pieces of one batch's records; `unpacked` counts their bytes so far.
 
-    Iterating raises Refusal: INVALID_RECORD when this is not what the codec makes, MESSAGE_TOO_LARGE beyond the bounds,
-    UNSUPPORTED_COMPRESSION_TYPE where the codec's library is not installed. `piece_bytes` may change between pieces.
+    A piece is good until the next one is asked for; `piece_bytes` may change between two. Iterating raises Refusal:
+    INVALID_RECORD when this is not what the codec makes, MESSAGE_TOO_LARGE beyond the bounds,
+    UNSUPPORTED_COMPRESSION_TYPE where the codec's library is not installed.
     """
 
     def __init__(self, codec: int, packed: Packed, piece_bytes: int = PIECE_BYTES) -> None:
@@ -186,50 +188,48 @@ def _snappy_block(to: Unpacker, module: Any, block: Packed, waiting: int) -> byt
     return bytes(module.snappy.decompress_raw(block))
 
 
-def _zstd(to: Unpacker, module: Any) -> Iterator[bytes]:
+def _zstd(to: Unpacker, module: Any) -> Iterator[memoryview]:
+    """The pieces lie in one buffer, each until the next is asked for: a bytes object for each would be copied twice."""
     rest = memoryview(to.packed)
     if not rest:
         raise lying("zstd is cut off")
     while rest:
+        if len(rest) >= 8 and int.from_bytes(rest[:4], "little") >> 4 == _ZSTD_SKIPPED:
+            end = 8 + int.from_bytes(rest[4:8], "little")
+            if end > len(rest):
+                raise lying("zstd is cut off")
+            rest = rest[end:]
+            continue
         found = module.get_frame_parameters(rest)
         if found.window_size > WINDOW_BYTES_MAX:
             to.unpacked_max = min(to.unpacked_max, WIDE_WINDOW_UNPACKED_MAX)
-        decoder = _zstd_decoder(module)
-        unpacker = decoder.decompressobj()
-        position = 0
-        for end in _zstd_cuts(rest, module.frame_header_size(rest), to):
-            piece = unpacker.decompress(rest[position:end])
-            position = end
-            if piece:
-                yield piece
-        if not unpacker.eof:
-            raise lying("zstd is cut off")
-        rest = rest[position - len(unpacker.unused_data) :]
+        end = _zstd_frame_end(rest, module.frame_header_size(rest))
+        decoder, buffer = _zstd_decoder(module)
+        reader = decoder.stream_reader(rest[:end])
+        while size := reader.readinto(buffer):
+            yield buffer[:size]
+        rest = rest[end:]
         if found.window_size <= KEPT_WINDOW_BYTES_MAX and not _idle_zstd:
-            _idle_zstd.append(decoder)
+            _idle_zstd.append((decoder, buffer))
 
 
-def _zstd_decoder(module: Any) -> Any:
+def _zstd_decoder(module: Any) -> tuple[Any, memoryview]:
     try:
         return _idle_zstd.pop()  # by asking first, another thread might have it then
     except IndexError:
-        return module.ZstdDecompressor()
+        return module.ZstdDecompressor(), memoryview(bytearray(_ZSTD_PIECE_BYTES))
 
 
-def _zstd_cuts(frame: memoryview, position: int, to: Unpacker) -> Iterator[int]:
-    """Where to cut a frame so that each cut unpacks to no more than a piece: blocks say their packed size alone.
-
-    The last cut is behind the checksum, if there is one; a frame that is none is left to the decoder.
-    """
-    checksum = 4 if frame[4] & 4 else 0
-    waiting = 0
-    while position + 3 <= len(frame):
+def _zstd_frame_end(frame: memoryview, position: int) -> int:
+    """Where a frame ends: its blocks say how long they are packed. The decoder does not tell when one is cut off."""
+    last = False
+    while not last:
+        if position + 3 > len(frame):
+            raise lying("zstd is cut off")
         head = int.from_bytes(frame[position : position + 3], "little")
+        last = bool(head & 1)
         position += 3 + (1 if head >> 1 & 3 == _ZSTD_RLE else head >> 3)
-        waiting += _ZSTD_BLOCK_MAX
-        if head & 1:
-            break
-        if waiting >= to.piece_bytes and position < len(frame):
-            yield position
-            waiting = 0
-    yield min(position + checksum, len(frame))
+    position += 4 if frame[4] & 4 else 0  # its checksum
+    if position > len(frame):
+        raise lying("zstd is cut off")
+    return position

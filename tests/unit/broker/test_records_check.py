@@ -396,4 +396,20 @@ def test_frames_of_zstd_that_are_unpacked_side_by_side_or_left_do_not_mix() -> N
     cut_off = unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[0][:-5])
     with pytest.raises(Refusal):
         list(cut_off)
-    assert b"".join(unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[1])) == contents[1]
+    assert b"".join(map(bytes, unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[1]))) == contents[1]
+
+
+def test_zstd_may_have_several_frames_and_skippable_ones_and_all_must_be_whole() -> None:
+    packer = zstandard.ZstdCompressor(write_checksum=True)
+    one, other, skipped = packer.compress(b"one"), packer.compress(b"other"), b"\x5f\x2a\x4d\x18\x03\0\0\0abc"
+
+    def unpacked(packed: bytes) -> bytes:
+        return b"".join(map(bytes, unpacking.Unpacker(unpacking.CODEC_ZSTD, packed)))
+
+    assert unpacked(skipped + one + skipped + other + skipped) == b"oneother"
+    for cut in range(1, len(one)):
+        with pytest.raises(Refusal):
+            unpacked(one[:cut])
+    for wrong in (one[:-1] + bytes((one[-1] ^ 1,)), one + b"\0", skipped[:-1], one + skipped[:9], b""):
+        with pytest.raises(Refusal):
+            unpacked(wrong)
