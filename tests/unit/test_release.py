@@ -173,6 +173,17 @@ def test_a_program_that_does_not_answer_is_seen_although_its_files_are_right(rel
     assert "bin/edge-broker does not work: failed: exit status 127" in release.check(root, RELEASE, [])["why"]
 
 
+def test_without_room_for_a_memo_every_run_compares_the_bytes(release, root, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(release, "MEMO", tmp_path / "file")  # where no folder can be made
+    assert provision(release, root)["whole"]
+    damaged = next(path for path in entries(root / RELEASE) if path.name == "app.py")
+    status = damaged.stat()
+    damaged.write_text(damaged.read_text().upper())
+    os.utime(damaged, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "other bytes" in release.check(root, RELEASE, [])["why"]
+
+
 def test_more_extras_are_installed_and_fewer_are_enough(release, root):
     first = provision(release, root)
     assert release.check(root, RELEASE, ["mirror", "gateway"])["why"] == "it is installed without gateway, mirror"
@@ -395,13 +406,16 @@ def made_up_wheel(folder: Path) -> None:
         file.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD")))
 
 
-def test_a_real_environment_names_the_folder_it_is_in_and_its_records_are_right(root):
+def test_a_real_environment_names_the_folder_it_is_in_and_its_records_are_right(root, tmp_path):
     part = root / f"{RELEASE}.part"
     (part / "wheels").mkdir(parents=True)
     made_up_wheel(part)
     command = [sys.executable, "-I", "-", "install", str(root), RELEASE, "--no-index", WHEEL]
-    done = subprocess.run(command, stdin=SCRIPT.open(), capture_output=True, text=True, check=True)
+    script = SCRIPT.read_text().replace('Path("/run/drupelet")', f'Path("{tmp_path}/run")')
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert '"whole": true' in done.stdout
+    assert (tmp_path / "run" / f"{RELEASE}.seen").exists()
     assert names(root) == [RELEASE]
     assert subprocess.check_output([root / RELEASE / "bin/edge-broker"], text=True) == "edge-broker 1.2.3\n"
     for path in entries(root / RELEASE):

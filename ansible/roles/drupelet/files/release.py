@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import csv
 import ctypes
 import errno
@@ -129,8 +130,9 @@ def compare(release: Path, installed: dict[str, Any]) -> None:
         compare_bytes(release, installed["files"])
     ask(release, installed["extras"], imports=not known)
     if not known:
-        MEMO.mkdir(exist_ok=True)
-        memo.write_text(seen)
+        with contextlib.suppress(OSError):  # a memo that is missing or half written costs the next run another look
+            MEMO.mkdir(exist_ok=True)
+            memo.write_text(seen)
 
 
 def look(release: Path, installed: dict[str, Any]) -> str:
@@ -155,10 +157,10 @@ def look(release: Path, installed: dict[str, Any]) -> str:
 
 
 def read_memo(memo: Path) -> str:
-    """What the last comparison of bytes since the boot has seen; empty when there was none."""
+    """What the last comparison of bytes since the boot has seen; empty when there was none, or it cannot be read."""
     try:
         return memo.read_text()
-    except FileNotFoundError:
+    except (OSError, ValueError):
         return ""
 
 
