@@ -54,11 +54,8 @@ class CompiledWalk(ctypes.Structure):
     ) -> CompiledWalk:
         """The walk through all records, from `position` on, on the loop: the next call uses the same object again."""
         library, size = _library, len(batch) - position
-        try:
-            place: int | bytes = _addressof(_byte_of(batch, position))
-        except (TypeError, ValueError):  # as in _address
-            place = bytes(batch[position:])
-        library.whole(library.place, base_timestamp, count, keys_required, times_checked, place, size)
+        area = _address(batch, position)
+        library.whole(library.place, base_timestamp, count, keys_required, times_checked, area, size)
         return library.once
 
 
@@ -77,12 +74,14 @@ _library = _Library()
 _addressof, _byte_of = ctypes.addressof, ctypes.c_char.from_buffer  # each lookup would be a part of the cost
 
 
-def _address(content: bytes | bytearray | memoryview) -> Any:
-    """What ctypes hands on as a pointer to the content, which is copied where it cannot be written to."""
+def _address(content: bytes | bytearray | memoryview, position: int = 0) -> Any:
+    """What ctypes hands on as a pointer to the content from there on, which is copied where it cannot be written to."""
+    if isinstance(content, bytes):
+        return content[position:]  # itself, from 0 on
     try:
-        return _addressof(_byte_of(content))
+        return _addressof(_byte_of(content, position))
     except (TypeError, ValueError):  # not writable, or empty
-        return bytes(content)
+        return bytes(content[position:])
 
 
 def open_library(path: str) -> None:

@@ -49,7 +49,7 @@ class Pool:
         self.spare_bytes = spare_bytes
         self.urgent_bytes = urgent_bytes
         self.used = 0
-        self.short = False  # when nothing but what is urgent may be added
+        self.short = False  # when nothing but what is urgent may be added; kept, as it is asked for each frame
         self.ahead: dict[Share, int] = {}  # with how many bytes
         self.waiting: dict[object, Callable[[], None]] = {}
         self.on_shortage: Callable[[], None] = lambda: None

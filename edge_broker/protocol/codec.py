@@ -419,13 +419,9 @@ class _DecoderSource(_Source):
         count, nullable = self.length("i"), self.nullable(field)
         self.null_check(count, target, what, nullable=nullable, unsigned=self.flexible)
         self.depth += nullable
-        impossible = f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)"
-        if self.small:  # a small one that is impossible ends where the bytes do
-            self.line(f"if {count} > {SMALL_ARRAY}:")
-            self.line(f"    {impossible}")
-            self.line("    raise TooLarge")
-        else:
-            self.line(impossible)
+        self.line(f"if {count} * {self.least_size(field.of)} > e - p: bad('{what}', {count}, p)")
+        if self.small:
+            self.line(f"if {count} > {SMALL_ARRAY}: raise TooLarge")
         self.weigh(f"{OBJECT_BYTES} + {self.element_bytes(field.of)} * {count}")
         if self.steps:
             self.line("yield w")

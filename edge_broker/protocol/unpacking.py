@@ -206,7 +206,7 @@ def _zstd(to: Unpacker, module: Any) -> Iterator[memoryview]:
         end = _zstd_frame_end(rest, module.frame_header_size(rest))
         decoder, buffer = _zstd_decoder(module)
         reader = decoder.stream_reader(rest[:end])
-        while size := reader.readinto(buffer):
+        while size := reader.readinto(buffer[: to.piece_bytes]):
             yield buffer[:size]
         rest = rest[end:]
         if found.window_size <= KEPT_WINDOW_BYTES_MAX and not _idle_zstd:

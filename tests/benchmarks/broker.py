@@ -164,10 +164,10 @@ def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[
             time.sleep(SETTLE_S)
             for load in (load for load in LOADS if load.synced == synced):
                 report(load.name)
-                figures[load.name] = _produce(broker, load, scale, directory)
+                figures[load.name] = produce(broker, load, topic_of(load), scale, directory)
             if not synced:
                 report("consume")
-                figures["consume 1 KB"] = _consume(broker, scale, directory)
+                figures["consume 1 KB"] = consume(broker, topic_of(LOADS[1]), scale, directory)
                 report("latency")
                 figures["end to end, one 100 B record at a time, acks=1"] = clients.end_to_end(
                     broker.bootstrap, "latency", int(4000 * scale), "1", directory
@@ -176,26 +176,27 @@ def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[
     return figures
 
 
-def _produce(broker: Broker, load: Load, scale: float, directory: Path) -> dict[str, float]:
+def produce(broker: Broker, load: Load, topic: str, scale: float, directory: Path) -> dict[str, float]:
+    """Put a load on a topic: the producer's figures, and the broker's CPU for each record."""
     records = int(load.records * scale)
     content: int | Path = load.size
     if not load.size:
         content = directory / "readings.json"
         write_readings(content)
     before = cpu_s(broker)
-    figures = clients.produce(broker.bootstrap, topic_of(load), records, content, load.properties, directory)
+    figures = clients.produce(broker.bootstrap, topic, records, content, load.properties, directory)
     figures["broker_cpu_us_per_record"] = (cpu_s(broker) - before) / records * 1e6
     if not load.size:  # what a broker that looks inside cannot do without
-        took, _ = unpacking_s(broker.data_dir / f"{topic_of(load)}-0")
+        took, _ = unpacking_s(broker.data_dir / f"{topic}-0")
         figures["codec_library_us_per_record"] = took / records * 1e6
     return figures
 
 
-def _consume(broker: Broker, scale: float, directory: Path) -> dict[str, float]:
-    load = LOADS[1]
-    records = int(load.records * scale)
+def consume(broker: Broker, topic: str, scale: float, directory: Path) -> dict[str, float]:
+    """Read back what the load of 1 KB records has written to a topic."""
+    records = int(LOADS[1].records * scale)
     before = cpu_s(broker)
-    figures = clients.consume(broker.bootstrap, topic_of(load), records, directory)
+    figures = clients.consume(broker.bootstrap, topic, records, directory)
     figures["broker_cpu_us_per_record"] = (cpu_s(broker) - before) / records * 1e6
     return figures
 

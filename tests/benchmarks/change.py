@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from tests.benchmarks import broker as loads
 from tests.benchmarks import clients
 from tests.benchmarks.broker import LOADS, ROOT, SETTLE_S, Load, cpu_s, edge_broker, install_wheel, rss_mb
-from tests.benchmarks.readings import unpacking_s, write_readings
 from tests.support.processes import EdgeBroker
 
 RESULTS = ROOT / "bench-results" / "change.json"
@@ -57,30 +57,15 @@ def produce(load: Load) -> Row:
     """One producer load."""
 
     def measure(broker: EdgeBroker, topic: str, scale: float, directory: Path) -> Figures:
-        records = int(load.records * scale)
-        content: int | Path = load.size
-        if not load.size:
-            content = directory / "readings.json"
-            write_readings(content)
-        before = cpu_s(broker)
-        figures = clients.produce(broker.bootstrap, topic, records, content, load.properties, directory)
-        figures[CPU] = (cpu_s(broker) - before) / records * 1e6
-        if not load.size:
-            figures["codec_library_us_per_record"] = unpacking_s(broker.data_dir / f"{topic}-0")[0] / records * 1e6
-        return figures
+        return loads.produce(broker, load, topic, scale, directory)
 
     return Row(load.name, measure, (RATE, CPU))
 
 
 def consume(broker: EdgeBroker, topic: str, scale: float, directory: Path) -> Figures:
     """Read back what a producer has just written."""
-    load = LOADS[1]
-    records = int(load.records * scale)
-    clients.produce(broker.bootstrap, topic, records, load.size, load.properties, directory)
-    before = cpu_s(broker)
-    figures = clients.consume(broker.bootstrap, topic, records, directory)
-    figures[CPU] = (cpu_s(broker) - before) / records * 1e6
-    return figures
+    loads.produce(broker, LOADS[1], topic, scale, directory)
+    return loads.consume(broker, topic, scale, directory)
 
 
 def end_to_end(broker: EdgeBroker, topic: str, scale: float, directory: Path) -> Figures:
@@ -176,12 +161,10 @@ def lines_of(row: Row, pairs: Sequence[Pair]) -> list[str]:
 def _codec_level(pairs: Sequence[Pair]) -> str:
     if "codec_library_us_per_record" not in pairs[0]["here"]:
         return ""
-    shares = [
-        pair["here"][CPU]
-        / (CODEC_FACTOR * (pair["before"][CPU] + statistics.mean(pair[side]["codec_library_us_per_record"]
-                                                                 for side in pair)))
-        for pair in pairs
-    ]  # fmt: skip
+    shares = []
+    for pair in pairs:
+        library = statistics.mean(side["codec_library_us_per_record"] for side in pair.values())
+        shares.append(pair["here"][CPU] / (CODEC_FACTOR * (pair["before"][CPU] + library)))
     low, high = interval(shares)
     return f"{statistics.median(shares):.3f} ({low:.3f} to {high:.3f})"
 

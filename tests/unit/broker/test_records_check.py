@@ -393,6 +393,7 @@ def test_frames_of_zstd_that_are_unpacked_side_by_side_or_left_do_not_mix() -> N
             for content, piece in zip(unpacked, more, strict=True):
                 content.extend(piece)
         assert unpacked == contents
+    assert max(map(len, unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[0], 1000))) == 1000
     cut_off = unpacking.Unpacker(unpacking.CODEC_ZSTD, frames[0][:-5])
     with pytest.raises(Refusal):
         list(cut_off)
