@@ -16,7 +16,7 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batches
+from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import topics
 from edge_broker.storage.age import Now
@@ -126,7 +126,7 @@ class Broker:
         checking: Checking | None = None,
         own: bool = False,
     ) -> Appended:
-        """Check and append batches; Refusal, StorageFault (the partition is offline then) or Busy (ask again when it
+        """Check and append a batch; Refusal, StorageFault (the partition is offline then) or Busy (ask again when it
         moves, with the `checking` that it carries, if any).
 
         While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
@@ -135,16 +135,16 @@ class Broker:
         if log.rolling or log.writing is not None or log in self.checking:
             raise Busy
         if checking is not None:
-            batches = [checking.result()]
+            header = checking.result()
         elif own:
-            batches = check_batches(records, batch_bytes_max)
+            header = check_batch(records, batch_bytes_max)
         else:
-            batches = self._checked(log, records, batch_bytes_max)
+            header = self._checked(log, records, batch_bytes_max)
         try:
             if self.pace.slow:
-                return self._append_behind(log, records, batches)
+                return self._append_behind(log, records, header)
             begin = self.clock.seconds()
-            appended = log.append(records, batches, self._now_at(begin, log))
+            appended = log.append(records, header, self._now_at(begin, log))
         except RollDue:
             self.rolls.append(log)
             raise
@@ -160,10 +160,9 @@ class Broker:
             self.appended_bytes += len(records)
         return appended
 
-    def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
-        """The headers of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""
-        batches = check_batches(records, batch_bytes_max)
-        (header,) = batches
+    def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> BatchHeader:
+        """The header of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""
+        header = check_batch(records, batch_bytes_max)
         if header.attributes & TRANSACTIONAL:
             raise Refusal(
                 ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
@@ -172,14 +171,14 @@ class Broker:
         if size <= self.check_bytes and not header.attributes & CODEC_MASK:
             check_records(records, header, keys_required=settings.compacts, times_checked=not settings.log_append_time)
             self.check_bytes -= size
-            return batches
+            return header
         checking = Checking.of(log, records, header, self.check_bytes)
         self.check_bytes -= checking.cost
         if not checking.done:
             self.checks.append(checking)
             self.checking[log] = checking
             raise CheckUnderWay(checking)
-        return batches
+        return header
 
     def _now_at(self, seconds: float, log: PartitionLog) -> Now:
         """The time, read once for all that is appended within 10 ms, or 1 ms where the log has it stamped."""
@@ -192,9 +191,9 @@ class Broker:
         logs = (log for topic in self.store.topics.values() for log in topic.partitions)
         return sum(log.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
-    def _append_behind(self, log: PartitionLog, records: memoryview, batches: list[BatchHeader]) -> Appended:
+    def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
         """Leave the write to the worker, and whoever asked to wait for it; what was written before is answered."""
-        started = log.begin_write(memoryview(bytearray(records)), batches, self.now())
+        started = log.begin_write(memoryview(bytearray(records)), header, self.now())
         if isinstance(started, Appended):
             return started
         self.writes.append(log)

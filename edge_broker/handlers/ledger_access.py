@@ -20,7 +20,7 @@ import ipaddress
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.handlers.broker import Broker
-from edge_broker.protocol.record_batch import check_batches, records_of
+from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
 
 
@@ -43,15 +43,14 @@ def check_writer(broker: Broker, client_host: str) -> None:
 def ledger_refusal(records: memoryview | None, batch_bytes_max: int) -> Refusal | None:
     """Why a batch is not taken into the ledger, None when it is. [worker]"""
     try:
-        for header in check_batches(records, batch_bytes_max):
-            assert records is not None
-            for record in records_of(records[: header.size]):
-                reason = fault_of_record(record.key, record.value)
-                if reason:
-                    return Refusal(
-                        ErrorCode.INVALID_RECORD,
-                        f"record {record.offset - header.base_offset} of the batch is no ledger record: {reason}",
-                    )
+        check_batch(records, batch_bytes_max)
+        assert records is not None
+        for record in records_of(records):
+            reason = fault_of_record(record.key, record.value)
+            if reason:
+                return Refusal(
+                    ErrorCode.INVALID_RECORD, f"record {record.offset} of the batch is no ledger record: {reason}"
+                )
     except Refusal as refusal:
         return refusal.kept()
     except ProtocolViolation as violation:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from struct import Struct
 from typing import Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
@@ -42,6 +43,7 @@ JOINED_BYTES_MAX = 65_536
 GROWTH_BYTES_MAX = 1 << 20
 READ_BYTES_MAX = 1 << 17  # at once: the loop reads up to 32 times before others have their turn
 
+_SIZE = Struct(">i").unpack_from
 _ZEROS = memoryview(bytes(GROWTH_BYTES_MAX))  # never written to, so it takes address space alone
 
 Buffers = list[bytes | memoryview]
@@ -53,30 +55,13 @@ class Exchange:
     `when_first` is called once all before it are answered.
     """
 
-    __slots__ = ("connection", "cost", "frame", "kept_bytes", "token", "when_first")
+    __slots__ = ("cost", "frame", "kept_bytes", "when_first")
 
-    def __init__(self, connection: Connection, token: int, cost: int = 0) -> None:
-        self.connection = connection
-        self.token = token
+    def __init__(self, cost: int = 0) -> None:
         self.cost = cost
         self.frame: Buffers | None = None
         self.kept_bytes = 0
         self.when_first: Callable[[], None] | None = None
-
-    @property
-    def is_first(self) -> bool:
-        """True when its answer would be sent at once."""
-        unanswered = self.connection.unanswered
-        return bool(unanswered) and unanswered[0] is self
-
-    def answer(self, frame: Buffers) -> None:
-        """Give the response (an empty list for none) and send all that is now in order."""
-        self.frame = frame
-        connection = self.connection
-        if connection.gathers or (connection.unanswered and connection.unanswered[0] is not self):
-            connection.keep(self)
-        else:
-            connection.flush()
 
 
 class Owner(Protocol):
@@ -246,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             position += take
             if len(self._header) < 4:
                 return position
-            size = int.from_bytes(self._header, "big", signed=True)
+            (size,) = _SIZE(self._header)
             self._header.clear()
             position = self._take_frame(data, position, end, size)
             frames += 1
@@ -259,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
                 frames += 1
                 if self._paused or (self.requests.pool.short and self._must_wait(data[position + 4 : position + 6])):
                     return position
-                size = int.from_bytes(data[position : position + 4], "big", signed=True)
+                (size,) = _SIZE(data, position)
                 self.gathers = position + size + 8 <= end  # there is more to answer at once
                 position = self._take_frame(data, position + 4, end, size)
         finally:
@@ -395,9 +380,21 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.unanswered) >= UNANSWERED_MAX:
             self._pause()
 
-    def keep(self, exchange: Exchange) -> None:
+    def is_first(self, exchange: Exchange) -> bool:
+        """True when its answer would be sent at once."""
+        return bool(self.unanswered) and self.unanswered[0] is exchange
+
+    def answer(self, exchange: Exchange, frame: Buffers) -> None:
+        """Give the response to a request (an empty list for none) and send all that is now in order."""
+        exchange.frame = frame
+        if self.gathers or (self.unanswered and self.unanswered[0] is not exchange):
+            self._keep(exchange, frame)
+        else:
+            self.flush()
+
+    def _keep(self, exchange: Exchange, frame: Buffers) -> None:
         """Hold an answer back until its turn; too many bytes of them stop the reading."""
-        exchange.kept_bytes = size = sum(map(len, exchange.frame or ()))
+        exchange.kept_bytes = size = sum(map(len, frame))
         self._kept_bytes += size
         self.answers.take(size)
         if self._kept_bytes > WRITE_BUFFER_BYTES_MAX:
@@ -406,12 +403,14 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Send the answers that are next in order."""
         out: Buffers = []
-        kept_bytes = 0
-        while self.unanswered and (frame := self.unanswered[0].frame) is not None:
+        unanswered, cost, kept_bytes = self.unanswered, 0, 0
+        while unanswered and (frame := unanswered[0].frame) is not None:
             out += frame
-            exchange = self.unanswered.popleft()
-            self.requests.give(exchange.cost)
+            exchange = unanswered.popleft()
+            cost += exchange.cost
             kept_bytes += exchange.kept_bytes
+        if cost:
+            self.requests.give(cost)
         if out and self.transport is not None:
             self._write(out)
         if kept_bytes:  # not before: what the kernel did not take counts from here to there
@@ -419,10 +418,10 @@ class Connection(asyncio.BufferedProtocol):
             self.answers.give(kept_bytes)
         if self.answers.pool.ahead and self.answers.held <= ALLOWANCE_BYTES:
             self.answers.pool.end(self.answers)  # the kernel took all of it at once
-        if self.unanswered and (call := self.unanswered[0].when_first) is not None:
-            self.unanswered[0].when_first = None
+        if unanswered and (call := unanswered[0].when_first) is not None:
+            unanswered[0].when_first = None
             self.answers.pool.soon(call)
-        if self._paused and len(self.unanswered) < UNANSWERED_MAX // 2:
+        if self._paused and len(unanswered) < UNANSWERED_MAX // 2:
             self._unpause()
 
     def _write(self, out: Buffers) -> None:

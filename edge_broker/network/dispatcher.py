@@ -40,14 +40,14 @@ QUEUED_FRAME_BYTES = 65_536
 EARLY_ANSWERS = 64  # in one turn
 
 
-class Call:
-    """What it takes to answer a request: the exchange and how its response is written; neither for work of our own."""
+class Call(Exchange):
+    """What it takes to answer a request: its connection and how the response is written; neither for our own work."""
 
     __slots__ = (
         "api",
         "behind",
+        "connection",
         "correlation_id",
-        "exchange",
         "held",
         "timer",
         "token",
@@ -57,9 +57,11 @@ class Call:
     )
 
     def __init__(
-        self, exchange: Exchange | None, api: Api | None, version: int, correlation_id: int, token: int
+        self, connection: Connection | None, api: Api | None, version: int, correlation_id: int, token: int
     ) -> None:
-        self.exchange = exchange
+        self.cost = self.kept_bytes = 0  # what Exchange's own does, in the same step
+        self.frame = self.when_first = None
+        self.connection = connection
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -70,14 +72,19 @@ class Call:
         self.held = False  # its connection takes no more requests until its job has ended
         self.work_seconds = 0.0
 
+    @property
+    def name(self) -> str:
+        """The API's name."""
+        return "own work" if self.api is None else self.api.name
+
     def answer(self, response: Message | None) -> None:
         """Send the response, None for none."""
-        if self.exchange is not None:
+        if self.connection is not None:
             assert self.api is not None
             frame = (
                 response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
             )
-            self.exchange.answer(frame)
+            self.connection.answer(self, frame)
 
 
 def _pools(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> tuple[Pool, Pool]:
@@ -147,45 +154,48 @@ class Dispatcher:
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; ProtocolViolation when it is none."""
-        header = read_request_header(frame)
-        handler = self._handlers.get(header.api_key)
+        api_key, version, correlation_id, client_id, position = read_request_header(frame)
+        handler = self._handlers.get(api_key)
         if handler is None:
-            raise ProtocolViolation(f"API key {header.api_key} is not served")
-        api = APIS[header.api_key]
+            raise ProtocolViolation(f"API key {api_key} is not served")
+        api = APIS[api_key]
         token = self._next_token
         self._next_token = token + 1
-        exchange = Exchange(connection, token)
-        call = Call(exchange, api, header.api_version, header.correlation_id, token)
+        call = Call(connection, api, version, correlation_id, token)
         self.requests[api.name] += 1
-        if not api.serves(header.api_version):
+        if not api.serves(version):
             self._unsupported(connection, call, handler)
             return
-        context = RequestContext(token, header.api_version, header.client_id or "", connection.peer)
+        context = RequestContext(token, version, client_id or "", connection.peer)
         size = len(frame)
-        if size <= AT_ONCE_FRAME_BYTES or header.api_key in (PRODUCE, FETCH):
+        if size <= AT_ONCE_FRAME_BYTES or api_key in (PRODUCE, FETCH):
             try:
-                request = decode_small(api.request, header.api_version, frame, header.body_position)
+                request = decode_small(api.request, version, frame, position)
             except TooLargeAtOnce:
                 pass
             else:
-                exchange.cost = request_bytes(header.api_key, size)
-                connection.expect(exchange)
+                call.cost = request_bytes(api_key, size)
+                connection.expect(call)
                 self._run(call, handler, self.broker, context, request)
                 self._drain()
                 return
-        self._take_large(call, handler, context, frame, header.body_position)
+        self._take_large(connection, call, handler, context, frame, position)
 
     def _take_large(
-        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
+        self,
+        connection: Connection,
+        call: Call,
+        handler: Handler,
+        context: RequestContext,
+        frame: memoryview,
+        position: int,
     ) -> None:
         """Work on a request piece by piece; its connection sends no more until that is done."""
-        exchange = call.exchange
-        assert exchange is not None
         size = len(frame)
         if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, which nobody writes to any more
             frame = memoryview(bytearray(frame))
-        exchange.cost = request_bytes(PRODUCE, size) + size
-        exchange.connection.expect(exchange)
+        call.cost = request_bytes(PRODUCE, size) + size
+        connection.expect(call)
         self._hold(call)
         job = self.large.job(call, handler, context, frame, position)
         if size <= QUEUED_FRAME_BYTES:
@@ -194,15 +204,15 @@ class Dispatcher:
             self.turns.add(job)
 
     def _hold(self, call: Call) -> None:
-        if call.exchange is not None and not call.held:
+        if call.connection is not None and not call.held:
             call.held = True
-            call.exchange.connection.hold()
+            call.connection.hold()
 
     def job_ended(self, call: Call) -> None:
         """A call that was worked on piece by piece is answered, waits, or has failed."""
-        if call.held and call.exchange is not None:
+        if call.held and call.connection is not None:
             call.held = False
-            call.exchange.connection.let_go()
+            call.connection.let_go()
         self._drain()
 
     def _unsupported(self, connection: Connection, call: Call, handler: Handler) -> None:
@@ -215,8 +225,7 @@ class Dispatcher:
                 f"{call.api.name} version {call.version} is not served, {call.api.min_version} "
                 f"to {call.api.max_version} are"
             )
-        assert call.exchange is not None
-        connection.expect(call.exchange)
+        connection.expect(call)
         call.version = 0
         outcome = handler(self.broker, RequestContext(call.token, 0, "", connection.peer), None)
         assert isinstance(outcome, Reply)
@@ -257,19 +266,18 @@ class Dispatcher:
         """A call failed, by its client's fault or by ours."""
         if isinstance(error, ProtocolViolation):
             self._abandon_wait(call)
-            if call.exchange is not None:
-                call.exchange.connection.violate(error)
+            if call.connection is not None:
+                call.connection.violate(error)
         else:
             self._failed(call, error)
 
     def _failed(self, call: Call, error: Exception) -> None:
         self.failures += 1
         trace = "".join(traceback.format_exception(error))
-        name = call.api.name if call.api else "own work"
-        log_line("error", "handler-failed", api=name, version=call.version, error=repr(error), trace=trace)
+        log_line("error", "handler-failed", api=call.name, version=call.version, error=repr(error), trace=trace)
         self._abandon_wait(call)
-        if call.exchange is not None:
-            call.exchange.connection.abort()
+        if call.connection is not None:
+            call.connection.abort()
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send an answer, or let the call wait for what its outcome says."""
@@ -292,10 +300,9 @@ class Dispatcher:
 
     def has_room(self, call: Call, reply: Reply) -> bool:
         """Say whether a large answer may be sent; if not it is dropped, and made anew once there is memory."""
-        exchange, again = call.exchange, reply.again
-        if exchange is None or again is None:
+        connection, again, pool = call.connection, reply.again, self.answers_pool
+        if connection is None or again is None:
             return True
-        connection, pool = exchange.connection, self.answers_pool
         share = connection.answers
         if share.fits(reply.size):
             return True
@@ -305,8 +312,8 @@ class Dispatcher:
                 self._run(call, again)
                 self._drain()
 
-        if not exchange.is_first:  # it could not be sent: one that goes ahead must come to its end
-            exchange.when_first = try_again
+        if not connection.is_first(call):  # it could not be sent: one that goes ahead must come to its end
+            call.when_first = try_again
         elif share in pool.ahead:
             pool.wait_behind(share, call, try_again)
         elif pool.go_ahead(share, reply.size):
@@ -329,7 +336,7 @@ class Dispatcher:
 
     def _memory_is_short(self) -> None:
         """Long polls are answered early when they hold much of what others wait for."""
-        held = sum(call.exchange.cost for call in self._patient if call.exchange is not None)
+        held = sum(call.cost for call in self._patient)
         if held > self.requests_pool.bytes_max // 4:
             self._answer_patient()
 
@@ -365,18 +372,18 @@ class Dispatcher:
 
     def _park(self, call: Call, park: Park) -> None:
         self._parked[call.token] = call
-        exchange = call.exchange
-        if exchange is not None:
-            exchange.connection.on_close[call.token] = lambda: self._abandon(call)
-            if not park.keeps and exchange.cost > REQUEST_BYTES:  # the group counts what it needs of the request
-                exchange.connection.requests.give(exchange.cost - REQUEST_BYTES)
-                exchange.cost = REQUEST_BYTES
+        connection = call.connection
+        if connection is not None:
+            connection.on_close[call.token] = lambda: self._abandon(call)
+            if not park.keeps and call.cost > REQUEST_BYTES:  # the group counts what it needs of the request
+                connection.requests.give(call.cost - REQUEST_BYTES)
+                call.cost = REQUEST_BYTES
 
     def _queue(self, call: Call, behind: Behind) -> None:
         call.behind = behind
         self._behind.setdefault(behind.name, {})[call] = None
-        if call.exchange is not None:
-            call.exchange.connection.on_close[call.token] = lambda: self._abandon_wait(call)
+        if call.connection is not None:
+            call.connection.on_close[call.token] = lambda: self._abandon_wait(call)
 
     def _free_soon(self) -> None:
         if not self._freeing:
@@ -418,12 +425,12 @@ class Dispatcher:
         call.timer = self._loop.call_later(wait.wait_ms / 1000, self._deadline, call)
         if wait.patient:
             self._patient[call] = None
-        if call.exchange is not None:
-            call.exchange.connection.on_close[call.token] = lambda: self._abandon_wait(call)
+        if call.connection is not None:
+            call.connection.on_close[call.token] = lambda: self._abandon_wait(call)
             if wait.holds:
-                call.exchange.connection.hold()
+                call.connection.hold()
             if wait.kept_bytes:
-                call.exchange.connection.requests.take(wait.kept_bytes)
+                call.connection.requests.take(wait.kept_bytes)
 
     def _deadline(self, call: Call) -> None:
         wait = call.wait
@@ -443,10 +450,10 @@ class Dispatcher:
                     waiting.pop(call, None)
                     if not waiting:
                         del self._waiting[log]
-            if call.wait.holds and call.exchange is not None:
-                call.exchange.connection.let_go()
-            if call.wait.kept_bytes and call.exchange is not None:
-                call.exchange.connection.requests.give(call.wait.kept_bytes)
+            if call.wait.holds and call.connection is not None:
+                call.connection.let_go()
+            if call.wait.kept_bytes and call.connection is not None:
+                call.connection.requests.give(call.wait.kept_bytes)
             call.wait = None
         if call.behind is not None:
             queue = self._behind[call.behind.name]
@@ -457,8 +464,8 @@ class Dispatcher:
         if call.timer is not None:
             call.timer.cancel()
             call.timer = None
-        if call.exchange is not None:
-            call.exchange.connection.on_close.pop(call.token, None)
+        if call.connection is not None:
+            call.connection.on_close.pop(call.token, None)
 
     def _synced(self, log: PartitionLog) -> None:
         if self.revivals.tries and log.fault is None:

@@ -58,18 +58,18 @@ class Large:
     def job(self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int) -> Job:
         """The work on a request from its first byte."""
         assert call.api is not None
-        assert call.exchange is not None
+        assert call.connection is not None
         per_byte = 1 if call.api.key == PRODUCE else BYTES_PER_WIRE_BYTE_MAX
         least = min(READ_BYTES_MAX, per_byte * len(frame))
         kept: Kept = []
         steps = self._from_frame(call, handler, context, frame, position, kept)
-        return Job(call.exchange.connection, self._guarded(call, steps, kept), least)
+        return Job(call.name, call.connection, self._guarded(call, steps, kept), least)
 
     def more(self, call: Call, outcome: Steps) -> Job:
         """The work on a request whose handler goes in steps."""
-        whose = call if call.exchange is None else call.exchange.connection
+        whose = call.connection or call
         kept: Kept = []
-        return Job(whose, self._guarded(call, self._to_answer(call, outcome, 0, kept), kept), 0)
+        return Job(call.name, whose, self._guarded(call, self._to_answer(call, outcome, 0, kept), kept), 0)
 
     def ended(self, call: Call) -> None:
         """A call is answered, or nobody waits for its answer any more."""
@@ -80,7 +80,7 @@ class Large:
 
     def _guarded(self, call: Call, steps: Generator[int, None, None], kept: Kept) -> Generator[int, None, None]:
         """Trouble costs the call alone; nothing more is done for a client that is gone; `kept` goes in steps too."""
-        connection = None if call.exchange is None else call.exchange.connection
+        connection = call.connection
         held = 0
         try:
             for held in steps:
@@ -126,13 +126,13 @@ class Large:
             outcome, made = yield from self._carried_out(call, outcome, held, kept)
             if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
                 outcome = Reply(outcome.response, size=made, again=again)
-        exchange = call.exchange
+        connection = call.connection
         if not isinstance(outcome, Reply) and not (isinstance(outcome, Park) and not outcome.keeps):
             self._park(call, held)
         if (
             isinstance(outcome, Reply)
             and outcome.response is not None
-            and exchange is not None
+            and connection is not None
             and made > ENCODED_AT_ONCE_BYTES
         ):
             if self._dispatcher.has_room(call, outcome):
@@ -143,7 +143,7 @@ class Large:
                     try:
                         next(writing)
                     except StopIteration as end:
-                        exchange.answer(end.value)
+                        connection.answer(call, end.value)
                         return
                     yield held + made
             self._park(call, held)
@@ -164,21 +164,20 @@ class Large:
                 kept.append(part)
                 made += weight(part)
                 if made > ANSWER_BYTES_MAX:
-                    name = call.api.name if call.api else "own work"
                     raise ProtocolViolation(
-                        f"the answer to {name} would take more than {ANSWER_BYTES_MAX} bytes of memory; "
+                        f"the answer to {call.name} would take more than {ANSWER_BYTES_MAX} bytes of memory; "
                         "ask for less at once"
                     )
             yield held + made
 
     def _park(self, call: Call, held: int) -> None:
         """A request that was read in steps waits: what it holds is counted until it is answered."""
-        exchange = call.exchange
-        if held <= ENCODED_AT_ONCE_BYTES or exchange is None or call in self.parked:
+        connection = call.connection
+        if held <= ENCODED_AT_ONCE_BYTES or connection is None or call in self.parked:
             return
-        if exchange.connection.transport is None:
+        if connection.transport is None:
             return
         self.parked[call] = held
         self._parked_bytes += held
-        exchange.connection.requests.take(held)
-        exchange.cost += held
+        connection.requests.take(held)
+        call.cost += held

@@ -92,11 +92,11 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
         _one("queued_request_bytes", "gauge", "Memory for requests that is shared and in use.", server.requests.used),
         _one("queued_response_bytes", "gauge", "Memory for answers that is shared and in use.", server.answers.used),
         _one("large_requests", "gauge", "Requests that are worked on piece by piece.", len(dispatcher.turns)),
-        _one(
+        (
             "longest_piece_seconds",
             "gauge",
-            "Longest that one piece of a large request held the loop.",
-            dispatcher.turns.longest_s,
+            "Longest that one piece of a large request held the loop, CPU time, by API.",
+            [({"api": name}, seconds) for name, seconds in dispatcher.turns.longest_s.items()],
         ),
     ]
 

@@ -28,11 +28,14 @@ class Worked(Protocol):
 
 
 class Job:
-    """A request that is worked on piece by piece; each step yields the bytes of memory that it holds by then."""
+    """A request of the API `name` that is worked on piece by piece; each step yields the bytes of memory that it holds
+    by then.
+    """
 
-    __slots__ = ("bytes_held", "steps", "whose")
+    __slots__ = ("bytes_held", "name", "steps", "whose")
 
-    def __init__(self, whose: Worked, steps: Generator[int, None, None], bytes_least: int) -> None:
+    def __init__(self, name: str, whose: Worked, steps: Generator[int, None, None], bytes_least: int) -> None:
+        self.name = name
         self.whose = whose
         self.steps = steps
         self.bytes_held = bytes_least
@@ -55,7 +58,7 @@ class Turns:
         self._count = 0
         self._due = False
         self.pieces = 0
-        self.longest_s = 0.0
+        self.longest_s: dict[str, float] = {}  # by the name of the API
 
     def __len__(self) -> int:
         """Jobs that have not ended."""
@@ -136,5 +139,5 @@ class Turns:
             took = self._seconds() - begin
             job.whose.work_seconds += took
             self.pieces += 1
-            self.longest_s = max(self.longest_s, took)
+            self.longest_s[job.name] = max(self.longest_s.get(job.name, 0.0), took)
         return False

@@ -124,28 +124,15 @@ APIS: dict[int, Api] = {
 }
 
 
-class RequestHeader:
-    """What stands in front of a request; its body begins at `body_position` of the frame."""
-
-    __slots__ = ("api_key", "api_version", "body_position", "client_id", "correlation_id")
-
-    def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_position: int
-    ) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body_position = body_position
-
-
 _REQUEST_HEADER = Struct(">hhih")
-_SIZE_AND_ID = Struct(">ii")
-_SIZE_ID_AND_NO_TAGS = Struct(">iiB")
+_SIZE_AND_ID = Struct(">ii").pack
+_SIZE_ID_AND_NO_TAGS = Struct(">iiB").pack
 
 
-def read_request_header(frame: memoryview) -> RequestHeader:
-    """Read the header of a request, `frame` being the request without its size; ProtocolViolation when it has none.
+def read_request_header(frame: memoryview) -> tuple[int, int, int, str | None, int]:
+    """API key, API version, correlation id, client id, and where the body begins; ProtocolViolation when it has none.
+
+    `frame` is the request without its size.
 
     Unknown keys and versions are the caller's to judge; of an unknown key no more than the client id is read.
     """
@@ -163,7 +150,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         raise ProtocolViolation(f"A request of {len(frame)} bytes has no readable header: {reason}.") from reason
     if length < -1 or position > len(frame):
         raise ProtocolViolation(f"A request of {len(frame)} bytes has a client id or tags that end beyond it.")
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return api_key, api_version, correlation_id, client_id, position
 
 
 def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[bytes | memoryview]:
@@ -180,12 +167,12 @@ def response_frame_in_steps(
 
 
 def _framed(api: Api, version: int, correlation_id: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    size = 4 + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
+    size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
     if version < api.flexible_from or api.key == API_VERSIONS:
-        header = _SIZE_AND_ID.pack(size, correlation_id)
+        header = _SIZE_AND_ID(size + 4, correlation_id)
     else:
-        header = _SIZE_ID_AND_NO_TAGS.pack(size + 1, correlation_id, 0)
-    if parts:
-        parts[0] = header + parts[0]
-        return parts
-    return [header]
+        header = _SIZE_ID_AND_NO_TAGS(size + 5, correlation_id, 0)
+    if not parts:
+        return [header]
+    parts[0] = header + parts[0]
+    return parts

@@ -168,8 +168,10 @@ def encode(message: Message, version: int) -> list[bytes | memoryview]:
 
 def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
     """Read an unsigned varint of at most 32 bits; return it and the position behind it."""
-    first = buffer[position]
-    return (first, position + 1) if first < 128 else _rest_of_uvarint(buffer, position + 1, first)
+    value = buffer[position]
+    if value > 127:
+        value, position = _rest_of_uvarint(buffer, position, value)
+    return value, position + 1
 
 
 def uvarint(value: int) -> bytes:
@@ -195,20 +197,22 @@ def skip_tags(buffer: memoryview | bytes, position: int) -> int:
 
 
 def _rest_of_uvarint(buffer: memoryview | bytes, position: int, first: int) -> tuple[int, int]:
+    """The value of an unsigned varint of several bytes, the first of them at `position`, and where its last one is."""
+    position += 1
     second = buffer[position]
     if second < 128:
-        return first & 127 | second << 7, position + 1
-    value = first & 127
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
+        return first & 127 | second << 7, position
+    value = first & 127 | (second & 127) << 7
+    for shift in (14, 21, 28):
         position += 1
+        byte = buffer[position]
         value |= (byte & 127) << shift
         if byte < 128:
             break
     else:
-        raise ProtocolViolation(f"The varint that ends at byte {position} is longer than 5 bytes.")
+        raise ProtocolViolation(f"The varint that ends at byte {position + 1} is longer than 5 bytes.")
     if value > 0xFFFFFFFF:
-        raise ProtocolViolation(f"The varint that ends at byte {position} is larger than 32 bits.")
+        raise ProtocolViolation(f"The varint that ends at byte {position + 1} is larger than 32 bits.")
     return value, position
 
 
@@ -237,7 +241,11 @@ _SCOPE: dict[str, Any] = {
     "new": object.__new__,
     "no_uuid": NO_UUID,
     "byte": [bytes((value,)) for value in range(128)],
-    "nothing": b"\0",  # no tagged fields, no elements
+    "nothing": b"\0",  # no tagged fields; null where lengths are compact
+    "one": b"\1",  # empty there
+    "zero_i": bytes(4),
+    "null_i": b"\xff" * 4,
+    "null_h": b"\xff" * 2,
 }
 
 
@@ -335,8 +343,8 @@ class _DecoderSource(_Source):
     def uvarint(self, name: str) -> None:
         self.flush()
         self.line(f"{name} = b[p]")
-        self.line("p += 1")
         self.line(f"if {name} > 127: {name}, p = more(b, p, {name})")
+        self.line("p += 1")
 
     def message(self, of: MessageType, name: str) -> None:
         """Read the fields of a structure into the object `name`."""
@@ -388,20 +396,42 @@ class _DecoderSource(_Source):
 
     def blob(self, kind: str, target: str, what: str, *, nullable: bool) -> None:
         """Read a string, bytes or records."""
-        length = self.length("h" if kind == "string" else "i")
-        self.null_check(length, target, what, nullable=nullable, unsigned=self.flexible)
+        if self.flexible:
+            length, begin = self.compact_length(kind, target, what, nullable=nullable), "p + 1"
+        else:
+            length, begin = self.length("h" if kind == "string" else "i"), "p"
+            self.null_check(length, target, what, nullable=nullable, unsigned=False)
         self.depth += nullable
-        if kind == "string" and self.flexible:
-            self.line(f"if {length} > {STRING_BYTES_MAX}: bad('{what}', {length}, p)")
         end = self.fresh("q")
         self.line(f"{end} = p + {length}")
-        part = f"b[p:{end}]"
+        part = f"b[{begin}:{end}]"
         made = {"string": f"str({part}, 'utf-8')", "bytes": f"bytes({part})", "records": part}[kind]
         self.line(f"{target} = {made}")
         if kind != "records":
             self.weigh(f"{TEXT_BYTES} + {length}{' * 4' if kind == 'string' else ''}")
         self.line(f"p = {end}")
         self.depth -= nullable
+
+    def compact_length(self, kind: str, target: str, what: str, *, nullable: bool) -> str:
+        """Read a length that was written as one more than it is, 0 for null; `p` stays at its last byte.
+
+        So `p` and what was written make the end, and what follows begins at the byte behind `p`.
+        """
+        length = self.fresh("n")
+        self.flush()
+        self.line(f"{length} = b[p]")
+        self.line(f"if {length} > 127:")
+        self.line(f"    {length}, p = more(b, p, {length})")
+        if kind == "string":
+            self.line(f"    if {length} > {STRING_BYTES_MAX + 1}: bad('{what}', {length} - 1, p + 1)")
+        if nullable:
+            self.line(f"if not {length}:")
+            self.line(f"    {target} = None")
+            self.line("    p += 1")
+            self.line("else:")
+        else:
+            self.line(f"if not {length}: bad('{what}', -1, p + 1)")
+        return length
 
     def null_check(self, length: str, target: str, what: str, *, nullable: bool, unsigned: bool) -> None:
         """Refuse negative lengths; for nullable fields what follows is the `else` branch of null.
@@ -509,14 +539,14 @@ class _EncoderSource(_Source):
         self.line(f"{self.sink}({write}({', '.join(value for _, value in self.fixed)}))")
         self.fixed.clear()
 
-    def length(self, code: str, value: str, *, null_if: str | None) -> None:
-        """Write a length or count, given as an expression that is not evaluated when `null_if` holds."""
+    def length(self, code: str, value: str) -> None:
+        """Write a length or count, given as an expression."""
         if not self.flexible:
-            self.fixed.append((code, f"-1 if {null_if} else {value}" if null_if else value))
+            self.fixed.append((code, value))
             self.flush()
             return
         name = self.fresh("n")
-        self.line(f"{name} = {f'0 if {null_if} else ' if null_if else ''}{value} + 1")
+        self.line(f"{name} = {value} + 1")
         self.uvarint(name)
 
     def uvarint(self, name: str) -> None:
@@ -577,34 +607,51 @@ class _EncoderSource(_Source):
 
     def blob(self, kind: str, value: str, *, nullable: bool) -> None:
         """Write a string or bytes."""
-        name = self.fresh("s")
-        self.line(f"{name} = {value}{'' if nullable else '.encode()' if kind == 'string' else ''}")
-        if nullable and kind == "string":
-            self.line(f"if {name} is not None: {name} = {name}.encode()")
-        self.length("h" if kind == "string" else "i", f"len({name})", null_if=f"{name} is None" if nullable else None)
-        self.line(f"{f'if {name}: ' if nullable else ''}{self.sink}({name})")
+        name, encoded = self.fresh("s"), ".encode()" if kind == "string" else ""
+        code = "h" if kind == "string" else "i"
+        if nullable:
+            self.flush()
+            self.line(f"{name} = {value}")
+            self.line(f"if {name} is None: {self.sink}({'nothing' if self.flexible else f'null_{code}'})")
+            self.line("else:")
+            value = name
+        self.depth += nullable
+        self.line(f"{name} = {value}{encoded}")
+        self.length(code, f"len({name})")
+        self.line(f"{self.sink}({name})")
+        self.depth -= nullable
 
     def records(self, value: str) -> None:
         """Write record batches: a part of their own when large."""
         name = self.fresh("r")
         self.line(f"{name} = {value}")
-        self.length("i", f"len({name})", null_if=f"{name} is None")
-        self.line(f"if not {name}: pass")
-        self.line(f"elif len({name}) <= {COPIED_BYTES_MAX}: {self.sink}({name})")
+        self.flush()
+        self.line(f"if {name} is None: {self.sink}({'nothing' if self.flexible else 'null_i'})")
+        self.line("else:")
+        self.depth += 1
+        self.length("i", f"len({name})")
+        self.line(f"if len({name}) <= {COPIED_BYTES_MAX}: {self.sink}({name})")
         self.line("else:")
         self.line("    out.append(b''.join(o))")
         self.line(f"    out.append({name})")
         self.line("    o.clear()")
+        self.depth -= 1
 
     def array(self, of: MessageType | str, value: str, *, nullable: bool) -> None:
         """Write an array."""
         items, item = self.fresh("l"), self.fresh("x")
+        empty, null = ("one", "nothing") if self.flexible else ("zero_i", "null_i")
+        self.flush()
         self.line(f"{items} = {value}")
-        self.length("i", f"len({items})", null_if=f"{items} is None" if nullable else None)
+        self.line(f"if not {items}: {self.sink}({f'{null} if {items} is None else ' if nullable else ''}{empty})")
+        self.line("else:")
+        self.depth += 1
+        self.length("i", f"len({items})")
         if of in _FORMATS and of != "uuid":
-            self.line(f"if {items}: {self.sink}(pack(f'>{{len({items})}}{_FORMATS[str(of)]}', *{items}))")
+            self.line(f"{self.sink}(pack(f'>{{len({items})}}{_FORMATS[str(of)]}', *{items}))")
+            self.depth -= 1
             return
-        self.line(f"for {item} in {items}{' or ()' if nullable else ''}:")
+        self.line(f"for {item} in {items}:")
         self.depth += 1
         if isinstance(of, MessageType):
             self.message(of, item)
@@ -618,7 +665,7 @@ class _EncoderSource(_Source):
             self.line(f"if not w % {STEP_ELEMENTS}: yield")
         else:
             self.line("pass")
-        self.depth -= 1
+        self.depth -= 2
 
     def struct(self, of: MessageType, value: str, *, nullable: bool) -> None:
         """Write a structure, after its null marker where it is nullable."""
@@ -642,6 +689,8 @@ def _differs(field: Field, value: str) -> str:
     """Return the condition under which a tagged field has to be sent."""
     if field.default is None:
         return f"{value} is not None"
+    if field.default == []:
+        return value
     return f"{value} != {_default(field)}"
 
 

@@ -186,8 +186,8 @@ def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ba
     return header
 
 
-def check_batches(records: bytes | bytearray | memoryview | None, batch_bytes_max: int) -> list[BatchHeader]:
-    """Check what a producer sent for one partition and return its batch headers, by Kafka's rules exactly one.
+def check_batch(records: bytes | bytearray | memoryview | None, batch_bytes_max: int) -> BatchHeader:
+    """Check what a producer sent for one partition, by Kafka's rules exactly one batch, and return its header.
 
     Raises Refusal: CORRUPT_MESSAGE (wrong CRC or magic), MESSAGE_TOO_LARGE (over `batch_bytes_max`, a hard bound),
     INVALID_RECORD (all else, a missing batch too), INVALID_TIMESTAMP. Whether the records inside are what the header
@@ -199,7 +199,7 @@ def check_batches(records: bytes | bytearray | memoryview | None, batch_bytes_ma
     if crc32c(records[CHECKED_POSITION:]) != header.crc:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"The batch of {header.size} bytes does not match its CRC.")
     _check_header(header)
-    return [header]
+    return header
 
 
 def _whole_batch(records: bytes | bytearray | memoryview, batch_bytes_max: int) -> BatchHeader:
@@ -250,10 +250,10 @@ def _check_header(header: BatchHeader) -> None:
     raise Refusal(ErrorCode.INVALID_RECORD, reason)
 
 
-def assign_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch into the batch at `position`, in place; its CRC does not cover them."""
-    _BASE_OFFSET.pack_into(buffer, position, base_offset)
-    _LEADER_EPOCH.pack_into(buffer, position + SIZE_OVERHEAD, leader_epoch)
+def assign_offsets(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into a batch, in place; its CRC does not cover them."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, SIZE_OVERHEAD, leader_epoch)
 
 
 class Record:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 KIND = "age"
 KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever trusted, against one write each time
 STEP_MS = 1_000  # more than a time service slews between two looks at the clock
-TIMESTAMP_AHEAD_MS = 3_600_000
 TIMESTAMP_MIN_MS = 1_262_304_000_000  # 2010: clocks that were never set begin at 1970, 1980 or 2000
 JUMPS_MAX = 128
 AGE_UNKNOWN = -1 << 62
@@ -161,8 +160,10 @@ def age_written(now: Now, timestamp_ms: int) -> int:
     """The age at which a record with this timestamp counts as written, if it came now.
 
     A producer's timestamp makes it older only where the wall clock is trusted and the timestamp lies between 2010 and
-    an hour ahead of it; it never makes it younger.
+    now; it never makes it younger.
     """
-    if not now.trusted or not TIMESTAMP_MIN_MS <= timestamp_ms <= now.wall_ms + TIMESTAMP_AHEAD_MS:
-        return now.age_ms
-    return now.age_ms - max(0, now.wall_ms - timestamp_ms)
+    wall_ms, age_ms, trusted, _, _ = now
+    past_ms = wall_ms - timestamp_ms
+    if past_ms <= 0 or not trusted or timestamp_ms < TIMESTAMP_MIN_MS:
+        return age_ms
+    return age_ms - past_ms

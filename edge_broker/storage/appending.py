@@ -15,7 +15,6 @@ Lives here: the writing half of a PartitionLog, up to the tickets of its syncs. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
@@ -26,6 +25,7 @@ from edge_broker.protocol.record_batch import (
     CHECKED_POSITION,
     CRC_POSITION,
     LOG_APPEND_TIME,
+    SIZE_OVERHEAD,
     BatchHeader,
     assign_offsets,
 )
@@ -66,7 +66,7 @@ class WriteUnderWay(Busy):
 
 
 class Appended(NamedTuple):
-    """Where batches lie; `append_time_ms` is -1 unless the broker stamped its time; `duplicate`: written before."""
+    """Where a batch lies; `append_time_ms` is -1 unless the broker stamped its time; `duplicate`: written before."""
 
     base_offset: int
     end_offset: int
@@ -75,17 +75,17 @@ class Appended(NamedTuple):
 
 
 class Writing:
-    """Batches on their way into the file, in a worker's hands."""
+    """A batch on its way into the file, in a worker's hands."""
 
-    __slots__ = ("appended", "batches", "done", "error", "file", "news", "now", "path", "position", "records")
+    __slots__ = ("appended", "done", "error", "file", "header", "news", "now", "path", "position", "records")
 
     def __init__(
         self,
         file: File,
         segment: Segment,
         records: memoryview,
-        batches: Sequence[BatchHeader],
-        news: Mapping[int, Producer] | None,
+        header: BatchHeader,
+        news: Producer | None,
         appended: Appended,
         now: Now,
     ) -> None:
@@ -93,7 +93,7 @@ class Writing:
         self.path = segment.path
         self.position = segment.size
         self.records = records
-        self.batches = batches
+        self.header = header
         self.news = news
         self.appended = appended
         self.now = now
@@ -103,7 +103,7 @@ class Writing:
     def run(self) -> None:
         """Write, or keep in `error` why not. [worker]"""
         try:
-            write_batches(self.file, self.path, self.records, self.position)
+            write_batch(self.file, self.path, self.records, self.position)
         except (Refusal, StorageFault) as error:
             self.error = error
 
@@ -147,38 +147,39 @@ class WritableLog(ReadableLog):
         """Take the partition offline; the first fault stays."""
         self.fault = self.fault or fault
 
-    def append(self, records: memoryview, batches: list[BatchHeader], now: Now) -> Appended:
-        """Stamp offsets and leader epoch into the batches in place and write them with one call.
+    def append(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
+        """Stamp offsets and leader epoch into a batch in place and write it with one call.
 
-        `records` must be writable and hold exactly `batches`, checked. Raises Refusal (the producer's fault, or no
-        space left: nothing is written), RollDue, WriteUnderWay, StorageFault (the partition is offline then).
+        `records` must be writable and hold exactly the batch of this header, checked. Raises Refusal (the producer's
+        fault, or no space left: nothing is written), RollDue, WriteUnderWay, StorageFault (the partition is offline).
         """
-        news = self._admit(len(records), batches, now)
+        size = len(records)
+        news = self._admit(size, header, now)
         if isinstance(news, Appended):
             return news
-        appended = self._assign(records, batches, now)
+        appended = self._assign(records, header, now)
         active = self._active
         try:
-            write_batches(self._pin(), active.path, records, active.size)
+            write_batch(self._pin(), active.path, records, active.size)
         except StorageFault as fault:
             self.fail(fault)
             raise
         except Refusal:
             self._retreated = True
             raise
-        self._take_in(len(records), batches, news, appended, now)
+        self._take_in(size, header, news, appended, now)
         return appended
 
-    def begin_write(self, records: memoryview, batches: list[BatchHeader], now: Now) -> Appended | Writing:
+    def begin_write(self, records: memoryview, header: BatchHeader, now: Now) -> Appended | Writing:
         """As `append`, but the write is left to a worker; `end_write` must follow its `run`, on the loop.
 
         `records` must not change until then. What was written before is answered at once.
         """
-        news = self._admit(len(records), batches, now)
+        news = self._admit(len(records), header, now)
         if isinstance(news, Appended):
             return news
-        appended = self._assign(records, batches, now)
-        self.writing = Writing(self._pin(), self._active, records, batches, news, appended, now)
+        appended = self._assign(records, header, now)
+        self.writing = Writing(self._pin(), self._active, records, header, news, appended, now)
         return self.writing
 
     def end_write(self) -> None:
@@ -192,10 +193,10 @@ class WritableLog(ReadableLog):
         writing.error = writing.error or self.fault
         if writing.error is None:
             self._active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
-            self._take_in(len(writing.records), writing.batches, writing.news, writing.appended, writing.now)
+            self._take_in(len(writing.records), writing.header, writing.news, writing.appended, writing.now)
 
-    def _admit(self, size: int, batches: list[BatchHeader], now: Now) -> Appended | Mapping[int, Producer] | None:
-        """What to keep of the producers once this is written, or where it was written before; raises as `append`."""
+    def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
+        """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
         if self.fault is not None:
             raise self.fault
         if self.writing is not None:
@@ -203,14 +204,14 @@ class WritableLog(ReadableLog):
         if self._roll_refusal is not None:
             raise self._refusal()
         news = None
-        if batches[0].producer_id >= 0:
+        if header.producer_id >= 0:
             if now.age_ms >= self._expire_at_age_ms:
                 self._expire_at_age_ms = now.age_ms + EXPIRY_INTERVAL_MS
                 self._producers.expire(now, self.settings.producer_id_expiration_ms)
-            again, news = self._producers.admit(batches, self.log_end_offset, now.age_ms)
+            again, news = self._producers.admit(header, self.log_end_offset, now.age_ms)
             if again is not None:
                 return Appended(again.base_offset, again.last_offset + 1, -1, duplicate=True)
-        if self.rolling or self._roll_is_due(size, batches, now):
+        if self.rolling or self._roll_is_due(size, header, now):
             self.rolling = True
             raise RollDue
         return news
@@ -232,63 +233,56 @@ class WritableLog(ReadableLog):
         assert refusal is not None
         return refusal
 
-    def _roll_is_due(self, size: int, batches: list[BatchHeader], now: Now) -> bool:
+    def _roll_is_due(self, size: int, header: BatchHeader, now: Now) -> bool:
         active, settings = self._active, self.settings
         if not active.size:
             return False
-        span = self.log_end_offset - active.base_offset
-        for batch in batches:
-            span += batch.last_offset_delta + 1
-        if active.size + size <= self._stay_bytes:
-            return span > OFFSETS_MAX
-        if active.size + size > settings.segment_bytes or span > OFFSETS_MAX:
+        size += active.size
+        if self.log_end_offset - active.base_offset + header.last_offset_delta >= OFFSETS_MAX:
+            return True
+        if size <= self._stay_bytes:
+            return False
+        if size > settings.segment_bytes:
             return True
         elapsed_ms = now.age_ms - active.born_age_ms  # at least what elapsed_ms() says
         return elapsed_ms > settings.roll_ms_min and now.elapsed_ms(active.born_age_ms) > settings.roll_ms
 
-    def _assign(self, records: memoryview, batches: list[BatchHeader], now: Now) -> Appended:
-        base_offset = offset = self.log_end_offset
-        position, stamped = 0, self.settings.log_append_time
-        for batch in batches:
-            if stamped:
-                stamp_append_time(records[position : position + batch.batch_length + 12], now.wall_ms)
-                batch.max_timestamp = now.wall_ms
-            assign_offsets(records, position, offset, self.leader_epoch)
-            offset += batch.last_offset_delta + 1
-            position += batch.batch_length + 12
-        assert position == len(records), "append was given other bytes than the batches that were checked"
-        return Appended(base_offset, offset, now.wall_ms if stamped else -1)
+    def _assign(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
+        assert len(records) == header.batch_length + SIZE_OVERHEAD, "append was given another batch than was checked"
+        append_time_ms = -1
+        if self.settings.log_append_time:
+            header.max_timestamp = append_time_ms = now.wall_ms
+            stamp_append_time(records, append_time_ms)
+        offset = self.log_end_offset
+        assign_offsets(records, offset, self.leader_epoch)
+        return Appended(offset, offset + header.last_offset_delta + 1, append_time_ms)
 
     def _take_in(
         self,
         size: int,
-        batches: Sequence[BatchHeader],
-        news: Mapping[int, Producer] | None,
+        header: BatchHeader,
+        news: Producer | None,
         appended: Appended,
         now: Now,
     ) -> None:
         active = self._active
-        position, base_offset = active.size, appended.base_offset
+        position, base_offset, end_offset = active.size, appended.base_offset, appended.end_offset
         if position == 0:
             active.born_age_ms = now.age_ms
-        first_last = base_offset + batches[0].last_offset_delta
-        offset = base_offset
-        for batch in batches:
-            offset += batch.last_offset_delta + 1
-            active.tally.add(batch, now)
-            if batch.max_timestamp > active.max_timestamp:
-                active.max_timestamp = batch.max_timestamp
-                active.max_timestamp_offset = offset - 1
+        active.tally.add(header, now)
+        if header.max_timestamp > active.max_timestamp:
+            active.max_timestamp = header.max_timestamp
+            active.max_timestamp_offset = end_offset - 1
         if position >= self._index_due:
-            self._index_due = active.note(base_offset, first_last, position, self._index_due)
+            self._index_due = active.note(base_offset, end_offset - 1, position, self._index_due)
         if self.leader_epoch > self._epochs.latest:
             self._epochs.note(self.leader_epoch, base_offset)
         active.size = position + size
-        if news:
-            grown = self._producers.keep(news)
+        if news is not None:
+            grown = self._producers.keep(header.producer_id, news)
             if grown and self.producer_memory is not None:
                 self.producer_memory.add(grown)
-        self.log_end_offset = appended.end_offset
+        self.log_end_offset = end_offset
 
     def begin_sync(self) -> SyncTicket | None:
         """A ticket for what is written and not yet confirmed; None when there is nothing."""
@@ -312,7 +306,7 @@ class WritableLog(ReadableLog):
                 ticket.end.segment.pinned = None
 
 
-def write_batches(file: File, path: str, records: memoryview, position: int) -> None:
+def write_batch(file: File, path: str, records: memoryview, position: int) -> None:
     """Write all, or leave nothing where later batches will lie: Refusal without space, else StorageFault."""
     try:
         written = file.write(records, position)

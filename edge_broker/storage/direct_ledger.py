@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.protocol.record_batch import build_batch, check_batches
+from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.storage.ledger import LEDGER_CONFIG, Loss, Noticed, encode_loss
 from edge_broker.storage.log import PartitionLog, RollDue
 from edge_broker.storage.topic_config import LogSettings, topic_settings
@@ -71,13 +71,13 @@ class DirectLedger:
             log.finish_sync(ticket)
 
     def _append(self, batch: memoryview, now: Now) -> None:
-        headers = check_batches(batch, BATCH_BYTES_MAX)
+        header = check_batch(batch, BATCH_BYTES_MAX)
         try:
-            self.log.append(batch, headers, now)
+            self.log.append(batch, header, now)
         except RollDue:
             self.log.roll()
             self.log.end_roll()
-            self.log.append(batch, headers, now)
+            self.log.append(batch, header, now)
 
 
 class EarlyLedger:

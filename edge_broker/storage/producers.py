@@ -18,7 +18,7 @@ Source: KIP-98, KIP-360, Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
@@ -92,36 +92,29 @@ class Producers:
         """A copy of what is known, by producer id."""
         return dict(self._known)
 
-    def admit(
-        self, batches: Sequence[BatchHeader], base_offset: int, age_ms: int
-    ) -> tuple[Written | None, dict[int, Producer]]:
-        """The first write of a batch that came before, or what to `keep` once these are written; Refusal."""
-        news: dict[int, Producer] = {}
-        for batch in batches:
-            count = batch.last_offset_delta + 1
-            producer_id = batch.producer_id
-            if producer_id >= 0 and not batch.is_control:
-                known = news.get(producer_id) or self._known.get(producer_id)
-                written = _written(batch, base_offset)
-                if known is not None:
-                    again = _same(known, batch.producer_epoch, written)
-                    if again is not None:
-                        return again, {}
-                    _check(known, batch, producer_id)
-                news[producer_id] = _next(known, batch.producer_epoch, written, age_ms)
-            base_offset += count
-        return None, news
+    def admit(self, batch: BatchHeader, base_offset: int, age_ms: int) -> tuple[Written | None, Producer | None]:
+        """The first write of a batch that came before, or what to `keep` once this one is written; Refusal."""
+        producer_id = batch.producer_id
+        if producer_id < 0 or batch.is_control:
+            return None, None
+        known = self._known.get(producer_id)
+        written = _written(batch, base_offset)
+        if known is not None:
+            again = _same(known, batch.producer_epoch, written)
+            if again is not None:
+                return again, None
+            _check(known, batch, producer_id)
+        return None, _next(known, batch.producer_epoch, written, age_ms)
 
-    def keep(self, news: Mapping[int, Producer]) -> int:
+    def keep(self, producer_id: int, producer: Producer) -> int:
         """Remember what `admit` returned, now that it is written; by how many bytes `held` grew."""
+        before = self._known.pop(producer_id, None)
+        self._known[producer_id] = producer
         grown = 0
-        for producer_id, producer in news.items():
-            before = self._known.pop(producer_id, None)
-            self._known[producer_id] = producer
-            if before is None:
-                grown += producer.held
-            elif len(before.batches) != len(producer.batches):
-                grown += producer.held - before.held
+        if before is None:
+            grown = producer.held
+        elif len(before.batches) != len(producer.batches):
+            grown = producer.held - before.held
         self.held += grown
         return grown
 
@@ -149,7 +142,7 @@ class Producers:
             return
         known = self._known.get(batch.producer_id)
         news = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
-        self.keep({batch.producer_id: news})
+        self.keep(batch.producer_id, news)
         self.bound(BYTES_MAX)
 
     def expire(self, now: Now, after_ms: int) -> None:
@@ -239,7 +232,7 @@ def bounded(known: Iterator[tuple[int, Producer]]) -> Producers:
     """Producers of a snapshot, in the order in which they wrote last, at most BYTES_MAX of them."""
     found = Producers()
     for producer_id, producer in known:
-        found.keep({producer_id: producer})
+        found.keep(producer_id, producer)
         found.bound(BYTES_MAX)
     return Producers(dict(_by_age(found.known())))
 

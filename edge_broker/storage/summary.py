@@ -80,14 +80,16 @@ class Tally:
 
     def add(self, batch: BatchHeader, now: Now) -> None:
         """Count a batch that comes now; the youngest one says how old the segment is."""
-        self._count(batch, age_written(now, batch.max_timestamp), now)
+        self.take(batch)
+        self._written(age_written(now, batch.max_timestamp), now)
 
     def find(self, batch: BatchHeader, now: Now) -> None:
         """Count a batch that was found in the log.
 
         Its timestamp may come from before the clock was right, so it counts as written now: kept longer, never shorter.
         """
-        self._count(batch, now.age_ms, now)
+        self.take(batch)
+        self._written(now.age_ms, now)
 
     def take(self, batch: BatchHeader) -> None:
         """Count a batch, without a word about when it was written."""
@@ -100,8 +102,7 @@ class Tally:
         if first >= 0 and not 0 <= self.first_timestamp <= first:
             self.first_timestamp = first
 
-    def _count(self, batch: BatchHeader, age_ms: int, now: Now) -> None:
-        self.take(batch)
+    def _written(self, age_ms: int, now: Now) -> None:
         if now.trusted and not self.trusted:  # what was not known when the earlier ones came is known now
             self.written_age_ms = now.age_ms - now.elapsed_ms(self.written_age_ms)
         self.written_age_ms = max(self.written_age_ms, age_ms)

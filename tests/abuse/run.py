@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -187,11 +188,12 @@ class Abuse:
     def _log_lines(self) -> int:
         return self.broker.log_path.read_bytes().count(b"\n")
 
-    def metric(self, name: str) -> float:
-        """One of the broker's figures."""
+    def metric(self, name: str) -> dict[str, float]:
+        """One of the broker's figures, by its labels ("" without)."""
         with urllib.request.urlopen(self.broker.metrics_url, timeout=READY_S) as answer:
-            lines = answer.read().decode().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith(f"edge_broker_{name} ")))
+            text = answer.read().decode()
+        found = re.findall(rf"^edge_broker_{name}(?:\{{(.*)\}})? (\S+)$", text, re.MULTILINE)
+        return {labels: float(value) for labels, value in found}
 
 
 def chosen(names: list[str], seconds: float, seed: int) -> list[Case]:
@@ -224,11 +226,10 @@ def main() -> int:
             result = abuse.suffer(case, each)
             failed += bool(result.faults)
             print(_line(case, result), flush=True)
-        lost, bugs = abuse.honest.end(), abuse.metric("handler_failures_total")
-        longest = abuse.metric("longest_piece_seconds")
-        print(
-            f"{lost['acked']} acked, missing {lost['missing']}; {bugs:.0f} bugs; longest piece {longest * 1e3:.0f} ms"
-        )
+        lost, bugs = abuse.honest.end(), abuse.metric("handler_failures_total")[""]
+        print(f"{lost['acked']} acked, missing {lost['missing']}; {bugs:.0f} bugs")
+        pieces = sorted(abuse.metric("longest_piece_seconds").items(), key=lambda found: -found[1])
+        print("longest pieces, ms of CPU:", ", ".join(f"{name} {1e3 * seconds:.0f}" for name, seconds in pieces))
         p99, floor = (quantile(sorted(times), 0.99) for times in (abuse.times_ms, abuse.floor_ms))
         print(f"p99 of {len(abuse.times_ms)} honest requests {p99:.0f} ms, beside an idle broker {floor:.0f} ms")
         failed += bool(lost["missing"]) + bool(bugs) + (p99 > floor + FLOOR_MS_MAX)

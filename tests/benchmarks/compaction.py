@@ -28,7 +28,7 @@ from urllib.request import urlopen
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from edge_broker.clock import SystemClock
-from edge_broker.protocol.record_batch import build_batch, check_batches
+from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.compaction import SLOT_BYTES, OffsetMap
 from edge_broker.storage.filesystem import Disk
@@ -258,13 +258,13 @@ def _batches(records: int, keys: int) -> Iterator[bytes]:
 
 def _append(log: PartitionLog, batch: bytes, store: LogStore, clock: SystemClock) -> None:
     records = memoryview(bytearray(batch))
-    headers = check_batches(records, 1 << 20)
+    header = check_batch(records, 1 << 20)
     try:
-        log.append(records, headers, store.age.now(clock.reading()))
+        log.append(records, header, store.age.now(clock.reading()))
     except RollDue:
         log.roll()
         log.end_roll()
-        log.append(records, headers, store.age.now(clock.reading()))
+        log.append(records, header, store.age.now(clock.reading()))
 
 
 if __name__ == "__main__":

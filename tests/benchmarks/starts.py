@@ -28,7 +28,7 @@ import uuid
 from pathlib import Path
 
 from edge_broker.clock import Reading, SystemClock
-from edge_broker.protocol.record_batch import build_batch, check_batches
+from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
@@ -49,7 +49,7 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
     value = os.urandom(RECORD_BYTES)
     made = build_batch([(None, value)] * RECORDS, timestamp_ms=reading.wall_ms)
     records = memoryview(bytearray(made))
-    log.append(records, check_batches(records, 1 << 20), store.age.now(reading))
+    log.append(records, check_batch(records, 1 << 20), store.age.now(reading))
     return len(records)
 
 

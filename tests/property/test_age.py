@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from edge_broker.clock import Reading
-from edge_broker.protocol.record_batch import build_batch, check_batches
+from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.storage.age import KEPT_MS, STEP_MS, Age
 from edge_broker.storage.log import RollDue
 from edge_broker.storage.removal import delete_expired
@@ -155,13 +155,13 @@ class Site(Board):
         wrong = self.random.choice((-1, 0, 5_000, now.wall_ms + YEAR, 1_000_000_000_000))
         timestamp_ms = self.random.choice((wrong, 1_700_000_000_000 + self.true_ms))
         records = memoryview(bytearray(build_batch([(None, b"x")], timestamp_ms=timestamp_ms)))
-        headers = check_batches(records, 1 << 20)
+        header = check_batch(records, 1 << 20)
         try:
-            log.append(records, headers, now)
+            log.append(records, header, now)
         except RollDue:
             log.roll()
             log.end_roll()
-            log.append(records, headers, now)
+            log.append(records, header, now)
         ticket = log.begin_sync()
         assert ticket is not None
         ticket.run()

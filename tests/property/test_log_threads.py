@@ -14,7 +14,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.protocol.record_batch import check_batches, read_header
+from edge_broker.protocol.record_batch import check_batch, read_header
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog, RollDue
 from edge_broker.storage.reading import whole_batches
@@ -66,16 +66,16 @@ def test_threads_see_one_log(tmp_path):
         try:
             for number in range(BATCHES):
                 records = batch(number.to_bytes(4, "big") * 50)
-                headers = check_batches(records, 1 << 20)
+                header = check_batch(records, 1 << 20)
                 expected = bytearray(records)
                 expected[:8] = number.to_bytes(8, "big")
                 written.append(bytes(expected))  # before it is appended: the reader may see it at once after a roll
                 try:
-                    log.append(records, headers, NOW)
+                    log.append(records, header, NOW)
                 except RollDue:
                     disk.submit(log.roll).result()
                     log.end_roll()
-                    log.append(records, headers, NOW)
+                    log.append(records, header, NOW)
                     disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()

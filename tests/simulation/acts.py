@@ -125,10 +125,9 @@ class Acts(Site):
     def put(self, log: PartitionLog, model: Partition, batch: bytes) -> bool:
         """Append; False when a roll is due."""
         buffer = memoryview(bytearray(batch))
-        headers = [read_header(buffer)]
         model.attempt = buffer
         try:
-            appended = log.append(buffer, headers, self.now)
+            appended = log.append(buffer, read_header(buffer), self.now)
         except Refusal:
             model.refused.append(buffer)
             raise
@@ -181,7 +180,7 @@ class Acts(Site):
                 base_sequence=first,
             )
             buffer = memoryview(bytearray(again))
-            appended = log.append(buffer, [read_header(buffer)], self.now)
+            appended = log.append(buffer, read_header(buffer), self.now)
             assert appended == (offset, last_offset + 1, -1, True)
 
     def out_of_order(self, log: PartitionLog, model: Partition) -> None:
@@ -210,7 +209,7 @@ class Acts(Site):
         """The code with which an append is refused."""
         buffer = memoryview(bytearray(batch))
         try:
-            log.append(buffer, [read_header(buffer)], self.now)
+            log.append(buffer, read_header(buffer), self.now)
         except Refusal as refused:
             return refused.code
         return ErrorCode.NONE

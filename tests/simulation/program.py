@@ -97,9 +97,8 @@ class Program(Acts):
         if picked is None:
             return
         log, model = picked
-        first = build_batch([(None, b"refused" * 9)], timestamp_ms=self.world.now_ms)
-        second = build_batch([(None, b"too")], timestamp_ms=self.world.now_ms)
-        accepted = self.dice.choice((0, 30, len(first)))
+        batch = build_batch([(None, b"refused" * 9), (None, b"too")], timestamp_ms=self.world.now_ms)
+        accepted = self.dice.choice((0, 30, len(batch) - 1))
         calls: list[str] = []
 
         def full(kind: str, path: str, size: int) -> int | None:
@@ -113,12 +112,12 @@ class Program(Acts):
         self.note(f"no space for {log!r}")
         self.disk.fault = full
         try:
-            self.expect_refusal(log, model, memoryview(bytearray(first + second)))
+            self.expect_refusal(log, model, memoryview(bytearray(batch)))
             if log.rolling:
                 log.roll()
                 log.end_roll()
                 model.confirm(model.end)
-                self.expect_refusal(log, model, memoryview(bytearray(first + second)))
+                self.expect_refusal(log, model, memoryview(bytearray(batch)))
         finally:
             self.disk.fault = None
         assert log.fault is None
@@ -127,9 +126,8 @@ class Program(Acts):
     def expect_refusal(self, log: PartitionLog, model: Partition, buffer: memoryview) -> None:
         """Append to a full disk."""
         model.attempt = buffer
-        headers = [read_header(buffer), read_header(buffer, read_header(buffer).size)]
         with pytest.raises((Refusal, RollDue)):
-            log.append(buffer, headers, self.now)
+            log.append(buffer, read_header(buffer), self.now)
         model.refused.append(buffer)
 
     def full_disk(self) -> None:
@@ -184,7 +182,7 @@ class Program(Acts):
         self.disk.fault = failing("write", errno.EIO)
         model.attempt = memoryview(bytearray(self.batch(model)))
         try:
-            log.append(model.attempt, [read_header(model.attempt)], self.now)
+            log.append(model.attempt, read_header(model.attempt), self.now)
         except RollDue:
             self.disk.fault = None
             self.roll(log, model)

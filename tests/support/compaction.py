@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.record_batch import check_batches
+from edge_broker.protocol.record_batch import check_batch
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import Appended, PartitionLog, RollDue
 from tests.support.record_batches import NO_PRODUCER, make_batch, records_in
@@ -34,12 +34,12 @@ def write(
 
 def put(log: PartitionLog, records: memoryview, now: Now = NOW) -> Appended:
     """Append a batch that is made already; a control or a thinned out one, too."""
-    headers = check_batches(records, 1 << 30) if not records[22] & 0x20 else [_header(records)]
+    header = check_batch(records, 1 << 30) if not records[22] & 0x20 else _header(records)
     try:
-        return log.append(records, headers, now)
+        return log.append(records, header, now)
     except RollDue:
         roll(log)
-        return log.append(records, headers, now)
+        return log.append(records, header, now)
 
 
 def _header(records: memoryview):  # type: ignore[no-untyped-def]

@@ -32,7 +32,7 @@ def make_batch(
     if attributes:
         batch[22] |= attributes
         batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-    assign_offsets(batch, 0, base_offset, leader_epoch)
+    assign_offsets(batch, base_offset, leader_epoch)
     return batch
 
 

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from edge_broker.clock import Reading
-from edge_broker.protocol.record_batch import build_batch, check_batches, read_header, records_of
+from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
 from edge_broker.storage.age import Now
 from edge_broker.storage.damage import contain
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
@@ -84,13 +84,13 @@ def batch(*values: bytes, timestamp_ms: int = NOW_MS, producer: tuple[int, int, 
 
 def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appended:
     """Append one batch, rolling first when that is due."""
-    headers = check_batches(records, 1 << 30)
+    header = check_batch(records, 1 << 30)
     try:
-        return log.append(records, headers, time_at(now_ms))
+        return log.append(records, header, time_at(now_ms))
     except RollDue:
         log.roll()
         log.end_roll()
-        return log.append(records, headers, time_at(now_ms))
+        return log.append(records, header, time_at(now_ms))
 
 
 def sync(log: PartitionLog) -> None:

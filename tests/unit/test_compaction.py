@@ -8,7 +8,7 @@ from edge_broker.protocol.record_batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
-    check_batches,
+    check_batch,
     read_header,
 )
 from edge_broker.storage.compaction import Compaction, OffsetMap, Transactions, empty_batch, marker_of
@@ -250,4 +250,4 @@ def test_the_map_takes_no_more_memory_than_it_may():
 
 
 def test_checked_batches_are_what_the_encoder_of_the_tests_makes():
-    assert check_batches(make_batch(THREE), 1 << 20)[0].records_count == 3
+    assert check_batch(make_batch(THREE), 1 << 20).records_count == 3

@@ -206,11 +206,11 @@ def test_one_request_at_least_may_always_grow_to_its_end() -> None:
 def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
     owner = FakeOwner()
     owner.requests.bytes_max, owner.requests.spare_bytes = 20_000, 150_000
-    exchanges: list[Exchange] = []
+    exchanges: list[tuple[Connection, Exchange]] = []
 
     def received(connection: Connection, frame: memoryview) -> None:
-        exchanges.append(Exchange(connection, len(exchanges), len(frame)))
-        connection.expect(exchanges[-1])
+        exchanges.append((connection, Exchange(len(frame))))
+        connection.expect(exchanges[-1][1])
 
     owner.received = received  # type: ignore[method-assign]
     others = [begun(owner, 50_000, 1_000) for _ in range(30)]
@@ -221,7 +221,8 @@ def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
         owner.turns()
         assert owner.requests.used <= 20_000 + 150_000
         assert len(exchanges) > answered, "somebody gets on"
-        exchanges[answered].answer([b"done"])
+        asked, exchange = exchanges[answered]
+        asked.answer(exchange, [b"done"])
         owner.turns()
     assert (owner.requests.used, owner.requests.ahead, owner.requests.waiting) == (0, {}, {})
 
@@ -240,7 +241,7 @@ def test_a_small_request_needs_nobody_elses_memory() -> None:
 def test_when_memory_is_short_what_unparks_others_goes_first() -> None:
     owner = FakeOwner()
     connection, _ = connected(owner)
-    connection.expect(Exchange(connection, 1))
+    connection.expect(Exchange())
     owner.requests.add(owner.requests.bytes_max)
     feed(connection, wire([b"!urgent", b"other", b"!urgent"]), [])
     assert owner.frames == [b"!urgent"]
@@ -260,13 +261,13 @@ def test_lost_connection_gives_its_memory_back() -> None:
 
 def test_answers_leave_in_order() -> None:
     connection, transport = connected(FakeOwner())
-    exchanges = [Exchange(connection, token) for token in range(3)]
+    exchanges = [Exchange() for _ in range(3)]
     for exchange in exchanges:
         connection.expect(exchange)
-    exchanges[2].answer([b"third"])
-    exchanges[1].answer([])  # acks=0: nothing to send, yet it must not hold up the next
+    connection.answer(exchanges[2], [b"third"])
+    connection.answer(exchanges[1], [])  # acks=0: nothing to send, yet it must not hold up the next
     assert transport.sent == []
-    exchanges[0].answer([b"first"])
+    connection.answer(exchanges[0], [b"first"])
     assert transport.sent == [b"firstthird"]
 
 
@@ -276,9 +277,9 @@ class EchoOwner(FakeOwner):
     def received(self, connection: Connection, frame: memoryview) -> None:
         if bytes(frame) == b"bad":
             raise ProtocolViolation("no request")
-        exchange = Exchange(connection, 0)
+        exchange = Exchange()
         connection.expect(exchange)
-        exchange.answer([bytes(frame)])
+        connection.answer(exchange, [bytes(frame)])
 
 
 def test_answers_to_frames_of_one_read_leave_in_one_send() -> None:
@@ -338,12 +339,12 @@ def test_what_was_put_back_is_handled_before_more_is_read(seed: int) -> None:
 
 def test_too_many_unanswered_requests_stop_the_reading() -> None:
     connection, transport = connected(FakeOwner())
-    exchanges = [Exchange(connection, token) for token in range(UNANSWERED_MAX)]
+    exchanges = [Exchange() for _ in range(UNANSWERED_MAX)]
     for exchange in exchanges:
         connection.expect(exchange)
     assert not transport.reading
     for exchange in exchanges:
-        exchange.answer([b"."])
+        connection.answer(exchange, [b"."])
     assert transport.reading
 
 

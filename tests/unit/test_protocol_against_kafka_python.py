@@ -98,10 +98,9 @@ def test_frames_agree(api: Api, version: int) -> None:
     theirs = _theirs(_peer(api.request), request, version)
     theirs.with_header(correlation_id=77, client_id="grüße")
     frame = memoryview(bytes(theirs.encode(version=version, header=True)))
-    header = read_request_header(frame)
-    assert (header.api_key, header.api_version) == (api.key, version)
-    assert (header.correlation_id, header.client_id) == (77, "grüße")
-    assert decode(api.request, version, frame, header.body_position) == request
+    *header, position = read_request_header(frame)
+    assert header == [api.key, version, 77, "grüße"]
+    assert decode(api.request, version, frame, position) == request
 
     response = random_message(api.response, version, rnd)
     expected = _theirs(_peer(api.response), response, version)

@@ -8,7 +8,7 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batches, read_header, records_of
+from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batch, read_header, records_of
 from edge_broker.storage.filesystem import Disk, DiskFile
 from edge_broker.storage.log import RollDue
 from edge_broker.storage.removal import delete_expired, expired
@@ -68,7 +68,7 @@ def test_offsets_and_epoch_are_stamped_and_the_bytes_are_kept(disk):
     sync(log)
     assert read_all(log)[1] == bytes(records)
     assert read_header(records).base_offset == 2
-    assert check_batches(batch(b"c"), 1000)[0].crc == read_header(records).crc
+    assert check_batch(batch(b"c"), 1000).crc == read_header(records).crc
 
 
 def test_reads_hold_whole_batches_one_at_least_and_at_most_so_many_bytes(disk):
@@ -103,12 +103,12 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
     append(log, records)
     late = batch(b"y" * 3000)
     with pytest.raises(RollDue):
-        log.append(late, check_batches(late, 1 << 20), NOW)
+        log.append(late, check_batch(late, 1 << 20), NOW)
     assert log.rolling
     assert read_header(late).base_offset == 0
     log.roll()
     with pytest.raises(RollDue):
-        log.append(late, check_batches(late, 1 << 20), NOW_MS)
+        log.append(late, check_batch(late, 1 << 20), NOW_MS)
     log.end_roll()
     assert log.high_watermark == log.log_end_offset == 1
     assert append(log, late).base_offset == 1
@@ -258,7 +258,7 @@ def test_log_append_time_is_stamped_with_a_right_crc(disk):
     assert next(records_of(memoryview(data))).timestamp == NOW_MS + 7
     assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7)
     data[22] &= ~8
-    assert check_batches(bytes(batch(b"a", timestamp_ms=5)), 1000)
+    assert check_batch(bytes(batch(b"a", timestamp_ms=5)), 1000)
     disk.crash()
     assert open_store(disk).topics["t"].partitions[0].log_end_offset == 1  # recovery checks CRCs
 
@@ -286,7 +286,7 @@ def test_offset_for_timestamp_of_a_batch_that_cannot_be_unpacked(disk):
 
 
 def append_unchecked(log, records):
-    log.append(records, [read_header(records)], NOW)
+    log.append(records, read_header(records), NOW)
     sync(log)
 
 

@@ -186,8 +186,9 @@ def header(producer, count=1):
 
 
 def admit(known, producer, count=1, offset=100):
-    first, news = known.admit([header(producer, count)], offset, NOW_MS)
-    known.keep(news)
+    first, news = known.admit(header(producer, count), offset, NOW_MS)
+    if news is not None:
+        known.keep(producer[0], news)
     return first
 
 
@@ -238,13 +239,11 @@ def test_sequences_go_on_at_zero_after_the_greatest():
     assert admit(other, (1, 0, 0)) is None
 
 
-def test_several_batches_of_one_append_follow_one_another():
+def test_batches_follow_one_another():
     known = producers.Producers()
-    first, news = known.admit([header((1, 0, 0), 2), header((1, 0, 2))], 10, NOW_MS)
-    assert first is None
-    assert news[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
-    with pytest.raises(Refusal):
-        known.admit([header((1, 0, 0), 2), header((1, 0, 5))], 10, NOW_MS)
+    assert admit(known, (1, 0, 0), 2, offset=10) is None
+    assert admit(known, (1, 0, 2), offset=12) is None
+    assert known.known()[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
 
 
 def test_idle_producers_are_forgotten():

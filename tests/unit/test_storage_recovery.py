@@ -386,9 +386,8 @@ def test_what_was_refused_and_cut_off_does_not_come_back_in_a_closed_segment(clo
         store = open_store(disk)
         log = make_topic(store).partitions[0]
         written = fill(log, 5)
-        refused = batch(b"refused")
-        records = memoryview(bytearray(bytes(refused) + bytes(batch(b"too"))))
-        taken = iter([len(refused)])
+        records = batch(b"refused", b"too")
+        taken = iter([len(records) - 1])
 
         def full(kind, path, size, taken=taken):
             accepted = next(taken, None) if kind == "write" else size
@@ -398,7 +397,7 @@ def test_what_was_refused_and_cut_off_does_not_come_back_in_a_closed_segment(clo
 
         disk.fault = full
         with pytest.raises(Refusal):
-            log.append(records, [read_header(records), read_header(records, len(refused))], time_at(NOW_MS))
+            log.append(records, read_header(records), time_at(NOW_MS))
         disk.fault = None
         close(store, log)
         _, log = crash_and_open(disk)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.protocol.record_batch import check_batches, read_header, records_of
+from edge_broker.protocol.record_batch import check_batch, read_header, records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.revival import Revived, revive
@@ -285,6 +285,6 @@ def test_what_waits_for_the_old_log_is_not_confirmed_by_the_new_one() -> None:
     fail_sync(disk, log)
     bring_back(store, log)
     late = batch(b"x")
-    log.append(late, check_batches(late, 1 << 20), NOW)
+    log.append(late, check_batch(late, 1 << 20), NOW)
     assert log.begin_sync() is not None
     assert log.high_watermark == 0

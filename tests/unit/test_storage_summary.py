@@ -177,7 +177,7 @@ def test_untrusted_records_expire_by_age_whatever_they_say(timestamp: int) -> No
             log.rolling = True
             log.roll()
             log.end_roll()
-        log.append(records, [read_header(records)], at(age_ms))
+        log.append(records, read_header(records), at(age_ms))
     for jump in (YEAR, -YEAR):
         assert delete_expired(log, at(10_000, NOW_MS + jump)) == 0
     assert delete_expired(log, at(10_002, NOW_MS - YEAR)) == 1
