@@ -105,6 +105,7 @@ class Broker:
         self.freed: list[str] = []
         self.partitions_coming = 0
         self.producer_ids: range = range(0)
+        self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
         groups.is_connected = self.is_connected

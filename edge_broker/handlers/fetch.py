@@ -41,11 +41,12 @@ Cold = tuple[PartitionData, PartitionLog, int, int]
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "topics", "whose")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "many", "topics", "whose")
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest) -> None:
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, *, many: bool = False) -> None:
         # When memory for answers is short a fetch gets less, down to one batch.
-        self.bytes_max = min(request.max_bytes, broker.config.integer("fetch.max.bytes"), broker.answers_room())
+        self.bytes_max = min(request.max_bytes, broker.fetch_bytes_max, broker.answers_room())
+        self.many = many
         self.whose = broker, context, request
         self.topics: list[FetchableTopicResponse] = []
         self.ends: dict[PartitionLog, int] = {}  # high watermarks as they were looked at first; a request may repeat
@@ -64,7 +65,7 @@ class _Gathered:
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
-        if _has_many(self.whose[2]):
+        if self.many:
             return Steps(self._weighed(), partial(fetch, *self.whose))
         return self._reply()
 
@@ -123,7 +124,7 @@ class _LongPoll:
 
     def _gather_in_steps(self) -> Generator[None, None, _Gathered]:
         """What `_gather` does."""
-        gathered = _Gathered(self._broker, self._context, self._request)
+        gathered = _Gathered(self._broker, self._context, self._request, many=True)
         for wanted in self._request.topics:
             answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
             gathered.topics.append(answer)

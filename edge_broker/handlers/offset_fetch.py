@@ -49,8 +49,9 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
     topics: list[OffsetFetchResponseTopic] = []
     if error and context.api_version < GROUP_ERROR_FROM:
         for topic in request.topics or []:
-            topics.append(_old_error(topic, error))
+            topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=[]))
             yield topics[-1]
+            yield from _old_errors(topic, error, topics[-1].partitions)
     for found in _fetch(broker, request.group_id, [] if error else request.topics):
         topics.append(OffsetFetchResponseTopic(name=found[0], partitions=[]))
         yield topics[-1]
@@ -97,9 +98,11 @@ def _old_partitions(
         yield answers[-1]
 
 
-def _old_error(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
-    answers = [
-        OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=error)
-        for index in topic.partition_indexes
-    ]
-    return OffsetFetchResponseTopic(name=topic.name, partitions=answers)
+def _old_errors(
+    topic: OffsetFetchRequestTopic, error: ErrorCode, answers: list[OffsetFetchResponsePartition]
+) -> Generator[OffsetFetchResponsePartition, None, None]:
+    for index in topic.partition_indexes:
+        answers.append(
+            OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=error)
+        )
+        yield answers[-1]

@@ -112,9 +112,11 @@ class _Part:
 
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
     """Append what can be appended; each partition gets its own answer."""
-    parts = [_Part(topic.name, data) for topic in request.topic_data for data in topic.partition_data]
-    if len(parts) > PARTITIONS_MAX:
-        raise ProtocolViolation(f"a produce request for {len(parts)} partitions; {PARTITIONS_MAX} are allowed")
+    parts: list[_Part] = []
+    for topic in request.topic_data:
+        parts += [_Part(topic.name, data) for data in topic.partition_data[: PARTITIONS_MAX + 1]]
+        if len(parts) > PARTITIONS_MAX:
+            raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
     of_ledger = []
     for part in parts:
         if request.acks not in ACKS:

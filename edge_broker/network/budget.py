@@ -57,11 +57,6 @@ class Pool:
         self._waking = False
         self._behind: dict[Share, tuple[object, Callable[[], None]]] = {}
 
-    @property
-    def room(self) -> int:
-        """Bytes that may still be added."""
-        return max(0, self.bytes_max - self.used)
-
     def add(self, size: int) -> None:
         """Count `size` bytes, which need not fit: whoever can wait asks `Share.fits` first."""
         self.used += size

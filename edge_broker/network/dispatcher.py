@@ -134,7 +134,8 @@ class Dispatcher:
         self.revivals = Revivals(broker, loop, self.start, self._offline, self._told_offline.discard)
         self.requests_pool, self.answers_pool = _pools(broker.config, loop)
         self.requests_pool.on_shortage = self._memory_is_short
-        broker.answers_room = lambda: max(self.answers_pool.room, ALLOWANCE_BYTES)
+        answers = self.answers_pool
+        broker.answers_room = lambda: max(answers.bytes_max - answers.used, ALLOWANCE_BYTES)
         self._patient: dict[Call, None] = {}
         self._answering_early = False
         self._freeing = False

@@ -53,6 +53,7 @@ NUMBERS_AT_ONCE = 4096  # of an array that is read in steps
 TAGS_MAX = 1024  # in one tagged section; Kafka has a handful
 STEP_BYTES = 16_384
 STEP_ELEMENTS = 64
+STEP_PIECES = 2048  # joined within a step: those of a whole answer would take 20 ms
 OBJECT_BYTES = 56
 REFERENCE_BYTES = 8
 TEXT_BYTES = 57  # of an object, without its characters
@@ -662,7 +663,12 @@ class _EncoderSource(_Source):
         self.flush()
         if self.steps:
             self.line("w += 1")
-            self.line(f"if not w % {STEP_ELEMENTS}: yield")
+            self.line(f"if not w % {STEP_ELEMENTS}:")
+            if self.sink == "a":  # else it is a tagged field, whose size comes first
+                self.line(f"    if len(o) > {STEP_PIECES}:")
+                self.line("        out.append(b''.join(o))")
+                self.line("        o.clear()")
+            self.line("    yield")
         else:
             self.line("pass")
         self.depth -= 2

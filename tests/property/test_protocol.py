@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import random
 import tracemalloc
+from collections.abc import Generator, Iterator
 from typing import Any
 from unittest import mock
 
@@ -27,7 +28,16 @@ from hypothesis import strategies as st
 from edge_broker.errors import ProtocolViolation, Refusal
 from edge_broker.protocol import record_batch
 from edge_broker.protocol.api import APIS, Api, read_request_header
-from edge_broker.protocol.codec import decode, encode, uvarint
+from edge_broker.protocol.codec import (
+    SMALL_ARRAY,
+    TooLargeAtOnce,
+    decode,
+    decode_small,
+    decode_steps,
+    encode,
+    encode_steps,
+    uvarint,
+)
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -65,6 +75,37 @@ def _decode_or_refuse(message_type: type[Message], version: int, body: bytes) ->
 def test_round_trip(api: Api, seed: int) -> None:
     for message_type, version, message, body in _messages(api, random.Random(seed)):
         assert decode(message_type, version, memoryview(body)) == message
+
+
+@apis
+@given(seed=seeds)
+@settings(max_examples=20, deadline=None)
+def test_what_is_read_and_written_in_steps_is_the_same(api: Api, seed: int) -> None:
+    for message_type, version, message, body in _messages(api, random.Random(seed)):
+        assert b"".join(_ended(encode_steps(message, version))) == body
+        assert _ended(decode_steps(message_type, version, memoryview(body))) == message
+        try:
+            assert decode_small(message_type, version, memoryview(body)) == message
+        except TooLargeAtOnce:
+            assert max(map(len, _arrays(message))) > SMALL_ARRAY
+
+
+def _ended(steps: Generator[Any, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _arrays(message: Message) -> Iterator[list[Any]]:
+    for field in message.FIELDS:
+        found = getattr(message, field.name)
+        if isinstance(found, list):
+            yield found
+        for inside in found if isinstance(found, list) else [found]:
+            if isinstance(inside, Message):
+                yield from _arrays(inside)
 
 
 @apis

@@ -10,7 +10,7 @@ import pytest
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
-from edge_broker.protocol.codec import decode, encode, read_uvarint, uvarint
+from edge_broker.protocol.codec import decode, encode, encode_steps, read_uvarint, uvarint
 from edge_broker.protocol.message import (
     Message,
     array,
@@ -42,6 +42,22 @@ def test_flexible_responses_have_tags_in_the_header() -> None:
     response = FetchResponse()
     assert b"".join(response_frame(APIS[FETCH], 11, 7, response))[4:12].hex() == "0000000700000000"
     assert b"".join(response_frame(APIS[FETCH], 12, 7, response))[4:13].hex() == "000000070000000000"
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_long_answer_is_joined_on_the_way_and_never_whole(version: int) -> None:
+    partitions = [PartitionData(partition_index=number, records=b"") for number in range(10_000)]
+    answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+    steps = encode_steps(answer, version)
+    parts: list[bytes | memoryview] = []
+    while not parts:
+        try:
+            next(steps)
+        except StopIteration as end:
+            parts = end.value
+    whole = b"".join(encode(answer, version))
+    assert b"".join(parts) == whole
+    assert max(map(len, parts)) < len(whole) / 5
 
 
 def test_produce_is_advertised_from_0_and_served_from_3() -> None:

@@ -40,6 +40,7 @@ from edge_broker.protocol.messages.offset_commit import (
 from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -311,6 +312,21 @@ def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
     site.broker.groups_loaded = False
     assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert health_problem(site.broker) == "committed offsets are still being loaded"
+
+
+def test_that_groups_are_not_ready_is_said_of_each_partition_in_a_step_of_its_own() -> None:
+    site = site_with_groups()
+    site.broker.groups_loaded = False
+    asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[1] * 5000)])
+    steps = HANDLERS[OFFSET_FETCH](site.broker, RequestContext(1, 1, "test", "127.0.0.1:4711"), asked)
+    assert isinstance(steps, Steps)
+    made = []
+    for part in steps.steps:
+        made.append(part)
+        assert len(getattr(part, "partitions", ())) == 0, "to weigh thousands in one step takes 50 ms"
+    assert len(made) == 5001
+    answer = site.client().ask(OFFSET_FETCH, asked, 1)
+    assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 5000
 
 
 def site_with_damaged_offsets(byte: int) -> Site:
