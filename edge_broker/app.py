@@ -284,7 +284,7 @@ def _files(work: Callable[[], Any]) -> Do:
 
 
 class _Retention:
-    """Retention over every partition, in pieces: whoever waits for the worker waits for one of them."""
+    """Retention over every partition, in pieces: others wait for the worker for one piece."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

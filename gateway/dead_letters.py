@@ -37,14 +37,14 @@ REASON_HEADER = "dead_letter.reason"
 PAYLOAD_BYTES_HEADER = "dead_letter.payload_bytes"
 
 PARTITIONS = 1
-# The edge broker's: kept until the ladder takes them, before other topics (priority 5), always with a ledger record
+# The edge broker's: kept until eviction takes them, before other topics (priority 5), always with a ledger record
 TOPIC_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "edge.priority": "4",
     "edge.budget.bytes": str(256 << 20),
 }
-# Apache Kafka has no ladder and no ledger: there time is the bound
+# Apache Kafka has no eviction and no ledger: there time is the bound
 KAFKA_TOPIC_SETTINGS = {"cleanup.policy": "delete", "retention.ms": str(30 * 86_400_000)}
 
 

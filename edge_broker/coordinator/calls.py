@@ -217,7 +217,7 @@ Result: TypeAlias = JoinResult | SyncResult | LeaveResult | CommitResult
 
 
 class Answer(NamedTuple):
-    """What to send to whoever asked under `token`."""
+    """What to send to the request with this token."""
 
     token: int
     result: Result

@@ -76,7 +76,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A group and whoever is in it; `members` keeps the order of joining."""
+    """A group and its members; `members` keeps the order of joining."""
 
     group_id: str
     state_since_ms: int
@@ -179,7 +179,7 @@ class Group:
         return bool(joined)
 
     def next_generation(self, wall_ms: int) -> None:
-        """Begin a generation with whoever is there: CompletingRebalance, or Empty without members."""
+        """Begin a generation with the present members: CompletingRebalance, or Empty without members."""
         self.generation_id += 1
         self.unsynced_ids = set(self.members)
         self.protocol_name = self.vote() if self.members else None

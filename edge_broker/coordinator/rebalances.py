@@ -6,8 +6,8 @@ Source: Apache Kafka 4.3's classic groups.
 
 | deadline | set when | then |
 |---|---|---|
-| join | a rebalance begins: the initial delay, or the longest rebalance timeout | go on with whoever joined |
-| sync | all joined: the longest rebalance timeout | drop whoever sent no SyncGroup, rebalance |
+| join | a rebalance begins: the initial delay, or the longest rebalance timeout | go on with the members that joined |
+| sync | all joined: the longest rebalance timeout | drop members without a SyncGroup, rebalance |
 | session | a heartbeat, a commit, an answer after waiting; a new member: 5 minutes | drop the member, rebalance |
 """
 
@@ -95,7 +95,7 @@ class Rebalances:
             self.complete_join_if_all_joined(group, effects)
 
     def prepare_rebalance(self, group: Group, effects: Effects) -> None:
-        """Begin a rebalance: whoever waits for an assignment is sent to join again."""
+        """Begin a rebalance: members that wait for an assignment are sent to join again."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._abandon_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
         self._deadlines.cancel(("sync", group.group_id, ""))
@@ -139,7 +139,7 @@ class Rebalances:
             self._complete_join(group, effects)
 
     def _complete_join(self, group: Group, effects: Effects) -> None:
-        """Begin the next generation with whoever joined; static members that did not stay for their session."""
+        """Begin the next generation with those that joined; static members that did not stay for their session."""
         self._deadlines.cancel(("join", group.group_id, ""))
         for member in list(group.members.values()):
             if member.join_token is None and member.instance_id is None:
@@ -211,7 +211,7 @@ class Rebalances:
         self.forget_if_idle(group)
 
     def await_pending(self, group: Group, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
-        """Give an id out; whoever got it has a session timeout to come back with it."""
+        """Give an id out; the client has a session timeout to come back with it."""
         group.pending_ids.add(member_id)
         self._deadlines.set(("session", group.group_id, member_id), now_ms + session_timeout_ms)
 

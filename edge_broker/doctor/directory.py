@@ -22,7 +22,7 @@ from edge_broker.storage.filesystem import FileSystem
 from edge_broker.storage.in_use import InUse, Marks
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import PartitionKey, Position, read_positions
-from edge_broker.storage.producers import Place, Producer, decode_snapshot
+from edge_broker.storage.producers import Producer, SnapshotPosition, decode_snapshot
 from edge_broker.storage.removal import FILE, OFFSET_MAX, Removed, read_removed
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, read_state, read_whole
@@ -90,7 +90,7 @@ class PartitionFiles:
         lines = state_lines(self.fs, f"{self.path}/leader-epoch-checkpoint", KIND)
         return None if lines is None else [(line[0], line[1]) for line in numbers(lines)]
 
-    def snapshot(self, name: str) -> tuple[Place, dict[int, Producer]] | None:
+    def snapshot(self, name: str) -> tuple[SnapshotPosition, dict[int, Producer]] | None:
         """A snapshot of the producers, None when it is damaged or gone; StorageFault."""
         data = self.read(name)
         found = decode_snapshot(data) if data is not None else None

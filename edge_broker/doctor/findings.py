@@ -49,7 +49,7 @@ class Findings(list[Finding]):
 
 
 def check_other(fs: FileSystem, path: str, findings: Findings) -> None:
-    """Check a file that nothing else has checked: a file of state by its CRC, any other is a stranger."""
+    """Check a file that nothing else has checked: a file of state by its CRC, any other is unknown."""
     try:
         data = read_whole(fs, path)
         words = data[:200].split(b" ")

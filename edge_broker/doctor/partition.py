@@ -18,7 +18,7 @@ from edge_broker.storage.age import Now
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import Bounds
 from edge_broker.storage.epochs import LeaderEpochs, Start
-from edge_broker.storage.producers import Place
+from edge_broker.storage.producers import SnapshotPosition
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import NEW_SUFFIX, fault_of
 from edge_broker.storage.summary import KIND as SUMMARY
@@ -47,7 +47,7 @@ class PartitionCheck:
         self._compacts = partition.compacts
         self._epochs = LeaderEpochs()
         self._epoch = -1
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, SnapshotPosition] = {}
         self._bases: set[int] = set()
 
     def run(self) -> None:

@@ -9,7 +9,7 @@
 
 The directory is opened as a start opens it, so its leader epoch may rise.
 
-Lives here: what is moved, and the order. Must never come in: what is wrong (check.py), how damage is contained
+Lives here: what is moved, and the order. Must never come in: what is wrong (check.py), how damage is quarantined
 (storage).
 """
 
@@ -24,7 +24,7 @@ from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.doctor.output import write_json
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
@@ -48,7 +48,7 @@ NODE = "repair"
 
 
 class Step(NamedTuple):
-    """One thing that was done, or would be: `kind` is moved, contained, noted or left."""
+    """One thing that was done, or would be: `kind` is moved, quarantined, noted or left."""
 
     kind: str
     path: str
@@ -96,7 +96,7 @@ def _in_log(finding: Finding) -> bool:
 def _plan(data_dir: str, findings: Findings) -> list[Step]:
     steps = [Step("moved", path, "to aside/") for path in _to_move(findings)]
     steps += [
-        Step("contained", finding.path, f"at byte {finding.position}: {finding.reason}")
+        Step("quarantined", finding.path, f"at byte {finding.position}: {finding.reason}")
         for finding in findings
         if finding.damage and _in_log(finding)
     ]
@@ -108,7 +108,7 @@ def _to_move(findings: Findings) -> list[str]:
 
 
 def _work(data_dir: str, findings: Findings) -> list[Step]:
-    """Move aside, then open as a start does and contain; nothing at all when nothing is damaged."""
+    """Move aside, then open as a start does and quarantine; nothing at all when nothing is damaged."""
     if not findings.damaged:
         return []
     try:
@@ -120,7 +120,7 @@ def _work(data_dir: str, findings: Findings) -> list[Step]:
         del lock  # the store takes it itself
     except OSError as error:
         raise fault_of(error, data_dir, 0) from error
-    return steps + _open_and_contain(disk, data_dir, findings)
+    return steps + _open_and_quarantine(disk, data_dir, findings)
 
 
 def _move_aside(fs: FileSystem, data_dir: str, paths: list[str]) -> list[Step]:
@@ -148,21 +148,21 @@ def _move_aside(fs: FileSystem, data_dir: str, paths: list[str]) -> list[Step]:
     return steps
 
 
-def _open_and_contain(fs: FileSystem, data_dir: str, findings: Findings) -> list[Step]:
+def _open_and_quarantine(fs: FileSystem, data_dir: str, findings: Findings) -> list[Step]:
     clock = SystemClock()
     store = LogStore.open(fs, data_dir, LogSettings(), clock.reading(), clock.new_uuid, NODE)
     try:
         steps = [Step("noted", data_dir, note) for note in store.recovery_notes]
         for finding in findings:
             if finding.damage and _in_log(finding):
-                steps += _contain(store, finding)
+                steps += _quarantine(store, finding)
     finally:
         store.close()
     return steps
 
 
-def _contain(store: LogStore, finding: Finding) -> list[Step]:
-    """Have the damaged range around a finding contained, unless the start has done so."""
+def _quarantine(store: LogStore, finding: Finding) -> list[Step]:
+    """Have the damaged range around a finding quarantined, unless the start has done so."""
     for topic in store.topics.values():
         for log in topic.partitions:
             at = next((at for at, segment in enumerate(log.segments) if segment.path == finding.path), -1)
@@ -178,10 +178,10 @@ def _contain(store: LogStore, finding: Finding) -> list[Step]:
 
 def _contain_in(log: PartitionLog, found: DamageFound) -> list[Step]:
     try:
-        hole = contain(log, found)
+        hole = quarantine(log, found)
     except Refusal as refusal:
         raise StorageFault(found.segment.path, found.position, refusal.message) from None
-    return [] if hole is None else [Step("contained", found.segment.path, _hole_text(hole))]
+    return [] if hole is None else [Step("quarantined", found.segment.path, _hole_text(hole))]
 
 
 def _hole_text(hole: Hole) -> str:
@@ -197,7 +197,7 @@ def _print(data_dir: str, steps: list[Step], *, dry_run: bool, as_json: bool) ->
         write_json({"kind": "summary", "steps": len(steps) - left, "left": left})
         return
     for kind, path, text in steps:
-        print(f"{'would be ' if dry_run and kind in ('moved', 'contained') else ''}{kind}: {path} {text}")
+        print(f"{'would be ' if dry_run and kind in ('moved', 'quarantined') else ''}{kind}: {path} {text}")
     verdict = f"{left} damaged places are left" if left else "nothing was damaged" if not steps else "sound now"
     if dry_run and not left and steps:
         verdict = "nothing was changed"

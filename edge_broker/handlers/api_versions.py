@@ -1,8 +1,7 @@
 """ApiVersions (key 18): what is served, computed from the handlers that exist.
 
-Must never come in: promises. The one exception: Produce 0 to 2 are advertised and refused, since librdkafka before
-2.11.1 stops
-compressing where version 0 is not offered (KAFKA-18659). Source: KIP-511.
+One exception: Produce 0 to 2 are advertised and refused. librdkafka before 2.11.1 stops compressing where version 0 is
+not offered (KAFKA-18659). Must never come in: other promises. Source: KIP-511.
 """
 
 from __future__ import annotations

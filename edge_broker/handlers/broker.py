@@ -22,11 +22,11 @@ from edge_broker.storage import topics
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.full_disk import DiskWatch, Look
+from edge_broker.storage.full_disk import DiskStatus, DiskWatch
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.pace import Pace
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.write_throttle import WriteThrottle
 
 if TYPE_CHECKING:
     from edge_broker.handlers.outcome import Outcome, Steps
@@ -47,12 +47,21 @@ class RequestContext(NamedTuple):
 class Broker:
     """State of one broker; owned by the event loop.
 
-    Handlers leave work for the shell in lists, which it empties after each call: `appended` (logs written to),
-    `wanted` (logs with unsynced data that somebody asked for), `unmarked` (logs whose mark an answer needs), `rolls`
-    (logs whose segment is full), `writes` (logs with a write for the worker), `checks` (batches whose records a worker
-    has to check), `gone` (logs deleted or failed, whose waiters must hear of it), `own_work` (outcomes that go on
-    whoever asked), `notes` (sentences to log), `answered` (token and response of parked requests), `freed` (topic names
-    that somebody may wait for).
+    Handlers leave work for the shell in lists. The shell empties them after each call:
+
+    | list | entries |
+    |---|---|
+    | appended | logs that were written to |
+    | flush_requested | logs with unsynced data that somebody waits for |
+    | unmarked | logs whose in-use mark an answer needs |
+    | rolls | logs whose active segment is full |
+    | writes | logs with a write for the worker `writer` |
+    | checks | batches whose records a worker has to check |
+    | offline | logs that were deleted or have failed: wake their waiters |
+    | background | outcomes that no client waits for |
+    | notes | sentences to log |
+    | answered | token and response of parked requests |
+    | freed | topic names that somebody may wait for |
 
     `groups_loaded` is False until the committed offsets have been read back; `changing` holds names of topics that are
     being made, erased or loaded (see `take_names`); `translations` turns a group's result into the response that the
@@ -79,14 +88,14 @@ class Broker:
         self.groups_fault: str | None = None
         self.appended: list[PartitionLog] = []
         self.appended_bytes = 0
-        self.wanted: dict[PartitionLog, None] = {}
+        self.flush_requested: dict[PartitionLog, None] = {}
         self.unmarked: list[PartitionLog] = []
         self.notes: list[str] = []
         self.faults_noted: dict[PartitionLog, str] = {}
         self.watch = DiskWatch(
             store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
         )
-        self.last_look: Look | None = None
+        self.disk_status: DiskStatus | None = None
         self.looking = self.look_again = self.space_refused = False
         self.room_bytes = 1 << 62
         self.full_topics: frozenset[str] = frozenset()
@@ -95,10 +104,10 @@ class Broker:
         self.checks: list[Checking] = []
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
-        self.pace = Pace()
+        self.throttle = WriteThrottle()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
-        self.gone: list[PartitionLog] = []
-        self.own_work: list[Outcome] = []
+        self.offline: list[PartitionLog] = []
+        self.background: list[Outcome] = []
         self.answered: list[tuple[int, Message | Steps]] = []
         self.translations: dict[int, Callable[[Any], Message | None]] = {}
         self.changing: set[str] = set()
@@ -142,7 +151,7 @@ class Broker:
         else:
             header = self._checked(log, records, batch_bytes_max)
         try:
-            if self.pace.slow:
+            if self.throttle.slow:
                 return self._append_behind(log, records, header)
             begin = self.clock.seconds()
             appended = log.append(records, header, self._now_at(begin, log))
@@ -151,12 +160,12 @@ class Broker:
             raise
         except StorageFault as fault:
             log.fail(fault)
-            self.gone.append(log)
+            self.offline.append(log)
             raise
         if not appended.duplicate:
             took = self.clock.seconds() - begin
-            if self.pace.held_up(took, len(records)):
-                self.pace.wrote_slowly(took, self._unsynced_bytes())
+            if self.throttle.held_up(took, len(records)):
+                self.throttle.wrote_slowly(took, self._unsynced_bytes())
             self.appended.append(log)
             self.appended_bytes += len(records)
         return appended
@@ -193,7 +202,7 @@ class Broker:
         return sum(log.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
     def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
-        """Leave the write to the worker, and whoever asked to wait for it; what was written before is answered."""
+        """Leave the write to the worker; the caller waits for it. What was written before is answered."""
         started = log.begin_write(memoryview(bytearray(records)), header, self.now())
         if isinstance(started, Appended):
             return started
@@ -212,13 +221,13 @@ class Broker:
         return bool(
             self.appended
             or self.answered
-            or self.wanted
+            or self.flush_requested
             or self.unmarked
             or self.rolls
             or self.writes
             or self.checks
-            or self.gone
-            or self.own_work
+            or self.offline
+            or self.background
             or self.notes
         )
 
@@ -228,7 +237,7 @@ class Broker:
         self.changing.update(names)
 
     def free_names(self, names: Collection[str]) -> None:
-        """Let go of names that were taken; the shell wakes whoever waits for one."""
+        """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
         self.freed.extend(names)
 

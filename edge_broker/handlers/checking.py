@@ -80,7 +80,7 @@ class Checking:
         return finished
 
     def end(self, error: Exception | None) -> None:
-        """Let whoever waits know how it ended; a Refusal's traceback is not kept, as its frames hold windows."""
+        """Tell the waiting requests how it ended; a Refusal's traceback is not kept, as its frames hold windows."""
         self._check = None
         self.error = Refusal(error.code, error.message) if isinstance(error, Refusal) else error
         self.done = True

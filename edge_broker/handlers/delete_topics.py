@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): answered when the name is gone from the disk; whoever waits for the topic is told.
+"""DeleteTopics (key 20): answered when the name is gone from the disk; requests that wait for the topic are told.
 
 | step | it is over when | if it fails |
 |---|---|---|
@@ -106,7 +106,7 @@ class _Deletion:
 
     @contextmanager
     def _ends_with_a_bug(self) -> Iterator[None]:
-        """Steps on the loop run in here: a bug in one frees the names, and whoever asked is answered."""
+        """Steps on the loop run in here: a bug in one frees the names, and the client is answered."""
         try:
             yield
         except Exception as error:
@@ -121,14 +121,14 @@ class _Deletion:
                 self._stay(f"{OFFSETS_TOPIC} did not take that its offsets go ({error.name}); nothing was deleted")
                 return
             for name in self._names:
-                broker.gone.extend(broker.store.remove_topic(name).partitions)
-            broker.own_work.append(self._behind_workers())
+                broker.offline.extend(broker.store.remove_topic(name).partitions)
+            broker.background.append(self._behind_workers())
 
     def _stay(self, reason: str) -> None:
         broker = self._broker
         for name in self._names:
             topic = broker.store.show_again(name)
-            broker.gone.extend(log for log in topic.partitions if log.fault is not None)  # nobody heard of it meanwhile
+            broker.offline.extend(log for log in topic.partitions if log.fault is not None)  # not told yet
         broker.free_names(self._names)
         self._ended(dict.fromkeys(self._names, reason))
 
@@ -146,7 +146,7 @@ class _Deletion:
                 self._broker.store.erase_topic(topic)
             except StorageFault as fault:
                 failures[topic.name] = str(fault)
-            except Exception as error:  # noqa: BLE001 - whoever asked must hear of it, and the name must be free again
+            except Exception as error:  # noqa: BLE001 - the client must hear of it, and the name must be free
                 failures[topic.name] = f"erasing failed: {error!r}"
         return failures
 

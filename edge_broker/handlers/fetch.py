@@ -4,7 +4,7 @@ A partition answers with whole batches from the one that holds the fetch offset 
 are there, a partition has an error, or `max_wait_ms` is over, also where every read has to be left to a worker.
 Sessions (KIP-227) are declined with session id 0, which is always legal.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
-thread; damage that shows there is contained first, and the answer goes on behind it, as after compaction.
+thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
 
 Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
 """
@@ -17,8 +17,8 @@ from functools import partial
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch, partition_of
-from edge_broker.handlers.containment import Met, read_through
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -217,7 +217,7 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     data.high_watermark = data.last_stable_offset = end = log.high_watermark
     gathered.ends.setdefault(log, end)
     if end < log.log_end_offset and wanted.fetch_offset >= end:
-        broker.wanted[log] = None  # also for a poll that does not wait
+        broker.flush_requested[log] = None  # also for a poll that does not wait
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.failed = True
         return
@@ -253,7 +253,7 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
     """Read in the reader thread, then `settle`."""
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
-    def work() -> Met | None:
+    def work() -> DamageMet | None:
         while gathered.cold:
             data, log, offset, bytes_max = gathered.cold[0]
             bytes_left = gathered.bytes_max - gathered.bytes_read
@@ -274,7 +274,7 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
             gathered.cold.popleft()
         return None
 
-    def refused(met: Met, fault: StorageFault) -> None:
+    def refused(met: DamageMet, fault: StorageFault) -> None:
         gathered.cold.popleft()[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
         gathered.failed = True
         faults.append((met[0], fault))

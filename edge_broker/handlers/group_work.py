@@ -18,8 +18,8 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record, read_key
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.containment import Met, read_through
 from edge_broker.handlers.outcome import Outcome, Park, Reply, Wait
+from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
 from edge_broker.storage.appending import Busy, Writing
@@ -72,7 +72,7 @@ def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] |
         if translate is not None and (response := translate(result)) is not None:
             broker.answered.append((token, response))
     if effects.append:
-        broker.own_work.append(_Keeping(broker, effects, done).first_step())
+        broker.background.append(_Keeping(broker, effects, done).first_step())
     elif done is not None:
         done(ErrorCode.NONE)
 
@@ -169,8 +169,8 @@ def stop_groups(broker: Broker) -> Outcome:
 def load_groups(broker: Broker) -> Outcome:
     """Read `__consumer_offsets` back in the reader thread; groups are served once it is done.
 
-    What is damaged is contained, and the groups are what the rest says of them. Whoever must know what is committed
-    waits behind the topic's name.
+    What is damaged is quarantined, and the groups are what the rest says of them. Requests that must know what is
+    committed wait behind the topic's name.
     """
     topic = broker.store.topics.get(OFFSETS_TOPIC)
     if topic is None:
@@ -193,7 +193,7 @@ def load_groups(broker: Broker) -> Outcome:
         broker.groups_loaded = True
         return Reply(None)
 
-    def refused(_met: Met, fault: StorageFault) -> None:
+    def refused(_met: DamageMet, fault: StorageFault) -> None:
         loading.stop(fault)
 
     return read_through(broker, loading.work, loaded, refused)
@@ -221,7 +221,7 @@ class _Loading:
         self.fault = fault
         self._left.clear()
 
-    def work(self) -> Met | None:
+    def work(self) -> DamageMet | None:
         while self._left:
             log = self._left[0]
             try:

@@ -25,7 +25,7 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
 
 
 def check_writer(broker: Broker, client_host: str) -> None:
-    """Refuse whoever is neither on this machine nor in `edge.ledger.writers`; `client_host` is ADDRESS:PORT."""
+    """Refuse clients that are neither on this machine nor in `edge.ledger.writers`; `client_host` is ADDRESS:PORT."""
     host = client_host.rpartition(":")[0]
     if not host:  # no address: a socket of this machine
         return

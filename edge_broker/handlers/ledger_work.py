@@ -17,7 +17,7 @@ from edge_broker.storage.direct_ledger import BATCH_BYTES_MAX, ledger_batches
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
 
-WRITE_MS_MAX = 60_000  # cards hang for seconds; whoever wants to remove something comes back later
+WRITE_MS_MAX = 60_000  # cards hang for seconds; a removal is tried again later
 
 
 def write_losses(

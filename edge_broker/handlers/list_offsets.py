@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
-from edge_broker.handlers.containment import Met, read_through
 from edge_broker.handlers.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
+from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -84,7 +84,7 @@ def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
         return reply
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
-    def refused(met: Met, fault: StorageFault) -> None:
+    def refused(met: DamageMet, fault: StorageFault) -> None:
         lookups.pop(0)[2].error_code = ErrorCode.KAFKA_STORAGE_ERROR
         faults.append((met[0], fault))
 
@@ -126,7 +126,7 @@ def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionRespo
         raise Refusal(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
 
 
-def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> Met | None:
+def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> DamageMet | None:
     """Fill in the answers of lookups by time, and what could not be read; stops at damage. [worker]"""
     while lookups:
         log, timestamp, answer = lookups[0]

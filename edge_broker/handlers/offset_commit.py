@@ -66,7 +66,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
             broker.answered.append((context.token, _response(request, errors)))
 
     for number, part in enumerate(parts):
-        yield None  # not behind the last part: whoever is answered must be parked by then
+        yield None  # not behind the last part: the request must be parked before it is answered
         commit = _commit(context, request, part, context.token + number * TOKENS)
         broker.translations[commit.token] = come
         settle(broker, broker.groups.commit(commit, broker.clock.steady_ms()))

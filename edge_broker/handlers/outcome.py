@@ -4,7 +4,7 @@
 |---|---|---|
 | Reply | the response is ready | sent in the connection's order |
 | Wait | nothing to say until one of these logs moves | `ready` at each move, `at_deadline` once |
-| Park | a group will answer this token | whoever completes the group |
+| Park | a group will answer this token | the request that completes the group |
 | Do | this work may block | `work` in a worker thread, then `then` with its result on the loop |
 | Behind | another request is making or erasing a topic of this name | `again` once the name is free |
 | Steps | this may be long | the shell, some steps at a time; others come between |
@@ -93,7 +93,7 @@ class Do:
 
     Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`. `over` is
     called on the loop before either of them, and also where `work` ends with a bug: it gives back what was taken.
-    What nobody waits for is `background`: it comes in pieces, as whoever is waited for runs behind one of them.
+    What nobody waits for is `background`: it comes in pieces, so that other work waits for one piece only.
     """
 
     __slots__ = ("background", "failed", "over", "then", "work", "worker")
@@ -119,7 +119,7 @@ class Do:
 class Behind:
     """Wait until the topic name `name` is free, then `again`: it may find the name taken once more.
 
-    Whoever came first goes first, and nothing runs while the name stays taken.
+    First come, first served. Nothing runs while the name stays taken.
     """
 
     __slots__ = ("again", "name")

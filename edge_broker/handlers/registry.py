@@ -1,8 +1,7 @@
 """Which APIs are served: key to handler. ApiVersions is computed from this table, so it cannot promise more.
 
 Left out for now, and so not advertised: transactions (24 to 28), ACLs (29 to 31), altering configurations (33, 44),
-SASL (17, 36),
-DeleteRecords (21), CreatePartitions (37), DeleteGroups (42), the new group protocol (68, 69).
+SASL (17, 36), DeleteRecords (21), CreatePartitions (37), DeleteGroups (42), the new group protocol (68, 69).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | a look closed segments, so that they can go | a look once they are closed |
 | an event while a look is under way | one more look behind it |
 
-Must never come in: what goes (storage/ladder.py), statvfs (storage/full_disk.py).
+Must never come in: what goes (storage/eviction.py), statvfs (storage/full_disk.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
 from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
-from edge_broker.storage.full_disk import Look, Passed
+from edge_broker.storage.full_disk import DiskStatus, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
 
 ROLL_MS_MAX = 60_000
@@ -53,7 +53,7 @@ def look(broker: Broker) -> Outcome:
     broker.looking = True
     passed, now = passed_offsets(broker), broker.now()
 
-    def work() -> Look:
+    def work() -> DiskStatus:
         try:
             return broker.watch.look(passed, now)
         except (StorageFault, Refusal):
@@ -69,7 +69,7 @@ def look_soon(broker: Broker) -> None:
     if broker.looking:
         broker.look_again = True
     else:
-        broker.own_work.append(look(broker))
+        broker.background.append(look(broker))
 
 
 def check_room(broker: Broker, topic: str) -> None:
@@ -84,8 +84,8 @@ def check_room(broker: Broker, topic: str) -> None:
         )
 
 
-def _looked(broker: Broker, found: Look) -> Outcome:
-    broker.last_look = found
+def _looked(broker: Broker, found: DiskStatus) -> Outcome:
+    broker.disk_status = found
     if found.refusing != broker.space_refused:
         now = "refused" if found.refusing else "taken again"
         broker.notes.append(f"writes are {now}: {found.free} of {found.total} bytes are free")

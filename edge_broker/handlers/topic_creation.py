@@ -106,7 +106,7 @@ def _create(
 
 
 def _room_for_partitions(broker: Broker) -> int:
-    """How many more partitions there may be: each takes memory and file descriptors, whoever asked for it."""
+    """How many more partitions there may be: each takes memory and file descriptors."""
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
     return broker.config.integer("edge.partitions.max") - known - broker.partitions_coming
 

@@ -1,1 +1,1 @@
-"""The shell: sockets, timers, threads and metrics around pure handlers and a synchronous store."""
+"""The shell: sockets, timers, threads and metrics around synchronous, deterministic handlers and their store."""

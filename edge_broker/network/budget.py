@@ -7,7 +7,7 @@
 
 Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
 What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as
-many as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. Whoever went
+many as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. A share that went
 ahead counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
 Lives here: sums, and who waits for them. Must never come in: sockets, timers, what a request means.
@@ -58,7 +58,7 @@ class Pool:
         self._behind: dict[Share, tuple[object, Callable[[], None]]] = {}
 
     def add(self, size: int) -> None:
-        """Count `size` bytes, which need not fit: whoever can wait asks `Share.fits` first."""
+        """Count `size` bytes, which need not fit: callers that can wait ask `Share.fits` first."""
         self.used += size
         self.short = self.used >= self.bytes_max
 
@@ -77,7 +77,7 @@ class Pool:
     def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
         """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting.
 
-        One waits behind a share; whoever is gone by then has to know it.
+        One waits behind a share; it must know by then that it is gone.
         """
         self._behind[share] = who, again
 

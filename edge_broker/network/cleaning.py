@@ -2,7 +2,7 @@
 
 A thread that computes keeps the event loop from running, as only one of them can at a time, so a piece is sized by the
 CPU time that the last ones took, and a rest follows that is as long: compaction takes half of one core at most, and
-whoever waits for the loop or for the worker waits for one piece.
+others wait for the loop or the worker for one piece.
 
 Lives here: when the next piece runs. Must never come in: what is cleaned (storage/cleaner.py).
 """
@@ -93,6 +93,6 @@ def _report(broker: Broker, dispatcher: Dispatcher) -> None:
     while cleaner.notes:
         broker.notes.append(cleaner.notes.pop(0))
     while cleaner.failed:
-        broker.gone.append(cleaner.failed.pop(0))
+        broker.offline.append(cleaner.failed.pop(0))
     if broker.left_work:
         dispatcher.start(lambda: Reply(None))

@@ -81,8 +81,9 @@ class Owner(Protocol):
         """The connection is gone."""
 
     def received(self, connection: Connection, frame: memoryview) -> None:
-        """A whole request without its size field; valid only during the call, unless it is memory of its own.
-        ProtocolViolation closes the connection.
+        """Handle a request, without its size field; ProtocolViolation closes the connection.
+
+        The frame is valid only during the call, unless it is memory of its own.
         """
 
     def urgent(self, head: memoryview) -> bool:
@@ -462,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unpause()
 
     def halt(self) -> None:
-        """Take no more requests at all; whoever halts closes, once those under way are answered.
+        """Take no more requests at all; the caller closes, once those under way are answered.
 
         What still comes is read and dropped: closing a socket with unread bytes would reset it, and a reset may
         overtake the last answers.
@@ -488,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog is None:
             self._read_on()
         elif not self._waits_for_memory:
-            self._due()  # not now: whoever answers here may be in the middle of serving others who wait
+            self._due()  # not now: the caller may be in the middle of waking others
 
     def _stop_reading(self) -> None:
         if self._reading and not self._halted:

@@ -23,7 +23,7 @@ from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
 from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.revivals import Revivals
+from edge_broker.network.offline_partitions import OfflinePartitions
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
@@ -120,10 +120,10 @@ class Dispatcher:
         self.syncer = Syncer(
             loop,
             workers["disk"],
-            broker.store.rounds,
+            broker.store.group_commit,
             broker.config.integer("edge.flush.interval.min.ms"),
             self._synced,
-            broker.pace,
+            broker.throttle,
             broker.store.in_use,
         )
         self.checks = Checks(broker, workers["checker"], self.moved)
@@ -131,7 +131,7 @@ class Dispatcher:
         self._parked: dict[int, Call] = {}
         self._behind: dict[str, dict[Call, None]] = {}  # by name, first come first
         self._told_offline: set[PartitionLog] = set()
-        self.revivals = Revivals(broker, loop, self.start, self._offline, self._told_offline.discard)
+        self.offline_partitions = OfflinePartitions(broker, loop, self.start, self._offline, self._told_offline.discard)
         self.requests_pool, self.answers_pool = _pools(broker.config, loop)
         self.requests_pool.on_shortage = self._memory_is_short
         answers = self.answers_pool
@@ -261,9 +261,9 @@ class Dispatcher:
             if outcome is not None:
                 self.resolve(call, outcome)
         except Exception as error:  # noqa: BLE001 - the neighbours go on; the trace says what to mend
-            self.trouble(call, error)
+            self.fail(call, error)
 
-    def trouble(self, call: Call, error: Exception) -> None:
+    def fail(self, call: Call, error: Exception) -> None:
         """A call failed, by its client's fault or by ours."""
         if isinstance(error, ProtocolViolation):
             self._abandon_wait(call)
@@ -469,8 +469,8 @@ class Dispatcher:
             call.connection.on_close.pop(call.token, None)
 
     def _synced(self, log: PartitionLog) -> None:
-        if self.revivals.tries and log.fault is None:
-            self.revivals.synced(log)
+        if self.offline_partitions.tries and log.fault is None:
+            self.offline_partitions.synced(log)
         self.moved(log)
 
     def moved(self, log: PartitionLog) -> None:
@@ -492,7 +492,7 @@ class Dispatcher:
         self.syncer.forget(log)
         if self.broker.store.holds(log) and log not in self._told_offline:
             self._told_offline.add(log)
-            self.revivals.begin(log)
+            self.offline_partitions.begin(log)
             log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
     def _wake(self, log: PartitionLog) -> None:
@@ -517,8 +517,8 @@ class Dispatcher:
                 self._free_soon()
             if not broker.left_work:
                 return
-            while broker.wanted:
-                self.syncer.sync_awaited(broker.wanted.popitem()[0])
+            while broker.flush_requested:
+                self.syncer.sync_awaited(broker.flush_requested.popitem()[0])
             while broker.unmarked:
                 self.syncer.mark(broker.unmarked.pop())
             while broker.rolls:
@@ -529,12 +529,12 @@ class Dispatcher:
                 self.checks.begin(broker.checks.pop(0))
             while broker.notes:
                 log_line("warning", "note", text=broker.notes.pop(0))
-            while broker.gone:
-                log = broker.gone.pop()
+            while broker.offline:
+                log = broker.offline.pop()
                 self._offline(log)
                 self._wake(log)
-            while broker.own_work:
-                outcome = broker.own_work.pop(0)
+            while broker.background:
+                outcome = broker.background.pop(0)
                 self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)
             while broker.answered:
                 token, response = broker.answered.pop(0)
@@ -549,7 +549,7 @@ class Dispatcher:
             self._wake(log)
         elif self._sync_is_awaited(log):
             self.syncer.sync_awaited(log)
-        elif self.broker.pace.sync_early:
+        elif self.broker.throttle.sync_early:
             self.syncer.sync_soon(log)
         else:
             self.syncer.sync_later(log)
@@ -557,7 +557,7 @@ class Dispatcher:
     def _write(self, log: PartitionLog) -> None:
         """Have the worker write what the disk would make the loop wait for; appends to this partition wait."""
         self._log_jobs += 1
-        writing, seconds, pace = log.writing, self.broker.clock.seconds, self.broker.pace
+        writing, seconds, throttle = log.writing, self.broker.clock.seconds, self.broker.throttle
         assert writing is not None
 
         def work() -> float:
@@ -572,9 +572,9 @@ class Dispatcher:
             log.end_write()
             if writing.error is None:
                 self.broker.appended.append(log)
-                pace.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
+                throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
                 self.broker.appended_bytes += len(writing.records)
-            pace.wrote_behind(took or 0.0, len(writing.records))
+            throttle.wrote_behind(took or 0.0, len(writing.records))
             self.moved(log)
 
         self._workers["writer"].submit(work, done)
@@ -582,13 +582,13 @@ class Dispatcher:
     def _roll(self, log: PartitionLog) -> None:
         """Close the segment in the disk worker, which syncs it; appends to this partition wait, others do not."""
         self._log_jobs += 1
-        pace, size = self.broker.pace, 0 if log.settings.left_to_kernel else log.unsynced_bytes
+        throttle, size = self.broker.throttle, 0 if log.settings.left_to_kernel else log.unsynced_bytes
 
         def done(_result: Any, error: Exception | None) -> None:
             self._log_jobs -= 1
             log.end_roll()
             if error is None:
-                pace.unsynced_bytes = max(0, pace.unsynced_bytes - size)
+                throttle.unsynced_bytes = max(0, throttle.unsynced_bytes - size)
             elif isinstance(error, StorageFault):
                 log.fail(error)
             else:

@@ -1,9 +1,10 @@
 """`GET /metrics` (Prometheus text) and `GET /health`, nothing else, on a port of their own.
 
-A whole HTTP server or the Prometheus client would cost more memory than the rest of the broker's code; this one reads
-at most
-4 KB of request, answers, and closes. Lives here: HTTP. Must never come in: what the figures are (metrics.py).
-Source: RFC 9112; Prometheus text exposition format 0.0.4.
+A whole HTTP server or the Prometheus client would cost more memory than the rest of the broker's code. This one reads
+at most 4 KB of a request, answers, and closes.
+
+Lives here: HTTP. Must never come in: what the figures are (metrics.py). Source: RFC 9112; Prometheus text exposition
+format 0.0.4.
 """
 
 from __future__ import annotations

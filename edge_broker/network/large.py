@@ -88,7 +88,7 @@ class Large:
                 if connection is not None and connection.transport is None:
                     break
         except Exception as error:  # noqa: BLE001 - the dispatcher tells violations from bugs
-            self._dispatcher.trouble(call, error)
+            self._dispatcher.fail(call, error)
         steps.close()
         while len(kept) > LET_GO_AT_ONCE:
             del kept[-LET_GO_AT_ONCE:]

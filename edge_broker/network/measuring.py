@@ -23,7 +23,7 @@ DELAY_S = 5.0  # a board that boots has other things to do
 async def measure_card(broker: Broker, dispatcher: Dispatcher, delay_s: float = DELAY_S) -> None:
     """Measure what a sync costs here and keep it, unless that was done before."""
     store = broker.store
-    if store.rounds.card is not None:
+    if store.group_commit.card is not None:
         return
     await asyncio.sleep(delay_s)
     steps = measure(store.fs, store.data_dir, broker.clock.seconds)
@@ -33,7 +33,7 @@ async def measure_card(broker: Broker, dispatcher: Dispatcher, delay_s: float = 
     except StorageFault as fault:
         log_line("warning", "card-not-measured", fault=fault)
         return
-    store.rounds.card = card
+    store.group_commit.card = card
     for line in describe(card):
         log_line("info", "card", text=line)
 

@@ -28,7 +28,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
     families = [
         *_partitions(broker.store),
         *_requests(dispatcher, server),
-        *_syncs(dispatcher, broker.store.rounds.card),
+        *_syncs(dispatcher, broker.store.group_commit.card),
         *_space(broker),
         *_cleaner(broker.cleaner),
         *_damage(broker),
@@ -108,7 +108,7 @@ def _syncs(dispatcher: Dispatcher, card: Card | None) -> list[Family]:
             "partition_revivals_total",
             "counter",
             "Partitions brought back after a failed sync or write.",
-            dispatcher.revivals.count,
+            dispatcher.offline_partitions.count,
         ),
         _one("sync_rounds_total", "counter", "Commit rounds.", syncer.rounds),
         _one(
@@ -134,21 +134,21 @@ def _syncs(dispatcher: Dispatcher, card: Card | None) -> list[Family]:
 
 
 def _space(broker: Broker) -> list[Family]:
-    look, lost = broker.last_look, list(broker.watch.lost.items())  # the worker may add to it meanwhile
+    look, lost = broker.disk_status, list(broker.watch.lost.items())  # the worker may add to it meanwhile
     marks = [({"mark": name}, getattr(look.marks, name)) for name in ("low", "min", "resume")] if look else []
     return [
         _one("disk_free_bytes", "gauge", "Free space at the last look.", look and look.free),
         (
             "disk_mark_bytes",
             "gauge",
-            "Free space below which the ladder begins, writes are refused, and are taken again.",
+            "Free space below which eviction begins, writes are refused, and are taken again.",
             marks,
         ),
         _one(
             "disk_ladder_rung",
             "gauge",
             "0 enough space; 1 expired, 2 passed, 3 unpassed data had to go; 4 writes are refused.",
-            look and look.rung,
+            look and look.stage,
         ),
         (
             "lost_records_total",
@@ -157,9 +157,9 @@ def _space(broker: Broker) -> list[Family]:
             [({"topic": topic}, one.records) for topic, one in lost],
         ),
         ("lost_bytes_total", "counter", "Their bytes.", [({"topic": topic}, one.bytes) for topic, one in lost]),
-        _one("disk_slow", "gauge", "1 while the disk makes writers wait.", int(broker.pace.slow)),
-        _one("disk_slow_total", "counter", "How often the disk became slow.", broker.pace.slow_total),
-        _one("unsynced_bytes", "gauge", "Written and not yet confirmed by the disk.", broker.pace.unsynced_bytes),
+        _one("disk_slow", "gauge", "1 while the disk makes writers wait.", int(broker.throttle.slow)),
+        _one("disk_slow_total", "counter", "How often the disk became slow.", broker.throttle.slow_total),
+        _one("unsynced_bytes", "gauge", "Written and not yet confirmed by the disk.", broker.throttle.unsynced_bytes),
     ]
 
 
@@ -176,7 +176,7 @@ def _damage(broker: Broker) -> list[Family]:
     scrubber = broker.scrubber
     found = sum(log.damages for topic in broker.store.topics.values() for log in topic.partitions)
     return [
-        _one("damages_total", "counter", "Damaged ranges found and contained since the start.", found),
+        _one("damages_total", "counter", "Damaged ranges found and quarantined since the start.", found),
         _one("scrub_rounds_total", "counter", "Rounds of the scrubber over all closed segments.", scrubber.rounds),
         _one("scrub_checked_bytes_total", "counter", "Bytes checked by the scrubber.", scrubber.bytes_checked),
         _one("scrub_read_bytes_total", "counter", "Of them read from the disk.", scrubber.bytes_read),
@@ -270,8 +270,8 @@ def health_problem(broker: Broker) -> str | None:
     offline = [log for topic in broker.store.topics.values() for log in topic.partitions if log.fault is not None]
     if offline:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
-    if broker.space_refused and broker.last_look is not None:
-        return f"the disk is full, writes are refused: {broker.last_look.free} bytes are free"
+    if broker.space_refused and broker.disk_status is not None:
+        return f"the disk is full, writes are refused: {broker.disk_status.free} bytes are free"
     if broker.groups_fault is not None:
         return broker.groups_fault
     if not broker.groups_loaded:

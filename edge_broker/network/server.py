@@ -197,7 +197,7 @@ class Server:
             self._loop.call_later(SWEEP_SOON_S if busy else SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Look at whoever has begun a request or reads slowly, as long as there is one."""
+        """Watch clients with a begun request or unread answers, as long as there is one."""
         self._sweeping = False
         now = self._loop.time()
         for connection in list(self._halves):

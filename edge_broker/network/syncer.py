@@ -8,7 +8,7 @@
 | any | an answer needs the mark of a log (in_use.py) | it is written in the round that begins now, or in the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
-Lives here: when to sync what. Must never come in: how (storage/rounds.py), who waits (dispatcher).
+Lives here: when to sync what. Must never come in: how (storage/group_commit.py), who waits (dispatcher).
 Source: PostgreSQL's group commit; broker-side figures in README, section Benchmarks.
 """
 
@@ -21,12 +21,12 @@ from collections.abc import Callable
 from edge_broker.errors import StorageFault
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
+from edge_broker.storage.group_commit import Flush, GroupCommit, Way
 from edge_broker.storage.in_use import InUse, Marking
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.pace import Pace
-from edge_broker.storage.rounds import Rounds, SyncTicket, Way
+from edge_broker.storage.write_throttle import WriteThrottle
 
-Round = list[tuple[PartitionLog, SyncTicket]]
+Round = list[tuple[PartitionLog, Flush]]
 Outcome = tuple[float, float, list[StorageFault | None]]  # seconds of the marks, seconds of the syncs
 
 
@@ -39,10 +39,10 @@ class Syncer:
         self,
         loop: asyncio.AbstractEventLoop,
         worker: Worker,
-        how: Rounds,
+        how: GroupCommit,
         interval_min_ms: int,
         moved: Callable[[PartitionLog], None],
-        pace: Pace,
+        throttle: WriteThrottle,
         in_use: InUse,
     ) -> None:
         self._loop = loop
@@ -50,7 +50,7 @@ class Syncer:
         self._how = how
         self._interval_min_s = interval_min_ms / 1000
         self._moved = moved
-        self._pace = pace
+        self._throttle = throttle
         self._in_use = in_use
         self._wanted: dict[PartitionLog, None] = {}
         self._due: dict[PartitionLog, asyncio.TimerHandle] = {}
@@ -132,13 +132,13 @@ class Syncer:
         self._next_start = self._loop.time() + self._interval_min_s
         round_: Round = []
         for log in self._wanted:
-            ticket = log.begin_sync()
-            if ticket is not None:
-                round_.append((log, ticket))
+            flush = log.begin_flush()
+            if flush is not None:
+                round_.append((log, flush))
         self._wanted.clear()
         marking = self._in_use.begin_write()
         if round_ or marking is not None:
-            self._pace.syncing_bytes = sum(log.unsynced_bytes for log, _ in round_)
+            self._throttle.syncing_bytes = sum(log.unsynced_bytes for log, _ in round_)
             way = self._how.way(len(round_))
             self._worker.submit(
                 lambda: self._run(round_, way, marking),
@@ -152,7 +152,7 @@ class Syncer:
         if marking is not None:
             marking.run()
         marked = time.perf_counter()
-        faults = self._how.run([ticket for _, ticket in round_], way)
+        faults = self._how.run([flush for _, flush in round_], way)
         return marked - begin, time.perf_counter() - marked, faults
 
     def _end_round(
@@ -165,13 +165,13 @@ class Syncer:
         self.whole_rounds += way == "all"
         self.seconds += result[0] + result[1]
         self._how.took(way, len(round_), result[1])
-        for (log, ticket), fault in zip(round_, result[2], strict=True):
+        for (log, flush), fault in zip(round_, result[2], strict=True):
             if fault is None:
-                log.finish_sync(ticket)
+                log.finish_flush(flush)
             else:
                 log.fail(fault)
-        self._pace.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
-        self._pace.syncing_bytes = 0
+        self._throttle.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
+        self._throttle.syncing_bytes = 0
         marked = self._end_marking(marking)
         for log in dict.fromkeys([*(log for log, _ in round_), *marked]):
             self._moved(log)

@@ -20,7 +20,7 @@ from typing import Any
 
 Done = Callable[[Any, Exception | None], None]
 Job = tuple[Callable[[], Any], Done]
-AHEAD_MAX = 8  # else whoever makes topics without end keeps the look at the disk and the checkpoint from running
+AHEAD_MAX = 8  # else a client that makes topics without end would starve the disk watch and the checkpoint
 
 
 class Answer:

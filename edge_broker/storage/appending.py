@@ -9,8 +9,8 @@
 While a write is under way the log takes no other append, so their order holds; what is under way is neither shown nor
 synced. A write that fails leaves nothing behind: without space it is refused, else the partition goes offline.
 
-Lives here: the writing half of a PartitionLog, up to the tickets of its syncs. Must never come in: closing segments
-(log.py), which disk is quick (pace.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
+Lives here: the writing half of a PartitionLog, up to its flushes. Must never come in: closing segments
+(log.py), which disk is quick (write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from edge_broker.protocol.record_batch import (
     assign_offsets,
 )
 from edge_broker.storage.age import AGE_UNKNOWN, Now
-from edge_broker.storage.reading import Mark, Parts, ReadableLog, Synced
-from edge_broker.storage.rounds import SyncTicket
+from edge_broker.storage.group_commit import Flush
+from edge_broker.storage.reading import LogState, Mark, ReadableLog, Synced
 from edge_broker.storage.segment import OFFSETS_MAX, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, write_all
 
@@ -119,11 +119,11 @@ class Writing:
 class WritableLog(ReadableLog):
     """The active segment of one partition and what is written to it."""
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
+    def __init__(self, state: LogState) -> None:
+        super().__init__(state)
         self.rolling = False
         self.writing: Writing | None = None
-        self._producers = parts.producers
+        self._producers = state.producers
         self.producer_memory: ProducerMemory | None = None  # the store's
         self._expire_at_age_ms = AGE_UNKNOWN
         self._index_due = 0
@@ -183,7 +183,7 @@ class WritableLog(ReadableLog):
         return self.writing
 
     def end_write(self) -> None:
-        """Take in what the worker has written; whoever waits for it may ask the Writing now."""
+        """Take in what the worker has written; its Writing has the result now."""
         writing, self.writing = self.writing, None
         assert writing is not None, "there is no write to end"
         writing.done = True
@@ -284,26 +284,26 @@ class WritableLog(ReadableLog):
                 self.producer_memory.add(grown)
         self.log_end_offset = end_offset
 
-    def begin_sync(self) -> SyncTicket | None:
-        """A ticket for what is written and not yet confirmed; None when there is nothing."""
+    def begin_flush(self) -> Flush | None:
+        """A flush of what is written and not yet confirmed; None when there is nothing."""
         if self.fault is not None or self._synced.offset == self.log_end_offset:
             return None
         active, begin = self._active, self._synced
         end = Synced(active, active.size, self.log_end_offset)
-        return SyncTicket(begin.position if begin.segment is active else 0, end, self._time_now())
+        return Flush(begin.position if begin.segment is active else 0, end, self._time_now())
 
-    def finish_sync(self, ticket: SyncTicket) -> None:
-        """Show what the ticket's sync confirmed."""
+    def finish_flush(self, flush: Flush) -> None:
+        """Show what the flush confirmed."""
         if self.rolling or self.fault is not None:
             return  # a roll syncs and shows everything itself, in the worker
-        if ticket.end.offset > self._synced.offset:
-            self._synced = ticket.end
-            self._shown_time = ticket.shown_time
-            self._marks[ticket.end.offset] = Mark(ref(ticket.end.segment), ticket.end.position)
+        if flush.end.offset > self._synced.offset:
+            self._synced = flush.end
+            self._shown_time = flush.shown_time
+            self._marks[flush.end.offset] = Mark(ref(flush.end.segment), flush.end.position)
             if len(self._marks) > MARKS_KEPT:
                 del self._marks[next(iter(self._marks))]
-            if ticket.end.position == ticket.end.segment.size:
-                ticket.end.segment.pinned = None
+            if flush.end.position == flush.end.segment.size:
+                flush.end.segment.pinned = None
 
 
 def write_batch(file: File, path: str, records: memoryview, position: int) -> None:

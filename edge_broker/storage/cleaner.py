@@ -6,7 +6,7 @@
 | rewrite, group by group from the log's start | every segment up to the map's end | groups that change, or that merge |
 | checkpoint | | the first dirty offset, which is now the map's end |
 
-Damage that is met is contained as by any reader; its holes end with the segment that is rewritten. A pass takes no
+Damage that is met is quarantined as by any reader; its holes end with the segment that is rewritten. A pass takes no
 space below the mark at which writes are refused. A group is neighbours that fit one segment together. A single
 segment that would stay as it is is only read. Offsets, the log's start and end, epochs and producers stay as they are;
 readers under way keep the old files.
@@ -37,8 +37,8 @@ from edge_broker.storage.compaction import (
     marker_of,
     no_breath,
 )
-from edge_broker.storage.damage import contain
-from edge_broker.storage.ladder import marks_of
+from edge_broker.storage.damage import quarantine
+from edge_broker.storage.eviction import marks_of
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import OFFSETS_MAX, DamageFound, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, read_state, replace, write_all
@@ -117,7 +117,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
     try:
         batches = whole_batches(log.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
     except DamageFound as found:
-        contain(log, found)
+        quarantine(log, found)
         return True  # the next pass begins behind it
     return bool(batches) and now.age_ms - age_written(now, read_header(batches[0]).first_timestamp) > lag_ms
 
@@ -167,13 +167,13 @@ class Cleaning:
         self._offsets = OffsetMap(buffer_bytes)
         self._transactions = Transactions()
         self._syncs = 0
-        self._contained: set[tuple[str, int]] = set()  # damage that was met
+        self._quarantined: set[tuple[str, int]] = set()  # damage that was met
         self._work = self._run()
 
     def step(self, work_max: int) -> bool:
         """Go on for about `work_max` records or KiB, or READ_AT_ONCE bytes, or one sync; False when the pass is over.
 
-        Whoever waits for the worker waits for the disk that long, however little a piece computes. PutOffError;
+        Others wait for the disk that long, however little a piece computes. PutOffError;
         StorageFault when the partition is offline now. [worker]
         """
         read_max, syncs = self.bytes_read + READ_AT_ONCE, self._syncs
@@ -206,7 +206,7 @@ class Cleaning:
         self.clean_offset = self._offsets.end_offset
 
     def _batches(self, offset: int, end_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """The batches from the one that holds `offset` on; damage among them is contained and jumped over."""
+        """The batches from the one that holds `offset` on; damage among them is quarantined and jumped over."""
         while offset < end_offset:
             batches = self._read(offset)
             if not batches:
@@ -216,7 +216,7 @@ class Cleaning:
                 if header.base_offset >= end_offset:
                     return
                 if crc32c(batch[CHECKED_POSITION:]) != header.crc:
-                    self._contain(self._damage_at(header.base_offset))
+                    self._quarantine(self._damage_at(header.base_offset))
                     break
                 self.bytes_read += header.size
                 yield batch, header
@@ -227,7 +227,7 @@ class Cleaning:
             try:
                 return whole_batches(self.log.read(offset, READ_BYTES, blocking=True) or b"")
             except DamageFound as found:
-                self._contain(found)
+                self._quarantine(found)
 
     def _damage_at(self, offset: int) -> DamageFound:
         segments = self.log.segments
@@ -235,13 +235,13 @@ class Cleaning:
         position = segment.locate(offset, segment.size, blocking=True)
         return DamageFound(segment, position, "the CRC of a record batch does not match its bytes")
 
-    def _contain(self, found: DamageFound) -> None:
-        """What cannot be contained, or not for good, ends the pass."""
+    def _quarantine(self, found: DamageFound) -> None:
+        """What cannot be quarantined, or not for good, ends the pass."""
         place = (found.segment.path, found.position)
-        if place in self._contained:
+        if place in self._quarantined:
             raise PutOffError(f"{found}, but not each time it is read; check the card")
-        self._contained.add(place)
-        contain(self.log, found)
+        self._quarantined.add(place)
+        quarantine(self.log, found)
 
     # the map
 
@@ -489,7 +489,7 @@ class LogCleaner:
         self.breathe: Breathe = no_breath  # called amid large batches, for others to run
         self.passes = self.removed = 0  # of passes that are over
         self.bytes_read = self.bytes_written = 0
-        self.finished: list[Cleaned] = []  # for whoever logs it
+        self.finished: list[Cleaned] = []  # for the log
         self.notes: list[str] = []  # sentences to log
         self.failed: list[PartitionLog] = []  # logs that are offline since a step
         self._store = store

@@ -15,7 +15,7 @@ is right lies there, else at the next bytes that are a batch by offset, lengths 
 CRCs do not cover the offset, length, magic and leader epoch of a batch. A wrong offset shows as a gap or a step back, a
 wrong length or magic as a broken batch. A wrong leader epoch is not noticed: nothing else says what it was for certain.
 
-Lives here: finding the range, containing it, the file of holes. Must never come in: when to look (reading, recovery,
+Lives here: finding the range, quarantining it, the file of holes. Must never come in: when to look (reading, recovery,
 scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
 """
 
@@ -90,10 +90,10 @@ class Damage(NamedTuple):
         )
 
 
-# containing
+# quarantining
 
 
-def contain(log: PartitionLog, found: DamageFound) -> Hole | None:
+def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
     """Contain what a reader found; None when nothing is wrong there (any more). [worker: files]
 
     Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the

@@ -2,7 +2,7 @@
 
 | step of a deletion | a crash after it |
 |---|---|
-| `deleted/<topic id>.json` is written and synced | the next start, or whoever makes a topic of that name, goes on |
+| `deleted/<topic id>.json` is written and synced | the next start, or the next CreateTopics of that name, goes on |
 | `topics/<topic>.json` is removed, synced | the topic is gone; its directories wait for the same |
 | each directory that holds the topic's id is moved to `deleted/<topic id>-<partition>`, synced | its name is free |
 | their files are removed, then `deleted/<topic id>.json` | done |

@@ -1,6 +1,6 @@
 """The broker's own writing of `__edge_ledger`: straight into the log, in the caller's thread.
 
-Used before the loop runs, in simulations and by whoever owns the log alone; while the loop runs, it appends
+Used before the loop runs, in simulations and where one thread owns the log; while the loop runs, it appends
 (network/ledger.py).
 
 Lives here: what a ledger topic goes by, records as a batch, the direct way. Must never come in: which losses there are.
@@ -26,7 +26,7 @@ BATCH_BYTES_MAX = 1 << 20
 
 
 def ledger_settings(defaults: LogSettings) -> LogSettings:
-    """What `__edge_ledger` goes by, whoever made it and however: never compacted, never expired, always synced."""
+    """The settings of `__edge_ledger`, whatever it was made with: never compacted, never expired, always synced."""
     settings = topic_settings(defaults, LEDGER_CONFIG)
     settings.cleanup_policy = "delete"
     settings.retention_ms = settings.retention_bytes = -1
@@ -61,14 +61,14 @@ class DirectLedger:
                 self._append(batch, now)
             except (Refusal, RollDue) as error:
                 raise StorageFault(log.directory, log.log_end_offset, f"the ledger takes nothing: {error}") from error
-        ticket = log.begin_sync()
-        if ticket is not None:
+        flush = log.begin_flush()
+        if flush is not None:
             try:
-                ticket.run()
+                flush.run()
             except StorageFault as fault:
                 log.fail(fault)
                 raise
-            log.finish_sync(ticket)
+            log.finish_flush(flush)
 
     def _append(self, batch: memoryview, now: Now) -> None:
         header = check_batch(batch, BATCH_BYTES_MAX)

@@ -296,7 +296,7 @@ class Disk:
 
 
 class ReadOnlyDisk(Disk):
-    """The real file system for whoever must change nothing: files are open for reading, every change is refused."""
+    """The real file system for tools that must change nothing: files are open for reading, every change is refused."""
 
     def open(self, path: str) -> File:
         """Open an existing file for reading."""

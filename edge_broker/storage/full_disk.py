@@ -1,4 +1,4 @@
-"""The look at the disk: how much is free, what the ladder has to take away, and whether writes are refused.
+"""The look at the disk: how much is free, what eviction has to take away, and whether writes are refused.
 
 About once a second, and at once when the system had no space. Most looks cost one statvfs: partitions are only looked
 at when the disk is low or a topic has a budget.
@@ -6,12 +6,12 @@ at when the disk is low or a topic has a budget.
 | look finds | then |
 |---|---|
 | free space above the low mark, budgets kept | the reserves are renewed, nothing else |
-| less | the plan of ladder.py is carried out, partition by partition; one that fails costs no other |
+| less | the plan of eviction.py is carried out, partition by partition; one that fails costs no other |
 | an active segment that has to go | it is named in `rolls`; the next look takes it |
 | not enough could go | `refusing`, or the topic is in `full_topics` |
 
 Lives here: from logs to the plan's views and from its steps to removals. Must never come in: the order of what goes
-(ladder.py), the order of acts in a removal (removal.py), clocks.
+(eviction.py), the order of acts in a removal (removal.py), clocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.storage.age import Now
-from edge_broker.storage.ladder import (
+from edge_broker.storage.eviction import (
     REFUSED,
     Marks,
     PartitionView,
@@ -32,7 +32,15 @@ from edge_broker.storage.ladder import (
     refuses,
 )
 from edge_broker.storage.ledger import CAUSES
-from edge_broker.storage.removal import OFFSET_MAX, Counted, Going, Part, expired_causes, remove_front, split_at
+from edge_broker.storage.removal import (
+    OFFSET_MAX,
+    RemovalCount,
+    RemovalRange,
+    SegmentRemoval,
+    expired_causes,
+    remove_front,
+    split_at,
+)
 from edge_broker.storage.space import Reserve
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.store import WRITTEN_ON
@@ -47,13 +55,13 @@ ATTEMPTS = 4  # others are tried so often where something fails; the next look b
 LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
 
 
-class Look(NamedTuple):
-    """What a look found and did; `free` and `total` are bytes of the disk, `rung` the highest that was needed."""
+class DiskStatus(NamedTuple):
+    """What a look found and did; `free` and `total` are bytes of the disk, `stage` the highest that was needed."""
 
     total: int
     free: int
     marks: Marks
-    rung: int
+    stage: int
     refusing: bool
     full_topics: frozenset[str]
     rolls: Sequence[PartitionLog]
@@ -87,7 +95,7 @@ class DiskWatch:
         self._wrong: set[str] = set()  # what this look found wrong
         self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
 
-    def look(self, passed: Passed, now: Now) -> Look:
+    def look(self, passed: Passed, now: Now) -> DiskStatus:
         """Look, and take away what has to go; `passed` is each partition's least offset among its topic's groups.
 
         StorageFault when the disk itself cannot be looked at.
@@ -97,11 +105,11 @@ class DiskWatch:
         try:
             total, free = self._store.fs.space(self._store.data_dir)
             marks = marks_of(total, self._low_bytes, self._min_bytes)
-            rung = 0
+            stage = 0
             if free < marks.low:
-                rung = self._relieve(self._topics(), passed, now, lambda: marks.low - self._free())
+                stage = self._relieve(self._topics(), passed, now, lambda: marks.low - self._free())
             for topic in self._budgets():
-                rung = max(rung, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
+                stage = max(stage, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
             free = self._free()
             self._refusing = refuses(free, marks, self._refusing)
             self._set_aside()
@@ -109,8 +117,8 @@ class DiskWatch:
             raise fault_of(error, self._store.data_dir, 0) from error
         rolling = {log.topic for log in self._rolls}
         full = frozenset(topic.name for topic in self._budgets() if _excess(topic) > 0 and topic.name not in rolling)
-        rung = REFUSED if self._refusing or full else rung
-        return Look(total, free, marks, rung, self._refusing, full, self._rolls, self._notes)
+        stage = REFUSED if self._refusing or full else stage
+        return DiskStatus(total, free, marks, stage, self._refusing, full, self._rolls, self._notes)
 
     def _free(self) -> int:
         return self._store.fs.space(self._store.data_dir).free
@@ -122,8 +130,8 @@ class DiskWatch:
         return [topic for topic in self._topics() if topic.settings.budget_bytes >= 0]
 
     def _relieve(self, topics: Sequence[Topic], passed: Passed, now: Now, wanted: Callable[[], int]) -> int:
-        """Plan and carry out until `wanted` bytes are had; the rung that it came to. Others stand in for who fails."""
-        rung = 0
+        """Plan and carry out until `wanted` bytes are had; the stage that it came to. Others stand in for who fails."""
+        stage = 0
         failed: set[PartitionLog] = set()
         for _ in range(ATTEMPTS):
             bytes_wanted = wanted()
@@ -131,13 +139,13 @@ class DiskWatch:
                 break
             seen = [(log, view) for log, view in self._views(topics, passed, now) if log not in failed]
             found = plan([view for _, view in seen], bytes_wanted)
-            rung = max(rung, found.rung)
+            stage = max(stage, found.stage)
             more = self._carry_out(seen, found, now)
             if not more:
                 self._rolls += [seen[at][0] for at in found.rolls]
                 break
             failed |= more
-        return rung
+        return stage
 
     def _carry_out(
         self, seen: Sequence[tuple[PartitionLog, PartitionView]], found: Plan, now: Now
@@ -151,7 +159,9 @@ class DiskWatch:
             gone[step.view] += step.segments
             if log in failed:
                 continue
-            going = [Going(segment, _parts(view, one)) for segment, one in zip(log.segments, segments, strict=False)]
+            going = [
+                SegmentRemoval(segment, _parts(view, one)) for segment, one in zip(log.segments, segments, strict=False)
+            ]
             try:
                 self._note(log, remove_front(log, going, now))
             except (StorageFault, Refusal) as fault:
@@ -165,7 +175,7 @@ class DiskWatch:
         if sentence not in self._told:
             self._notes.append(sentence)
 
-    def _note(self, log: PartitionLog, counted: Sequence[Counted]) -> None:
+    def _note(self, log: PartitionLog, counted: Sequence[RemovalCount]) -> None:
         for one in counted:
             entry = one.entry()
             self._notes.append(
@@ -225,7 +235,7 @@ def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
     )
 
 
-def _parts(view: PartitionView, segment: SegmentView) -> list[Part]:
+def _parts(view: PartitionView, segment: SegmentView) -> list[RemovalRange]:
     passed = OFFSET_MAX if segment.expired and not view.names_groups else view.passed_offset
     safe, lost = ("retention", "expired_unpassed") if segment.expired else ("passed", "evicted")
     return split_at(segment.base_offset, segment.end_offset, passed, safe, lost)

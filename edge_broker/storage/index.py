@@ -6,7 +6,7 @@
 | .timeindex | greatest timestamp so far (int64), relative offset where it was reached (uint32), big-endian | 12 |
 
 Lives here: pure arrays and bytes. Must never come in: files. Source: Kafka's OffsetIndex and TimeIndex.
-An index is a hint: whoever uses a position checks the batch that lies there.
+An index is a hint: readers check the batch that lies at a position.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 | clock | `trusted` or `untrusted`: the wall clock behind time_ms |
 | boot_id | the boot in which it was noticed |
 
-| what `fault_of_record` asks of a record, whoever wrote it | |
+| what `fault_of_record` asks of any record | |
 |---|---|
 | key | the id, UTF-8 |
 | version | 1 |
@@ -26,7 +26,7 @@
 
 Other fields may follow.
 
-Lives here: the record, pure, and what a log asks of whoever keeps the ledger. Must never come in: files, clocks.
+Lives here: the record, pure, and what a log asks of the ledger. Must never come in: files, clocks.
 Gateway and mirror write records of the same version with their own causes and without the last four fields.
 """
 
@@ -90,7 +90,7 @@ class Noticed(NamedTuple):
 
 
 class Ledger(Protocol):
-    """Whoever writes losses down before the act that they report."""
+    """Writes losses down before the act that they report."""
 
     def write(self, losses: Sequence[Loss]) -> None:
         """Return when the losses are synced in `__edge_ledger`; StorageFault or Refusal: they are not, do not act."""

@@ -7,13 +7,19 @@
 | writing | the worker has written and the loop knows: end_write() | open |
 | rolling | roll() is over and the loop knows: end_roll() | open, in the next segment |
 | open, rolling, writing | a write, sync or roll fails | offline: `fault` is set, every method raises it |
-| offline | go_on_as() what revival.py made of it | open, in the next segment and leader epoch |
+| offline | go_on_as() what bring_online.py made of it | open, in the next segment and leader epoch |
 | open | the system has no space | open: the append is refused and leaves nothing behind |
 
-Five threads: the loop (append, begin_write, end_write, begin_sync, finish_sync, end_roll, reads that do not block), the
-workers `disk` (SyncTicket.run, roll), `writer` (Writing.run), `files` (removal, and the store's methods), `reader`.
-What several of them read is replaced in one assignment and never changed in place: `_segments`, `_synced`,
-`_shown_time`. Whoever replaces `_segments` holds `_layout` meanwhile, as a roll and a removal may meet.
+| thread | calls |
+|---|---|
+| loop | append, begin_write, end_write, begin_flush, finish_flush, end_roll, reads that do not block |
+| worker `disk` | Flush.run, roll |
+| worker `writer` | Writing.run |
+| worker `files` | removal, the store's methods |
+| worker `reader` | reads that block |
+
+What several threads read is replaced in one assignment and never changed in place: `_segments`, `_synced`,
+`_shown_time`. Who replaces `_segments` holds `_layout`, as a roll and a removal may meet.
 
 Must never come in: record contents on the way of append and read, clocks, threads. Source: Kafka's UnifiedLog;
 KIP-74, KIP-101.
@@ -32,8 +38,8 @@ from edge_broker.storage.appending import Appended, RollDue, WritableLog
 from edge_broker.storage.epochs import KIND, Start
 from edge_broker.storage.ledger import Ledger, NoLedger
 from edge_broker.storage.open_files import OpenFiles
-from edge_broker.storage.producers import Place, Producers, encode_snapshot
-from edge_broker.storage.reading import Parts, Synced
+from edge_broker.storage.producers import Producers, SnapshotPosition, encode_snapshot
+from edge_broker.storage.reading import LogState, Synced
 from edge_broker.storage.removal import Removed, removed_end
 from edge_broker.storage.segment import PutFile, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, replace
@@ -50,21 +56,21 @@ STAY_BYTES = 64 << 10  # written on without space before the next attempt to beg
 class PartitionLog(WritableLog):
     """One partition; made by recovery or by LogStore.make_topic, not by hand."""
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        self.revivable = True  # False: it never was open, so nothing is known that one could go back to
+    def __init__(self, state: LogState) -> None:
+        super().__init__(state)
+        self.may_come_online = True  # False: it never was open, so nothing is known that one could go back to
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's
         self.stays_without_space = False  # True: where no next segment can be made, the old one is written on
         self.removed: tuple[Removed, ...] = ()  # everything that ever went from the front
-        self._files = parts.files
+        self._files = state.files
         self._layout = Lock()
         self._epochs_written: tuple[Start, ...] = ()  # what the checkpoint file says
         self._snapshot_offset = 0  # where a durable snapshot lies; an empty log needs none
 
     def go_on_as(self, fresh: PartitionLog) -> None:
-        """Be the log that was made of what is left of this one (revival.py); nobody has anything under way here."""
+        """Be the log that was made of what is left of this one (bring_online.py); nothing is under way here."""
         for segment in self._segments:
             segment.pinned = None
             self._files.retire(segment)
@@ -185,7 +191,7 @@ class PartitionLog(WritableLog):
             return
         counts = active.tally.counts()
         end = (self.log_end_offset, active.base_offset, active.size)
-        place = Place(*end, *self._time_now(), active.born_age_ms, counts)
+        place = SnapshotPosition(*end, *self._time_now(), active.born_age_ms, counts)
         data = encode_snapshot(place, self._producers.known())
         put(f"{self.log_end_offset:020d}.snapshot", data)
         found = sorted(name for name in fs.names(self.directory) if name.endswith(".snapshot"))

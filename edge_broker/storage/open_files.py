@@ -72,7 +72,7 @@ class OpenFiles:
 
     def retire(self, segment: Segment) -> None:
         """Hold nothing of a segment any more, now or later: its log has let go of it."""
-        segment.retired = True  # first: whoever keeps something of it at this moment sees it, or is seen here
+        segment.retired = True  # first: a thread that keeps something of it now sees it, or is seen here
         self._files.pop(segment, None)
         self._indexes.pop(segment, None)
 

@@ -34,7 +34,7 @@ BYTES_MAX = 8 << 20  # some 18,000 producers with one batch each, or 6,000 with 
 PRODUCER_BYTES = 250  # of memory: the objects, their numbers, and a place in the dict
 WRITTEN_BYTES = 220
 _HEAD = struct.Struct(">HI")
-_PLACE = struct.Struct(">qqqqqqIIIqqB36sI")
+_POSITION = struct.Struct(">qqqqqqIIIqqB36sI")
 _PRODUCER = struct.Struct(">qhqB")
 _WRITTEN = struct.Struct(">iiqq")
 
@@ -61,7 +61,7 @@ class Producer(NamedTuple):
         return PRODUCER_BYTES + WRITTEN_BYTES * len(self.batches)
 
 
-class Place(NamedTuple):
+class SnapshotPosition(NamedTuple):
     """Where a snapshot was taken, and what the segment was like there (-1 or AGE_UNKNOWN: unknown)."""
 
     offset: int
@@ -190,12 +190,12 @@ def _next(known: Producer | None, epoch: int, written: Written, age_ms: int) -> 
     return Producer(epoch, age_ms, (*known.batches[1 - BATCHES_KEPT :], written))
 
 
-def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
+def encode_snapshot(place: SnapshotPosition, known: Mapping[int, Producer]) -> bytes:
     """The bytes of a .snapshot file."""
     *fields, counts = place
     *numbers, written = counts
     boot = written.boot_id.encode()[:36]
-    parts = [_PLACE.pack(*fields, *numbers, written.age_ms, written.trusted, boot, len(known))]
+    parts = [_POSITION.pack(*fields, *numbers, written.age_ms, written.trusted, boot, len(known))]
     for producer_id, producer in known.items():
         parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.used_age_ms, len(producer.batches)))
         parts.extend(_WRITTEN.pack(*written) for written in producer.batches)
@@ -203,22 +203,22 @@ def encode_snapshot(place: Place, known: Mapping[int, Producer]) -> bytes:
     return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes) -> tuple[Place, Iterator[tuple[int, Producer]]] | None:
+def decode_snapshot(data: bytes) -> tuple[SnapshotPosition, Iterator[tuple[int, Producer]]] | None:
     """What a .snapshot file holds, one producer at a time, as older versions wrote any number of them.
 
     None when it is torn, damaged or of another version: the log serves then.
     """
-    if len(data) < _HEAD.size + _PLACE.size:
+    if len(data) < _HEAD.size + _POSITION.size:
         return None
     version, crc = _HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION or crc != crc32c(data[_HEAD.size :]):
         return None
-    *fields, count = _PLACE.unpack_from(data, _HEAD.size)
+    *fields, count = _POSITION.unpack_from(data, _HEAD.size)
     return _place_of(*fields), _producers_in(data, count)
 
 
 def _producers_in(data: bytes, count: int) -> Iterator[tuple[int, Producer]]:
-    at = _HEAD.size + _PLACE.size
+    at = _HEAD.size + _POSITION.size
     for _ in range(count):
         producer_id, epoch, used_age_ms, batches = _PRODUCER.unpack_from(data, at)
         at += _PRODUCER.size
@@ -251,7 +251,7 @@ def _place_of(
     age_ms: int,
     trusted: int,
     boot_id: bytes,
-) -> Place:
+) -> SnapshotPosition:
     written = LastWrite(age_ms, bool(trusted), boot_id.rstrip(b"\0").decode())
     counts = Counts(records, control, batches, first_timestamp, written)
-    return Place(offset, segment_base, position, max_timestamp, max_timestamp_offset, born_age_ms, counts)
+    return SnapshotPosition(offset, segment_base, position, max_timestamp, max_timestamp_offset, born_age_ms, counts)

@@ -7,7 +7,7 @@
 | high_watermark | what anybody may see: synced_offset, or log_end_offset for a topic left to the kernel |
 
 Reads run on the loop (what needs no waiting) and in the reader thread. What they use is replaced in one assignment by
-whoever writes, and never changed in place: `_segments`, `_synced`, `_shown_time`.
+the writer, and never changed in place: `_segments`, `_synced`, `_shown_time`.
 
 Lives here: the reading half of a PartitionLog. Must never come in: anything that changes a file. Source: Kafka's
 UnifiedLog and LocalLog; KIP-74, KIP-101.
@@ -59,7 +59,7 @@ class Mark(NamedTuple):
     position: int
 
 
-class Parts(NamedTuple):
+class LogState(NamedTuple):
     """What a log is made of: what recovery found of a partition, or the first segment of a new one."""
 
     topic: str
@@ -77,21 +77,21 @@ class Parts(NamedTuple):
 class ReadableLog:
     """The segments of one partition and their ends; PartitionLog makes them grow and shrink."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.topic = parts.topic
-        self.partition = parts.partition
-        self.directory = parts.directory
-        self.settings = parts.settings
-        self.leader_epoch = parts.leader_epoch
+    def __init__(self, state: LogState) -> None:
+        self.topic = state.topic
+        self.partition = state.partition
+        self.directory = state.directory
+        self.settings = state.settings
+        self.leader_epoch = state.leader_epoch
         self.fault: StorageFault | None = None
-        self.log_end_offset = parts.end.offset
-        self._segments: tuple[Segment, ...] = tuple(parts.segments)
+        self.log_end_offset = state.end.offset
+        self._segments: tuple[Segment, ...] = tuple(state.segments)
         self._active = self._segments[-1]
-        self._synced = parts.end
+        self._synced = state.end
         self._shown_time = self._time_now()
-        self._epochs = parts.epochs
+        self._epochs = state.epochs
         self._log_start_offset = self._segments[0].base_offset
-        self.damages = 0  # contained since the start
+        self.damages = 0  # quarantined since the start
         self.damage_notes: list[str] = []  # a sentence for each, until the shell has logged them
         self._marks: dict[int, Mark] = {}  # recent confirmed ends, where readers at the tail go on
 
@@ -155,13 +155,13 @@ class ReadableLog:
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
     def note_damage(self, found: DamageFound, hole: Hole) -> None:
-        """Count and say what was contained. [worker: files]"""
+        """Count and say what was quarantined. [worker: files]"""
         self.damages += 1
         lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
         self.damage_notes.append(f"{found}; {lost}, readers go on behind byte {hole.end_position}")
 
     def take_damage_notes(self) -> list[str]:
-        """What was contained and not said yet, a sentence each; the caller says it."""
+        """What was quarantined and not said yet, a sentence each; the caller says it."""
         notes = self.damage_notes[:]
         del self.damage_notes[: len(notes)]  # the worker may append meanwhile
         return notes
@@ -178,7 +178,7 @@ class ReadableLog:
         `bytes_max`. Never holds bytes above the high watermark, of two segments, or of both sides of a hole: an offset
         in a hole is answered from the next batch on, as after compaction. None: ask again with `blocking`, as the disk
         would have to be waited for, there are more than AT_ONCE_BYTES_MAX, or something is not as it was written.
-        Refusal OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: contain it (damage.py), ask again.
+        Refusal OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: quarantine it (damage.py), ask again.
         Reads what the loop replaces in one assignment, so any thread may call it; with `blocking` only a worker
         should.
         """

@@ -8,10 +8,10 @@
 | bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>`, cut off, ledger |
 | bytes above it that the disk cannot read | left where they are and jumped over, the next segment begins, ledger |
 | the same, and nothing else in the segment | `<base offset>.cut-<leader epoch>` is its name now, ledger |
-| damage below it in the active segment | never cut: contained (damage.py), the next segment begins |
+| damage below it in the active segment | never cut: quarantined (damage.py), the next segment begins |
 | the active segment is shorter than was synced, or missing | the same; no offset is given twice |
 | no segment is left | the next one begins at the stored end, the account and the ledger say what is gone |
-| damage in a sealed segment that is walked | contained; others are not looked at here |
+| damage in a sealed segment that is walked | quarantined; others are not looked at here |
 | its mark says that it was in use (in_use.py), and there was a cut | ledger: what no sync covered may be gone |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
-from edge_broker.storage.cut_tails import copy_tail, keep_whole
 from edge_broker.storage.cuts import Cut, unsynced_cut
 from edge_broker.storage.damage import KIND as HOLES
 from edge_broker.storage.damage import (
@@ -46,8 +45,8 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog, make_segment_file
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
-from edge_broker.storage.producers import Place, Producers, bounded, decode_snapshot
-from edge_broker.storage.reading import Parts, Synced
+from edge_broker.storage.producers import Producers, SnapshotPosition, bounded, decode_snapshot
+from edge_broker.storage.reading import LogState, Synced
 from edge_broker.storage.removal import (
     FILE,
     Removed,
@@ -71,6 +70,7 @@ from edge_broker.storage.state_files import (
 from edge_broker.storage.summary import Tally
 from edge_broker.storage.swap import settle_swap
 from edge_broker.storage.topics import encode_partition_metadata, id_text
+from edge_broker.storage.truncated import copy_tail, keep_whole
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -82,7 +82,7 @@ PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"
 
 
-class Opening(NamedTuple):
+class RecoveryContext(NamedTuple):
     """What opening any partition needs; `leader_epoch` is the one that the store has from now on."""
 
     files: OpenFiles
@@ -111,7 +111,7 @@ class _Found(NamedTuple):
 
 
 def open_partition(
-    opening: Opening,
+    opening: RecoveryContext,
     topic: str,
     topic_id: UUID,
     partition: int,
@@ -140,7 +140,7 @@ def open_partition(
 
 
 def note_cut(
-    opening: Opening, topic: str, topic_id: str, partition: int, settings: LogSettings, stored: Position | None
+    opening: RecoveryContext, topic: str, topic_id: str, partition: int, settings: LogSettings, stored: Position | None
 ) -> None:
     """What a cut may have cost a partition that cannot be looked at: all behind its stored end."""
     if opening.cut is not None:
@@ -149,20 +149,20 @@ def note_cut(
 
 
 def offline_partition(
-    opening: Opening, topic: str, partition: int, directory: str, settings: LogSettings, fault: StorageFault
+    opening: RecoveryContext, topic: str, partition: int, directory: str, settings: LogSettings, fault: StorageFault
 ) -> PartitionLog:
     """A partition that answers with its fault alone."""
     segment = Segment(opening.files, directory, 0, 0)
     where = (topic, partition, directory, settings, opening.files)
     end = Synced(segment, 0, 0)
-    log = PartitionLog(Parts(*where, [segment], end, opening.leader_epoch, LeaderEpochs(), Producers()))
+    log = PartitionLog(LogState(*where, [segment], end, opening.leader_epoch, LeaderEpochs(), Producers()))
     log.fail(fault)
-    log.revivable = False
+    log.may_come_online = False
     return log
 
 
 def _look(
-    opening: Opening,
+    opening: RecoveryContext,
     topic: str,
     topic_id: UUID,
     partition: int,
@@ -202,8 +202,8 @@ def _look(
     return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id))
 
 
-def _holes_of(opening: Opening, segment: Segment, names: Sequence[str]) -> tuple[Hole, ...]:
-    """The damage that is known of a segment; if its file is damaged itself, whoever reads there finds it again."""
+def _holes_of(opening: RecoveryContext, segment: Segment, names: Sequence[str]) -> tuple[Hole, ...]:
+    """The damage that is known of a segment; if its file is damaged itself, readers find it again."""
     if segment.name(HOLES) not in names:
         return ()
     path = f"{segment.directory}/{segment.name(HOLES)}"
@@ -214,7 +214,7 @@ def _holes_of(opening: Opening, segment: Segment, names: Sequence[str]) -> tuple
         return ()
 
 
-def _account_of(opening: Opening, directory: str, names: Sequence[str]) -> tuple[Removed, ...]:
+def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) -> tuple[Removed, ...]:
     """What ever went from the front; a damaged account counts as lost, and what it held as damaged."""
     if FILE not in names:
         return ()
@@ -226,7 +226,7 @@ def _account_of(opening: Opening, directory: str, names: Sequence[str]) -> tuple
 
 
 def _account_for_front(
-    opening: Opening,
+    opening: RecoveryContext,
     topic: str,
     topic_id: UUID,
     partition: int,
@@ -251,25 +251,25 @@ def _account_for_front(
     return removed
 
 
-def _read_epochs(opening: Opening, directory: str, names: Sequence[str]) -> LeaderEpochs | None:
+def _read_epochs(opening: RecoveryContext, directory: str, names: Sequence[str]) -> LeaderEpochs | None:
     """What the checkpoint says, nothing if it was never written, None when it is damaged or lost."""
     try:
         lines = read_state(opening.files.fs, f"{directory}/leader-epoch-checkpoint", KIND)
         return LeaderEpochs((int(epoch), int(offset)) for epoch, offset in lines)
     except FileNotFoundError:
         closed = [name for name in names if name.endswith(".snapshot") and name[:-9].isdigit() and int(name[:-9])]
-        return None if closed else LeaderEpochs()  # whoever writes a snapshot of batches has written their epochs first
+        return None if closed else LeaderEpochs()  # the epochs of its batches are written before a snapshot
     except (StorageFault, ValueError):
         return None
 
 
 def _read_snapshot(
-    opening: Opening,
+    opening: RecoveryContext,
     directory: str,
     names: Sequence[str],
     offset_max: int,
-    fits: Callable[[Place], bool] = lambda _: True,
-) -> tuple[Place, Producers] | None:
+    fits: Callable[[SnapshotPosition], bool] = lambda _: True,
+) -> tuple[SnapshotPosition, Producers] | None:
     """The newest snapshot that can be read, fits, and is not above `offset_max`."""
     snapshots = sorted((name for name in names if name.endswith(".snapshot") and name[:-9].isdigit()), reverse=True)
     for name in snapshots:
@@ -280,12 +280,14 @@ def _read_snapshot(
     return None
 
 
-def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: Position) -> PartitionLog | None:
+def _open_clean(
+    opening: RecoveryContext, found: _Found, settings: LogSettings, stored: Position
+) -> PartitionLog | None:
     """Trust what the last stop wrote down; None when the files are not as it left them."""
     active = found.segments[-1]
     snapshot = _read_snapshot(opening, found.directory, found.names, stored.offset)
     if snapshot is None and stored.offset == 0:
-        snapshot = Place(0, 0, 0, -1, -1, AGE_UNKNOWN), Producers()  # nothing was ever written
+        snapshot = SnapshotPosition(0, 0, 0, -1, -1, AGE_UNKNOWN), Producers()  # nothing was ever written
     epochs = _read_epochs(opening, found.directory, found.names)
     place = (stored.offset, stored.segment_base, stored.position)
     if (
@@ -296,7 +298,7 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
         opening.notes.append(f"{found}: not as the clean stop left it; its end is checked")
         return None
     if snapshot[0].offset == active.base_offset == stored.offset:  # it was taken at the roll before
-        snapshot = Place(*place, -1, -1, AGE_UNKNOWN), snapshot[1]
+        snapshot = SnapshotPosition(*place, -1, -1, AGE_UNKNOWN), snapshot[1]
     if snapshot[0][:3] != place:
         opening.notes.append(f"{found}: the producer snapshot of the clean stop is missing; its end is checked")
         return None
@@ -304,12 +306,12 @@ def _open_clean(opening: Opening, found: _Found, settings: LogSettings, stored: 
     active.open_tail(active.size, stored.offset)
     where = (found.topic, found.partition, found.directory, settings, opening.files)
     end = Synced(active, active.size, stored.offset)
-    log = PartitionLog(Parts(*where, found.segments, end, opening.leader_epoch, epochs, snapshot[1]))
+    log = PartitionLog(LogState(*where, found.segments, end, opening.leader_epoch, epochs, snapshot[1]))
     log.trust_files(epochs.starts, stored.offset)
     return log
 
 
-def take_place(segment: Segment, place: Place) -> None:
+def take_place(segment: Segment, place: SnapshotPosition) -> None:
     """Let a segment know what its snapshot says of it."""
     segment.max_timestamp, segment.max_timestamp_offset, segment.born_age_ms = place[3:6]
     segment.tally = Tally(place.counts)
@@ -318,7 +320,7 @@ def take_place(segment: Segment, place: Place) -> None:
 class _Recovery:
     """One partition after a stop that was not clean."""
 
-    def __init__(self, opening: Opening, found: _Found, settings: LogSettings, stored: Position | None) -> None:
+    def __init__(self, opening: RecoveryContext, found: _Found, settings: LogSettings, stored: Position | None) -> None:
         self._opening = opening
         self._files = opening.files
         self._found = found
@@ -359,14 +361,14 @@ class _Recovery:
         where = (found.topic, found.partition, found.directory, self._settings, self._files)
         synced = Synced(active, active.size, end_offset)
         leader_epoch = self._opening.leader_epoch
-        log = PartitionLog(Parts(*where, self._segments, synced, leader_epoch, self._epochs, self._producers))
+        log = PartitionLog(LogState(*where, self._segments, synced, leader_epoch, self._epochs, self._producers))
         log.trust_files(self._epochs_written, self._snapshot_offset if self._snapshot_offset == end_offset else 0)
         if self._seals:
             log.begin_epoch()
         return log
 
     def _leave_whole(self, active: Segment, end_offset: int, end: int) -> int:
-        """Write down what is lost, then contain it or cut it off; the size of the active segment."""
+        """Write down what is lost, then quarantine it or cut it off; the size of the active segment."""
         tail = active.size - end
         lost = unsynced_cut(*self._place(), end_offset, self._opening.leader_epoch, tail or None)
         if tail and self._found.topic != LEDGER_TOPIC:  # what the ledger did not sync, nobody has acted on
@@ -387,8 +389,8 @@ class _Recovery:
     def _is_as_synced(self, active: Segment) -> bool:
         """True when nothing can have been written since the stored end was confirmed.
 
-        The bytes and the size were synced before that was written down, and whoever begins a segment has synced all
-        names before. What else changes a directory is synced where it is done, or done again by the next start.
+        The bytes and the size were synced before that was written down, and a segment begins once all names before are
+        synced. What else changes a directory is synced where it is done, or done again by the next start.
         """
         stored = self._stored
         return stored is not None and (stored.segment_base, stored.position) == (active.base_offset, active.size)
@@ -412,7 +414,7 @@ class _Recovery:
     def _drop_empty_strays(self) -> None:
         """Drop empty segments that a roll without space, or a crash in it, left behind the one that went on.
 
-        The first one is no such thing: it was cut short, and whoever reads there contains that.
+        The first one is no such thing: it was cut short, and the next reader quarantines that.
         """
         first, *others = self._segments
         strays = {segment.base_offset for segment in others[:-1] if not segment.size}
@@ -447,7 +449,7 @@ class _Recovery:
         sealed = self._segments[-2].read_summary() if len(self._segments) > 1 else None
         return sealed.written_age_ms if sealed is not None else 0
 
-    def _start(self) -> Place:
+    def _start(self) -> SnapshotPosition:
         """Where to begin: the newest usable snapshot, or the start of the log when the epochs or producers are lost."""
         first = self._segments[0].base_offset
         epochs = _read_epochs(self._opening, self._found.directory, self._found.names)
@@ -459,7 +461,7 @@ class _Recovery:
                 self._opening, self._found.directory, self._found.names, self._stored_offset, self._fits
             )
         if snapshot is None:
-            return Place(first, first, 0, -1, -1, AGE_UNKNOWN)
+            return SnapshotPosition(first, first, 0, -1, -1, AGE_UNKNOWN)
         self._producers = snapshot[1]
         at = self._go_on_at(snapshot[0])
         active = self._segments[-1]
@@ -467,13 +469,13 @@ class _Recovery:
             self._snapshot_offset = at.offset  # a stop has nothing to add
         return at
 
-    def _go_on_at(self, place: Place) -> Place:
+    def _go_on_at(self, place: SnapshotPosition) -> SnapshotPosition:
         """A snapshot that was taken at a roll speaks of the next segment's start."""
         if any(segment.base_offset == place.offset for segment in self._segments):
-            return Place(place.offset, place.offset, 0, -1, -1, AGE_UNKNOWN)
+            return SnapshotPosition(place.offset, place.offset, 0, -1, -1, AGE_UNKNOWN)
         return place
 
-    def _fits(self, place: Place) -> bool:
+    def _fits(self, place: SnapshotPosition) -> bool:
         """False for a snapshot of bytes that are not there any more."""
         at = self._go_on_at(place)
         return any(one.base_offset == at.segment_base and one.size >= at.position for one in self._segments)
@@ -485,7 +487,7 @@ class _Recovery:
             offset, position, reason = self._replay_sound(segment, offset, position, bounds)
             if position >= bounds.position and (offset >= bounds.end_offset or not bounds.dense):
                 break
-            offset, position = self._contain(segment, offset, position, bounds, reason)
+            offset, position = self._quarantine(segment, offset, position, bounds, reason)
         if segment is self._segments[-1] and self._follower_is_missing(segment):
             offset, position = self._contain_follower(segment, offset, position, bounds)
         self._opening.walked.append(position - begin)
@@ -512,7 +514,7 @@ class _Recovery:
         first = max(offset, summary.end_offset) if summary else offset
         if first >= bounds.end_offset:
             return max(offset, bounds.end_offset), position
-        return self._contain(last, first, position, bounds, "the segment behind it is missing")
+        return self._quarantine(last, first, position, bounds, "the segment behind it is missing")
 
     def _bytes_of(self, segment: Segment, hole: Hole) -> int:
         """How many bytes were lost, those of a file that is cut short included."""
@@ -544,7 +546,7 @@ class _Recovery:
             return due_behind(segment, broken.position, offset), broken.position, broken.reason
         return segment.next_held(offset), segment.size, ""
 
-    def _contain(self, segment: Segment, offset: int, position: int, bounds: Bounds, reason: str) -> tuple[int, int]:
+    def _quarantine(self, segment: Segment, offset: int, position: int, bounds: Bounds, reason: str) -> tuple[int, int]:
         """Take a damaged range out of what was synced; offset and position behind it."""
         damage = damage_from(segment.file, position, offset, up_to_next_hole(segment, position, offset, bounds))
         hole = damage.hole

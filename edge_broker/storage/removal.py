@@ -13,7 +13,7 @@
 | a cause of the ledger | a loss |
 
 Lives here: that order, the file, and what retention takes. Must never come in: what is taken for want of space
-(ladder.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
+(eviction.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Removed(NamedTuple):
     bytes: int
 
 
-class Part(NamedTuple):
+class RemovalRange(NamedTuple):
     """Offsets [first_offset, end_offset) of one segment that are to go for one cause."""
 
     cause: str
@@ -64,19 +64,19 @@ class Part(NamedTuple):
     end_offset: int
 
 
-class Going(NamedTuple):
+class SegmentRemoval(NamedTuple):
     """A segment at the front that is to go; its parts cover it from its first offset to the next segment's."""
 
     segment: Segment
-    parts: Sequence[Part]
+    parts: Sequence[RemovalRange]
 
 
-class Counted:
+class RemovalCount:
     """What was counted of one part; `broken`: the walk ended early, the offsets behind count as records."""
 
     __slots__ = ("broken", "bytes", "control", "first_timestamp", "last_timestamp", "part", "records")
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: RemovalRange) -> None:
         self.part = part
         self.records = self.control = self.bytes = 0
         self.first_timestamp = self.last_timestamp = -1
@@ -154,13 +154,13 @@ def with_removed(entries: Sequence[Removed], more: Iterable[Removed]) -> tuple[R
     return tuple(merged)
 
 
-def count_parts(segment: Segment, parts: Sequence[Part]) -> list[Counted]:
+def count_parts(segment: Segment, parts: Sequence[RemovalRange]) -> list[RemovalCount]:
     """Count records and bytes of each part by the headers of the segment's batches. OSError. [worker]
 
     Of a batch that two parts share, each gets its offsets' records and the later one the bytes; one that compaction
     has thinned out is counted in the later part as far as its offsets reach.
     """
-    counted = [Counted(part) for part in parts]
+    counted = [RemovalCount(part) for part in parts]
     for one in counted:
         one.broken = one.part.cause == DAMAGED
     try:
@@ -172,7 +172,7 @@ def count_parts(segment: Segment, parts: Sequence[Part]) -> list[Counted]:
     return counted
 
 
-def _count_batch(counted: Sequence[Counted], header: BatchHeader) -> None:
+def _count_batch(counted: Sequence[RemovalCount], header: BatchHeader) -> None:
     left, size = header.records_count, header.size
     for one in reversed(counted):
         width = min(header.next_offset, one.part.end_offset) - max(header.base_offset, one.part.first_offset)
@@ -181,7 +181,7 @@ def _count_batch(counted: Sequence[Counted], header: BatchHeader) -> None:
             left, size = left - min(left, width), 0
 
 
-def around_holes(going: Going) -> Going:
+def around_holes(going: SegmentRemoval) -> SegmentRemoval:
     """The parts with the segment's holes taken out of them: what was damaged is in the ledger as that already."""
     parts = list(going.parts)
     for hole in going.segment.holes:
@@ -190,27 +190,27 @@ def around_holes(going: Going) -> Going:
             if first >= end:
                 continue
             pieces = (
-                Part(part.cause, part.first_offset, first),
-                Part(DAMAGED, first, end),
-                Part(part.cause, end, part.end_offset),
+                RemovalRange(part.cause, part.first_offset, first),
+                RemovalRange(DAMAGED, first, end),
+                RemovalRange(part.cause, end, part.end_offset),
             )
             at = parts.index(part)
             parts[at : at + 1] = [piece for piece in pieces if piece.end_offset > piece.first_offset]
-    return Going(going.segment, parts)
+    return SegmentRemoval(going.segment, parts)
 
 
-def _count(log: PartitionLog, going: Going, now: Now) -> list[Counted]:
+def _count(log: PartitionLog, going: SegmentRemoval, now: Now) -> list[RemovalCount]:
     """As its summary says when the segment goes for one cause, else from its batches. OSError."""
     segment, parts = going = around_holes(going)
     if len(parts) > 1 or parts[0].cause == DAMAGED:
         return count_parts(segment, parts)
-    counted, summary = Counted(parts[0]), log.summary(segment, now)
+    counted, summary = RemovalCount(parts[0]), log.summary(segment, now)
     counted.records, counted.control, counted.bytes = summary.records, summary.control, summary.bytes
     counted.first_timestamp, counted.last_timestamp = summary.first_timestamp, summary.max_timestamp
     return [counted]
 
 
-def remove_front(log: PartitionLog, going: Sequence[Going], now: Now) -> list[Counted]:
+def remove_front(log: PartitionLog, going: Sequence[SegmentRemoval], now: Now) -> list[RemovalCount]:
     """Take the oldest segments away, in the order of the table above; what went. [worker]
 
     StorageFault or Refusal of the ledger: nothing is removed. StorageFault of the account: nothing is removed.
@@ -247,17 +247,19 @@ def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX)
     causes = expired_causes(log, now, lambda segment: log.summary(segment, now))
     segments = log.segments
     going = [
-        Going(segment, split_at(segment.base_offset, following.base_offset, passed_offset, cause, "expired_unpassed"))
+        SegmentRemoval(
+            segment, split_at(segment.base_offset, following.base_offset, passed_offset, cause, "expired_unpassed")
+        )
         for segment, following, cause in zip(segments, segments[1:], causes, strict=False)
     ]
     remove_front(log, going, now)
     return len(going)
 
 
-def split_at(first_offset: int, end_offset: int, passed_offset: int, passed: str, unpassed: str) -> list[Part]:
+def split_at(first_offset: int, end_offset: int, passed_offset: int, passed: str, unpassed: str) -> list[RemovalRange]:
     """A segment's offsets in up to two parts: what every named group has passed, and the rest."""
     border = min(max(passed_offset, first_offset), end_offset)
-    parts = [Part(passed, first_offset, border), Part(unpassed, border, end_offset)]
+    parts = [RemovalRange(passed, first_offset, border), RemovalRange(unpassed, border, end_offset)]
     return [part for part in parts if part.end_offset > part.first_offset]
 
 
@@ -285,7 +287,7 @@ def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], 
 
 
 def _too_old(summary: Summary | None, now: Now, retention_ms: int) -> bool:
-    """True also when it is not known yet: whoever deletes knows."""
+    """True also when it is not known yet."""
     return summary is None or age.expired(summary, now, retention_ms)
 
 

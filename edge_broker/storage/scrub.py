@@ -4,7 +4,7 @@
 |---|---|
 | not in memory | read from the disk, checked, and let go of again: what consumers use stays in memory |
 | in memory | checked there and left there; that proves nothing of the disk, a later round may |
-| damaged | contained (damage.py); the round goes on behind |
+| damaged | quarantined (damage.py); the round goes on behind |
 
 A round takes every closed segment in turn. It begins at another one after each start, so that a board that is switched
 off each night gets round in the end. Where it is stands in memory alone: nothing is written for it.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.storage.batches import HEADER_BYTES, PAGE_BYTES, read_sound, sound_bytes
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.segment import DamageFound, Segment
 from edge_broker.storage.state_files import fault_of
 
@@ -72,16 +72,16 @@ class Scrubber:
                     yield size
                 return
             except DamageFound as found:
-                if found.position == tried or not self._contain(log, found):
+                if found.position == tried or not self._quarantine(log, found):
                     return
                 tried = found.position
             except StorageFault as fault:
                 self.notes.append(f"{fault}; it was not scrubbed")
                 return
 
-    def _contain(self, log: PartitionLog, found: DamageFound) -> bool:
+    def _quarantine(self, log: PartitionLog, found: DamageFound) -> bool:
         try:
-            contain(log, found)
+            quarantine(log, found)
         except (StorageFault, Refusal) as error:
             self.notes.append(f"{found}; it cannot be written down: {error}")
             return False

@@ -43,7 +43,7 @@ WINDOW_BYTES = 8192
 OFFSETS_MAX = 0x7FFFFFFF
 _FIELDS = struct.Struct(">qi4xb6xi")
 PutFile: TypeAlias = Callable[[str, bytes], None]
-"""Replaces a file of a log's directory by name and content; whoever gives it sees to the syncs."""
+"""Replaces a file of a log's directory by name and content; its owner sees to the syncs."""
 
 
 class WouldBlockError(Exception):
@@ -303,7 +303,7 @@ class Segment:
                     tail.add(header.base_offset - self.base_offset, header.last_offset - self.base_offset, position)
                     due = position + self.index_interval_bytes
         except BrokenBatchError:
-            due = -1  # what lies before the damage is indexed; whoever reads on reports the damage
+            due = -1  # what lies before the damage is indexed; readers report the damage
         except OSError as error:
             raise StorageFault(self.path, 0, f"cannot be read: {error.strerror}") from error
         index = load_offsets(tail.offset_entries(), self.indexed_from)
@@ -314,7 +314,7 @@ class Segment:
     def detach(self) -> None:
         """Keep to this file when its name is given to another: no index by that name is used any more. [worker]
 
-        Whoever still reads here keeps the file open, nobody else does. StorageFault, OSError. The indexes are replaced
+        A reader of it keeps the file open, nobody else does. StorageFault, OSError. The indexes are replaced
         after this, so a reader that has just loaded one finds `indexed_from` 0 afterwards and uses nothing of it.
         """
         self.pinned = self.file
@@ -411,7 +411,7 @@ class Segment:
                     greatest = header.max_timestamp
                     tail.add_time(greatest, header.last_offset - self.base_offset)
         except BrokenBatchError:
-            greatest = -1  # as with the offset index, whoever reads on reports the damage
+            greatest = -1  # as with the offset index, readers report the damage
         return tail.time_entries()
 
     def greatest_timestamp(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@
 | blocks behind the end of the ledger and of committed offsets | 256 KiB each | losses and commits |
 | `.spare` in the data directory | 256 KiB | the account of a removal, and a start, where not one block is free |
 
-Lives here: keeping both. Must never come in: what is removed to make space (ladder.py). Source: fallocate(2) with
+Lives here: keeping both. Must never come in: what is removed to make space (eviction.py). Source: fallocate(2) with
 FALLOC_FL_KEEP_SIZE, rename(2).
 """
 
@@ -92,7 +92,7 @@ class Spare:
             self._fs.sync_directory(directory)
 
     def give_up(self) -> None:
-        """Let its blocks go, for whoever needs them first. OSError."""
+        """Free its blocks, for the first who needs them. OSError."""
         self._there = False
         if self._fs.exists(self.path):
             self._fs.remove(self.path)

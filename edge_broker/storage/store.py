@@ -36,18 +36,18 @@ from edge_broker.storage.cuts import Cut
 from edge_broker.storage.deletion import Deletions, id_in
 from edge_broker.storage.direct_ledger import DirectLedger, EarlyLedger, ledger_settings
 from edge_broker.storage.epochs import LeaderEpochs
+from edge_broker.storage.eviction import segment_bytes_max
 from edge_broker.storage.filesystem import File, FileSystem
+from edge_broker.storage.group_commit import GroupCommit
 from edge_broker.storage.in_use import InUse, MarkKey, Marks, Session
-from edge_broker.storage.ladder import segment_bytes_max
 from edge_broker.storage.ledger import LEDGER_CONFIG, LEDGER_TOPIC, Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog, make_segment_file
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
 from edge_broker.storage.producer_memory import ProducerMemory
 from edge_broker.storage.producers import Producers
-from edge_broker.storage.reading import Parts, Synced
-from edge_broker.storage.recovery import Opening, note_cut, offline_partition, open_partition
-from edge_broker.storage.rounds import Rounds
+from edge_broker.storage.reading import LogState, Synced
+from edge_broker.storage.recovery import RecoveryContext, note_cut, offline_partition, open_partition
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.space import SPARE_BYTES, Spare
 from edge_broker.storage.state_files import (
@@ -114,7 +114,7 @@ class LogStore:
     def __init__(self, fs: FileSystem, data_dir: str, settings: LogSettings) -> None:
         self.fs = fs
         self.data_dir = data_dir
-        self.rounds = Rounds(fs, data_dir)
+        self.group_commit = GroupCommit(fs, data_dir)
         self.settings = settings
         self.cluster_id = ""
         self.leader_epoch = 0
@@ -174,7 +174,7 @@ class LogStore:
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
         self._read_positions()
         self._marks = self._read_marks()
-        self.rounds.card = self._read_card()
+        self.group_commit.card = self._read_card()
         self.age = self._read_age().advanced(reading)
         clean = self._begin_epoch(names)
         if not clean:
@@ -183,14 +183,14 @@ class LogStore:
         self._deletions.finish()
         now, walked = self.age.now(reading), list[int]()
         self.in_use.session = Session(reading.boot_id, self.fs.mount(self.data_dir))
-        opening = Opening(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked)
+        opening = RecoveryContext(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked)
         opening = opening._replace(cut=None if clean else self._cut())
         opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
             if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
                 self.add_topic(self._open_topic(opening, name, names))
         self.recovery_bytes = sum(walked)
-        self._put_strangers_aside(self.fs.names(self.data_dir))
+        self._put_unknown_files_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
 
     def _cut(self) -> Cut | None:
@@ -201,7 +201,7 @@ class LogStore:
         same_boot = self._age_kept is not None and self._age_kept.boot_id == session.boot_id
         return None if same_boot else Cut(None)
 
-    def _write_first_files(self, opening: Opening) -> None:
+    def _write_first_files(self, opening: RecoveryContext) -> None:
         """What this start found and did, for the next one; a full disk must not be the end of a start. OSError."""
         try:
             self._write_cut(opening)
@@ -220,7 +220,7 @@ class LogStore:
             path = error.filename or self.data_dir
             self.recovery_notes.append(f"{path}: no space to write it; what was written before stays true")
 
-    def _write_cut(self, opening: Opening) -> None:
+    def _write_cut(self, opening: RecoveryContext) -> None:
         """The losses of a cut; until the ledger has them the marks stay as they are. StorageFault, Refusal."""
         losses = opening.cut.losses if opening.cut is not None else []
         self.in_use.held, self._unwritten = bool(losses), losses
@@ -228,7 +228,7 @@ class LogStore:
             self.ledger.write(losses)
         self.in_use.held, self._unwritten = False, []
 
-    def _offline_marks(self, opening: Opening) -> Iterator[MarkKey]:
+    def _offline_marks(self, opening: RecoveryContext) -> Iterator[MarkKey]:
         """Marks of partitions that could not be opened, whose losses nobody has written down."""
         if self._marks is not None and not opening.clean:
             unseen = self._marks.keys - self._marks.lost_in(self.in_use.session)
@@ -237,14 +237,16 @@ class LogStore:
                     if log.fault is not None and (key := (id_text(topic.topic_id), log.partition)) in unseen:
                         yield key
 
-    def _write_last_recovery(self, opening: Opening) -> None:
+    def _write_last_recovery(self, opening: RecoveryContext) -> None:
         """Keep what the last start that had anything to say found and did."""
         stop = "clean" if opening.clean else "unclean"
         head = f"{self.leader_epoch} {opening.now.wall_ms} {stop} {self.recovery_bytes}"
         notes = [note.replace("\n", " ")[:RECOVERY_NOTE_CHARS_MAX] for note in self.recovery_notes]
         self._write(_LAST_RECOVERY, _LAST_RECOVERY, [head, *notes[:RECOVERY_NOTES_MAX]])
 
-    def _open_ledger(self, opening: Opening, names: list[str], new_uuid: Callable[[], uuid.UUID], node: str) -> Ledger:
+    def _open_ledger(
+        self, opening: RecoveryContext, names: list[str], new_uuid: Callable[[], uuid.UUID], node: str
+    ) -> Ledger:
         """Open `__edge_ledger` before every other topic, so that they can write into it; made at the first start."""
         early, file_name = EarlyLedger(), LEDGER_TOPIC + TOPIC_SUFFIX
         if self.fs.exists(f"{self._path('topics')}/{file_name}"):
@@ -259,7 +261,7 @@ class LogStore:
         return ledger
 
     def use_ledger(self, ledger: Ledger) -> None:
-        """Write losses down this way from now on; whoever appends to the ledger's log decides which."""
+        """Write losses down this way from now on; who appends to the ledger's log decides."""
         self.ledger = ledger
         for topic in list(self.topics.values()):
             for log in topic.partitions:
@@ -363,7 +365,7 @@ class LogStore:
             self.recovery_notes.append(f"{self._path('card')}: {fault}; delete it to have the card measured again")
             return None
 
-    def _open_topic(self, opening: Opening, file_name: str, names: list[str]) -> Topic:
+    def _open_topic(self, opening: RecoveryContext, file_name: str, names: list[str]) -> Topic:
         path = f"{self._path('topics')}/{file_name}"
         try:
             record = decode_topic(path, read_whole(self.fs, path))
@@ -380,7 +382,7 @@ class LogStore:
             self.producer_memory.join(partitions[-1].producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)
 
-    def _offline_topic(self, opening: Opening, topic: str, names: list[str], fault: StorageFault) -> Topic:
+    def _offline_topic(self, opening: RecoveryContext, topic: str, names: list[str], fault: StorageFault) -> Topic:
         """A topic whose file is damaged keeps its name and its directories, so that nothing is made in their place."""
         self.recovery_notes.append(f"topic {topic} is offline: {fault}")
         found = [place[1] for name in names if (place := split_partition_directory(name)) and place[0] == topic]
@@ -395,7 +397,7 @@ class LogStore:
             note_cut(opening, topic, id_text(topic_id), partition, self.settings, stored)
         return Topic(topic, topic_id, logs, {}, self.settings)
 
-    def _put_strangers_aside(self, names: list[str]) -> None:
+    def _put_unknown_files_aside(self, names: list[str]) -> None:
         """Partition directories of no topic: erased without bytes (a creation was interrupted), else put aside."""
         for name in names:
             place = split_partition_directory(name)
@@ -440,7 +442,7 @@ class LogStore:
         segment.open_tail()
         where = (topic, partition, directory, settings, self._files)
         end = Synced(segment, 0, 0)
-        return PartitionLog(Parts(*where, [segment], end, self.leader_epoch, LeaderEpochs(), Producers()))
+        return PartitionLog(LogState(*where, [segment], end, self.leader_epoch, LeaderEpochs(), Producers()))
 
     def add_topic(self, topic: Topic) -> None:
         """Show a topic that was made."""
@@ -469,7 +471,7 @@ class LogStore:
         return topic
 
     def remove_topic(self, name: str) -> Topic:
-        """Hide a topic for good; whoever still waits for its logs finds them offline. `erase_topic` must follow."""
+        """Hide a topic for good; requests that wait for its logs find them offline. `erase_topic` must follow."""
         if name not in self._hidden:
             self.hide_topic(name)
         topic = self._hidden.pop(name)
@@ -481,8 +483,8 @@ class LogStore:
     def erase_topic(self, topic: Topic) -> None:
         """Delete a hidden topic: its name first, synced, then its files. [worker]
 
-        A crash in between is finished at the next start. StorageFault leaves the rest to the next start, or to whoever
-        makes a topic of that name.
+        A crash in between is finished at the next start. StorageFault leaves the rest to the next start, or to the next
+        CreateTopics of that name.
         """
         for log in topic.partitions:
             log.retire_files()
@@ -491,7 +493,7 @@ class LogStore:
         except OSError as error:
             raise fault_of(error, self._path(topic.name), 0) from error
 
-    # bringing partitions back (revival.py)
+    # bringing partitions back (bring_online.py)
 
     def holds(self, log: PartitionLog) -> bool:
         """True while the log's topic is shown. Any thread may ask."""
@@ -507,7 +509,7 @@ class LogStore:
 
     def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
         """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not. [worker]"""
-        opening = Opening(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
+        opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
         return open_partition(opening, log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
 
     # what outlives the process
@@ -593,10 +595,12 @@ class LogStore:
         return faults + [log.fault for log in logs if log.directory in failed and log.fault is not None]
 
     def _sync_together(self, logs: list[PartitionLog]) -> None:
-        round_ = [(log, ticket) for log in logs if (ticket := log.begin_sync()) is not None]
-        for (log, ticket), fault in zip(round_, self.rounds.run([ticket for _, ticket in round_], "all"), strict=True):
+        round_ = [(log, flush) for log in logs if (flush := log.begin_flush()) is not None]
+        for (log, flush), fault in zip(
+            round_, self.group_commit.run([flush for _, flush in round_], "all"), strict=True
+        ):
             if fault is None:
-                log.finish_sync(ticket)
+                log.finish_flush(flush)
             else:
                 log.fail(fault)
 

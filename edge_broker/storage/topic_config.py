@@ -216,7 +216,7 @@ class LogSettings:
 
     @cached_property
     def sync_awaited(self) -> bool:
-        """True when whoever waits for the disk has it synced at once; False: only the clock decides."""
+        """True when a waiting request has it synced at once; False: only the clock decides."""
         return self.durability_set != "interval" and not self.left_to_kernel
 
     @cached_property

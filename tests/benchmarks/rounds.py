@@ -16,8 +16,8 @@ from typing import get_args
 
 from edge_broker.storage.card import describe, measure
 from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.group_commit import Way
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.rounds import Way
 from edge_broker.storage.store import LogStore
 from tests.support.storage import append, batch, make_topic, open_store
 
@@ -63,14 +63,14 @@ def one_round(store: LogStore, logs: list[PartitionLog], way: Way) -> float:
     """Make every partition dirty and sync all of them; seconds of the sync."""
     for log in logs:
         append(log, batch(bytes(1000)))
-    tickets = [(log, ticket) for log in logs if (ticket := log.begin_sync()) is not None]
+    flushes = [(log, flush) for log in logs if (flush := log.begin_flush()) is not None]
     begin = time.perf_counter()
-    faults = store.rounds.run([ticket for _, ticket in tickets], way)
+    faults = store.group_commit.run([flush for _, flush in flushes], way)
     seconds = time.perf_counter() - begin
     if any(faults):
         raise RuntimeError(f"a sync failed: {faults}")
-    for log, ticket in tickets:
-        log.finish_sync(ticket)
+    for log, flush in flushes:
+        log.finish_flush(flush)
     return seconds
 
 

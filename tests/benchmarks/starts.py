@@ -55,10 +55,10 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
 
 def sync(log: PartitionLog) -> None:
     """Confirm what is written."""
-    ticket = log.begin_sync()
-    if ticket is not None:
-        ticket.run()
-        log.finish_sync(ticket)
+    flush = log.begin_flush()
+    if flush is not None:
+        flush.run()
+        log.finish_flush(flush)
 
 
 def fill(data_dir: Path, partitions: int) -> None:

@@ -144,7 +144,7 @@ def test_a_route_that_refuses_everything_is_told(broker, site):
         wait_until(lambda: site.health() == (200, "ok\n"), 10, "healthy again")
 
 
-def test_dead_letters_follow_the_ladder(broker, site):
+def test_dead_letters_are_evicted(broker, site):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: "dead_letters" in admin.list_topics(timeout=10).topics, 20, "the dead-letter topic")
     (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "dead_letters")]).values()
@@ -159,7 +159,7 @@ def test_dead_letters_follow_the_ladder(broker, site):
 
 
 def test_an_evicted_dead_letter_is_in_the_ledger(topic, tmp_path):
-    """On the edge broker, whose ladder it is; the topic has the gateway's settings, and a budget that can be filled."""
+    """On the edge broker, which evicts; the topic has the gateway's settings, and a budget that can be filled."""
     budget = {"retention.ms": "-1", "edge.priority": "4", "edge.budget.bytes": str(2 << 20)}
     with EdgeBroker(tmp_path / "broker") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -171,7 +171,7 @@ def test_an_evicted_dead_letter_is_in_the_ledger(topic, tmp_path):
             for number in range(40):
                 device.publish_raw(b"not json %02d" % number + b"x" * 200_000)
             wait_until(lambda: site.dead_letters() == {"not_json": 40}, 30, "every dead letter acknowledged")
-            wait_until(lambda: evicted(broker, f"{topic}-dead"), 30, "the ledger has what the ladder took")
+            wait_until(lambda: evicted(broker, f"{topic}-dead"), 30, "the ledger has what eviction took")
         left = {message.offset() for message in read_whole(broker.bootstrap, f"{topic}-dead")}
         gone = evicted(broker, f"{topic}-dead")
     assert gone

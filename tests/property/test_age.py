@@ -162,10 +162,10 @@ class Site(Board):
             log.roll()
             log.end_roll()
             log.append(records, header, now)
-        ticket = log.begin_sync()
-        assert ticket is not None
-        ticket.run()
-        log.finish_sync(ticket)
+        flush = log.begin_flush()
+        assert flush is not None
+        flush.run()
+        log.finish_flush(flush)
         self.written_true_ms.append(self.true_ms)
         if now.trusted:
             self.sure_true_ms.append(self.true_ms)

@@ -79,10 +79,10 @@ def test_threads_see_one_log(tmp_path):
                     disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()
-                    log.finish_sync(syncing[1])
+                    log.finish_flush(syncing[1])
                     syncing = None
-                if syncing is None and (ticket := log.begin_sync()) is not None:
-                    syncing = (disk.submit(ticket.run), ticket)
+                if syncing is None and (flush := log.begin_flush()) is not None:
+                    syncing = (disk.submit(flush.run), flush)
         finally:
             stop.set()
         assert found.result() > 0

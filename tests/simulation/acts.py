@@ -25,10 +25,10 @@ from edge_broker.protocol.record_batch import (
     records_of,
 )
 from edge_broker.storage.filesystem import Space
+from edge_broker.storage.group_commit import Flush, Way
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog, RollDue
 from edge_broker.storage.removal import OFFSET_MAX, delete_expired
-from edge_broker.storage.rounds import SyncTicket, Way
 from edge_broker.storage.scrub import Scrubber
 from tests.simulation.model import Batch, Partition, TopicModel
 from tests.simulation.site import CONFIGS, PARTITIONS, ROOMY, Deviation, Picked, Site, T, WorkerName
@@ -241,12 +241,12 @@ class Acts(Site):
         """A commit round of one or several partitions, while the loop goes on."""
         assert self.store is not None
         picked = [also] if also else [one for _ in range(self.dice.choice((1, 1, 2, 4))) if (one := self.pick())]
-        round_: list[tuple[PartitionLog, Partition, SyncTicket, int]] = []
+        round_: list[tuple[PartitionLog, Partition, Flush, int]] = []
         for log, model in {id(log): (log, model) for log, model in picked}.values():
-            ticket = log.begin_sync()
-            assert (ticket is None) == (log.synced_offset == model.end)
-            if ticket is not None:
-                round_.append((log, model, ticket, model.end))
+            flush = log.begin_flush()
+            assert (flush is None) == (log.synced_offset == model.end)
+            if flush is not None:
+                round_.append((log, model, flush, model.end))
         marking = self.store.in_use.begin_write()
         if marking is not None:
             self.worker("disk", marking.run)
@@ -261,7 +261,7 @@ class Acts(Site):
         if self.dice.random() < 0.3:
             self.append_some()
         way: Way = self.dice.choice(("each", "all"))
-        faults = self.worker("disk", partial(self.store.rounds.run, [ticket for _, _, ticket, _ in round_], way))
+        faults = self.worker("disk", partial(self.store.group_commit.run, [flush for _, _, flush, _ in round_], way))
         for (log, _, _, _), fault in zip(round_, faults, strict=True):
             assert fault is None or log.fault is not None, f"{fault}, and {log!r} was not deleted meanwhile"
         if self.dice.randrange(10):  # else a crash comes before anybody learns of it
@@ -274,10 +274,10 @@ class Acts(Site):
                 model.answered = max(model.answered, end)
         self.unanswered = [waiting for waiting in self.unanswered if not waiting[0].marked]
 
-    def finish_round(self, round_: Sequence[tuple[PartitionLog, Partition, SyncTicket, int]]) -> None:
+    def finish_round(self, round_: Sequence[tuple[PartitionLog, Partition, Flush, int]]) -> None:
         """Show what a round confirmed."""
-        for log, model, ticket, covered in round_:
-            log.finish_sync(ticket)
+        for log, model, flush, covered in round_:
+            log.finish_flush(flush)
             if not log.rolling and log.fault is None:
                 model.confirm(covered)
                 assert log.synced_offset == model.confirmed
@@ -393,7 +393,7 @@ class Acts(Site):
         model.removed(log, self.losses(log), self.world.now_ms)
 
     def squeeze(self) -> None:
-        """Let the disk be low, and the ladder take away what has to go."""
+        """Let the disk be low, and eviction take away what has to go."""
         self.disk.room = Space(1 << 20, self.dice.randrange(120_000))
         self.look()
         self.disk.room = ROOMY
@@ -427,7 +427,9 @@ class Acts(Site):
         for _ in range(self.dice.randrange(1, 12)):
             if not self.worker("files", partial(cleaner.step, self.now, self.dice.choice((1, 20, 1000)))):
                 break
-        wrong = [note for note in cleaner.notes if not note.endswith("removed meanwhile")]  # as after a revival
+        wrong = [
+            note for note in cleaner.notes if not note.endswith("removed meanwhile")
+        ]  # as when a partition came back
         assert self.failing or not (cleaner.failed or wrong), cleaner.notes
         cleaner.failed.clear()
         cleaner.notes.clear()

@@ -196,12 +196,14 @@ class Partition:
             assert batch.data == data, f"{log!r} has other bytes at offset {batch.header.base_offset} than were written"
         assert len(shown) == len(found), f"{log!r} shows {len(found)} batches of {len(shown)}"
 
-    def revived(self, log: PartitionLog) -> None:
+    def back(self, log: PartitionLog) -> None:
         """A failed sync or write is over: what was not confirmed is gone, unless the kernel had it on the disk."""
         assert log.fault is None
         assert log.log_start_offset == self.start
         end = log.log_end_offset
-        assert end == self.confirmed or (self.kernel and self.confirmed <= end <= self.end), f"{log!r} after a revival"
+        assert end == self.confirmed or (self.kernel and self.confirmed <= end <= self.end), (
+            f"{log!r} once it is online"
+        )
         self.batches = [batch for batch in self.batches if batch.header.next_offset <= end]
         self.confirmed, self.attempt, self.sync_failed, self.marked_failed = end, None, False, True
         self.answered = min(self.answered, end)

@@ -19,9 +19,9 @@ import pytest
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.handlers.broker import OFFSETS_TOPIC
 from edge_broker.protocol.record_batch import build_batch, read_header
+from edge_broker.storage.bring_online import bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog, RollDue
-from edge_broker.storage.revival import revive
 from edge_broker.storage.segment import DamageFound
 from tests.simulation.acts import Acts
 from tests.simulation.model import Partition, covers
@@ -78,7 +78,7 @@ class Program(Acts):
             (self.full_disk, 2),
             (self.fail_sync, 1),
             (self.fail_write, 1),
-            (self.revive_some, 3),
+            (self.bring_some_online, 3),
             (self.fail_files, 3),
             (self.flip, 2),
             (self.lose_file, 3),
@@ -158,20 +158,20 @@ class Program(Acts):
         if picked is None:
             return
         log, model = picked
-        ticket = log.begin_sync()
-        if ticket is None:
+        flush = log.begin_flush()
+        if flush is None:
             return
         self.disk.fault = failing("datasync", self.dice.choice((errno.EIO, errno.ENOSPC)))
         model.sync_failed = True
         self.note(f"the sync of {log!r} fails, confirmed is {model.confirmed}")
         try:
-            ticket.run()
+            flush.run()
         except StorageFault as fault:
             log.fail(fault)
         finally:
             self.disk.fault = None
         self.expect_offline(log)
-        self.revive_some()
+        self.bring_some_online()
 
     def fail_write(self) -> None:
         """A write fails: the partition goes offline."""
@@ -192,7 +192,7 @@ class Program(Acts):
         finally:
             self.disk.fault = None
         self.expect_offline(log)
-        self.revive_some()
+        self.bring_some_online()
 
     def fail_files(self) -> None:
         """A step of the worker `files` fails: whoever asked is told, and it is nothing that a start cannot settle."""
@@ -210,25 +210,25 @@ class Program(Acts):
 
     def recover(self) -> None:
         """After faults: bring back what is offline; removals that failed have come as far as they have."""
-        self.revive_ledger()
+        self.bring_ledger_online()
         for log, model in self.in_use():
             if model.removing:
                 model.removed(log, self.losses(log), self.world.now_ms)
                 model.removing = True  # the account that could not be written may be on the disk all the same
-        self.revive_some()
+        self.bring_some_online()
 
-    def revive_ledger(self) -> None:
+    def bring_ledger_online(self) -> None:
         """Bring the ledger back first: others write into it what they lost."""
         store = self.store
         assert store is not None
         ledger = store.topics[LEDGER_TOPIC].partitions[0]
         if ledger.fault is not None:
-            revived = revive(store, ledger, self.now)
-            assert revived is not None
-            ledger.go_on_as(revived.log)
+            back = bring_online(store, ledger, self.now)
+            assert back is not None
+            ledger.go_on_as(back.log)
             self.world.epoch = store.leader_epoch
-            if revived.loss is not None:
-                store.ledger.write([revived.loss])
+            if back.loss is not None:
+                store.ledger.write([back.loss])
 
     def flip(self) -> None:
         """A bit of a closed segment is another after the next start; its batch is lost, and no other."""
@@ -271,28 +271,28 @@ class Program(Acts):
             if (again.topic_id, again.partition) == (log.topic_id, log.partition):
                 self.count(again, model)
 
-    def revive_some(self) -> None:
+    def bring_some_online(self) -> None:
         """Bring a partition back that a failure took offline, if the disk lets us."""
         assert self.store is not None
         for name in [name for name in self.world.topics if name in self.store.topics]:
             models = self.world.topics[name].partitions
             for log, model in zip(self.store.topics[name].partitions, models, strict=True):
                 if log.fault is not None and self.dice.random() < 0.8:
-                    self.revive(log, model)
+                    self.bring_online(log, model)
 
-    def revive(self, log: PartitionLog, model: Partition) -> None:
+    def bring_online(self, log: PartitionLog, model: Partition) -> None:
         """Go on in the next leader epoch; what was not confirmed is in the ledger."""
         store = self.store
         assert store is not None
         lost = log.log_end_offset
         model.sync_failed = True
-        revived = self.worker("files", partial(revive, store, log, self.now))
-        assert revived is not None
-        log.go_on_as(revived.log)
+        back = self.worker("files", partial(bring_online, store, log, self.now))
+        assert back is not None
+        log.go_on_as(back.log)
         assert log.leader_epoch > model.epoch, "the partition came back in an epoch that it had"
         self.world.epoch = store.leader_epoch
-        self.note(f"revived {log!r} in epoch {log.leader_epoch}")
-        model.revived(log)
+        self.note(f"{log!r} is online again in epoch {log.leader_epoch}")
+        model.back(log)
         mine = [loss for loss in self.losses(log) if loss.cause == "sync_failed"]
         assert covers(mine, log.log_end_offset, lost), f"{log!r}: up to {lost} was written; in the ledger is {mine}"
         self.drop_commits(log)
@@ -306,7 +306,7 @@ class Program(Acts):
     def expect_offline(self, log: PartitionLog) -> None:
         """Everything is answered with the fault."""
         assert log.fault is not None, f"{log!r} is online after a failure"
-        assert log.begin_sync() is None
+        assert log.begin_flush() is None
         with pytest.raises(StorageFault):
             log.read(log.log_start_offset, 100, blocking=True)
 

@@ -25,7 +25,7 @@ from edge_broker.handlers.group_work import latest_records
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.age import Now
 from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -294,7 +294,7 @@ class Site(ABC):
             try:
                 data = log.read(offset, self.dice.randrange(1, 6000), blocking=True)
             except DamageFound as damage:
-                self.contain(log, damage)
+                self.quarantine(log, damage)
                 continue
             if not data and any(segment.holes for segment in log.segments):
                 break  # the rest is a hole
@@ -304,11 +304,11 @@ class Site(ABC):
             offset = read_header(batches[-1]).next_offset
         return found
 
-    def contain(self, log: PartitionLog, damage: DamageFound) -> None:
+    def quarantine(self, log: PartitionLog, damage: DamageFound) -> None:
         """Fence in what a reader found."""
-        hole = contain(log, damage)
-        assert hole is not None, f"{damage}, and nothing is there to contain"
-        self.note(f"contained {hole} of {log!r}")
+        hole = quarantine(log, damage)
+        assert hole is not None, f"{damage}, and nothing is there to quarantine"
+        self.note(f"quarantined {hole} of {log!r}")
 
     def pick(self, name: str = "", partition: int = -1) -> Picked | None:
         """A partition that is in use, or None."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
 from edge_broker.storage.age import Now
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.log import Appended, PartitionLog, RollDue
 from edge_broker.storage.reading import whole_batches
@@ -95,10 +95,10 @@ def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appe
 
 def sync(log: PartitionLog) -> None:
     """Sync what is written."""
-    ticket = log.begin_sync()
-    if ticket is not None:
-        ticket.run()
-        log.finish_sync(ticket)
+    flush = log.begin_flush()
+    if flush is not None:
+        flush.run()
+        log.finish_flush(flush)
 
 
 def fill(log: PartitionLog, batches: int, size: int = 100) -> list[bytes]:
@@ -125,14 +125,14 @@ def read_all(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]:
 
 
 def read_through_damage(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]:
-    """Every batch that is shown, as a consumer gets them: damage that is met is contained on the way."""
+    """Every batch that is shown, as a consumer gets them: damage that is met is quarantined on the way."""
     found: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.high_watermark:
         try:
             data = log.read(offset, bytes_max, blocking=True)
         except DamageFound as damage:
-            contain(log, damage)
+            quarantine(log, damage)
             continue
         batches = whole_batches(data or b"")
         if not batches:

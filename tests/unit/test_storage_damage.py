@@ -7,7 +7,7 @@ import pytest
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
@@ -192,8 +192,8 @@ def test_two_readers_that_meet_the_same_damage_write_it_down_once(damaged, disk)
         with pytest.raises(DamageFound) as met:
             log.read(3, 1000, blocking=True)
         found.append(met.value)
-    assert contain(log, found[0]) == Hole(3, 4, at(damaged, 3), at(damaged, 4))
-    assert contain(log, found[1]) is None
+    assert quarantine(log, found[0]) == Hole(3, 4, at(damaged, 3), at(damaged, 4))
+    assert quarantine(log, found[1]) is None
     assert len(damaged.ledger.losses) == 1
 
 
@@ -284,7 +284,7 @@ def test_lookups_by_time_stop_at_damage_and_go_on_behind_it(damaged, disk):
     log = damaged.open()
     with pytest.raises(DamageFound) as met:
         log.offset_for_timestamp(NOW_MS)
-    contain(log, met.value)
+    quarantine(log, met.value)
     assert log.offset_for_timestamp(NOW_MS) == (1, NOW_MS)
 
 
@@ -314,6 +314,6 @@ def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another
     make_topic(damaged.store)
     names = disk.names("/data/t-0")
     with pytest.raises(StorageFault, match="deleted"):
-        contain(log, DamageFound(segment, 0, "no record batch begins here"))
+        quarantine(log, DamageFound(segment, 0, "no record batch begins here"))
     assert damaged.ledger.losses == []
     assert disk.names("/data/t-0") == names

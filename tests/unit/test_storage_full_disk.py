@@ -7,9 +7,9 @@ import os
 import pytest
 
 from edge_broker.protocol.record_batch import records_of
+from edge_broker.storage.eviction import Marks
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
-from edge_broker.storage.ladder import Marks
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import NOW, NOW_MS, append, batch, make_topic, open_store, read_all, sync, time_at
@@ -80,7 +80,7 @@ def test_with_space_enough_nothing_goes(card):
     (log,) = card.topic("t")
     card.fill(log, 100)
     found = card.look()
-    assert (found.rung, found.refusing, found.marks) == (0, False, Marks(40_000, 20_000))
+    assert (found.stage, found.refusing, found.marks) == (0, False, Marks(40_000, 20_000))
     assert log.log_start_offset == 0
     assert found.room_bytes == found.free - 20_000
     assert card.disk.exists("/data/.spare")
@@ -102,7 +102,7 @@ def test_the_rungs_are_climbed_one_by_one(card):
         found = card.look_until_done(ends)
         after = [log.log_start_offset for log in (expired, passed, low, high)]
         seen += [at for at in range(4) if after[at] != before[at]]
-        if found.rung == 4:
+        if found.stage == 4:
             break
     assert list(dict.fromkeys(seen)) == [0, 1, 2, 3]
     assert passed.removed[0].cause == "passed"
@@ -138,12 +138,12 @@ def test_writes_are_refused_when_nothing_may_go_and_taken_again_with_space(card)
     sync(log)
     card.capacity = card.used() + 19_000
     found = card.look()
-    assert (found.refusing, found.rung, found.room_bytes, log.log_start_offset) == (True, 4, -1, 0)
+    assert (found.refusing, found.stage, found.room_bytes, log.log_start_offset) == (True, 4, -1, 0)
     card.capacity += 9_000
     assert card.look().refusing
     card.capacity += 5_000
     found = card.look()
-    assert (found.refusing, found.rung) == (False, 0)
+    assert (found.refusing, found.stage) == (False, 0)
 
 
 def test_internal_topics_are_never_taken_from(card):
@@ -175,7 +175,7 @@ def test_a_topic_of_which_nothing_may_go_is_full(card):
         append(log, batch(bytes(900)))
     sync(log)
     found = card.look()
-    assert (found.full_topics, found.refusing, found.rung) == (frozenset({"t"}), False, 4)
+    assert (found.full_topics, found.refusing, found.stage) == (frozenset({"t"}), False, 4)
 
 
 def test_a_ledger_that_takes_nothing_lets_nothing_go(card):

@@ -148,11 +148,11 @@ def test_what_a_failed_sync_took_is_in_the_ledger_although_nobody_brought_the_pa
     store = marked_and_filled(disk)
     log = store.topics["t"].partitions[0]
     append(log, batch(b"answered"))
-    ticket = log.begin_sync()
+    flush = log.begin_flush()
     disk.loses_all = True
     disk.fault = fail("datasync", "/data/t-0/", errno.EIO)
     with pytest.raises(StorageFault):
-        ticket.run()
+        flush.run()
     disk.fault = None
     log.fail(StorageFault("t-0", 0, "the sync failed"))
     if how == "stop":

@@ -42,11 +42,11 @@ def test_nothing_is_shown_before_it_is_synced(disk):
     assert (log.log_end_offset, log.synced_offset, log.high_watermark) == (2, 0, 0)
     assert log.read(0, 1000, blocking=True) == b""
     assert log.max_timestamp() == (-1, -1)
-    ticket = log.begin_sync()
+    flush = log.begin_flush()
     append(log, batch(b"c"))
-    ticket.run()
+    flush.run()
     assert log.high_watermark == 0
-    log.finish_sync(ticket)
+    log.finish_flush(flush)
     assert (log.log_end_offset, log.high_watermark) == (3, 2)
     assert len(read_all(log)) == 1
     assert log.max_timestamp() == (1, NOW_MS)
@@ -138,29 +138,29 @@ def test_old_segment_is_closed_by_the_next_append(disk):
 def test_a_sync_that_began_before_a_roll_changes_nothing_afterwards(disk):
     log = new_log(disk, segment_bytes=4096)
     append(log, batch(b"x" * 1000))
-    ticket = log.begin_sync()
-    ticket.run()
+    flush = log.begin_flush()
+    flush.run()
     append(log, batch(b"x" * 2500))
     append(log, batch(b"x" * 1000))
     assert (log.segments_count, log.synced_offset) == (2, 2)
-    log.finish_sync(ticket)
+    log.finish_flush(flush)
     assert log.synced_offset == 2
 
 
 def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
     log = new_log(disk)
     append(log, batch())
-    ticket = log.begin_sync()
+    flush = log.begin_flush()
     disk.fault = fail_on("datasync")
     with pytest.raises(StorageFault, match=r"00\.log at byte \d+: Input/output error") as failed:
-        ticket.run()
+        flush.run()
     disk.fault = None
     with pytest.raises(StorageFault, match="an earlier sync failed"):
-        ticket.run()
+        flush.run()
     log.fail(failed.value)
-    log.finish_sync(ticket)
+    log.finish_flush(flush)
     assert log.high_watermark == 0
-    assert log.begin_sync() is None
+    assert log.begin_flush() is None
     for call in (lambda: append(log, batch()), lambda: log.read(0, 9, blocking=True), log.max_timestamp):
         with pytest.raises(StorageFault):
             call()

@@ -259,7 +259,7 @@ def test_snapshot_comes_back_and_damage_is_noticed():
     known = producers.Producers()
     admit(known, (7, 2, 5), count=3)
     admit(known, (8, 0, 0))
-    place = producers.Place(103, 100, 700, NOW_MS, 102, 5)
+    place = producers.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5)
     data = producers.encode_snapshot(place, known.known())
     found = producers.decode_snapshot(data)
     assert (found[0], dict(found[1])) == (place, known.known())

@@ -4,7 +4,7 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage import producers
-from edge_broker.storage.producers import BYTES_MAX, PRODUCER_BYTES, WRITTEN_BYTES, Place, Producer, Written
+from edge_broker.storage.producers import BYTES_MAX, PRODUCER_BYTES, WRITTEN_BYTES, Producer, SnapshotPosition, Written
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import NOW_MS, append, batch, make_topic, open_store, sync
 
@@ -110,7 +110,9 @@ def test_a_walk_through_the_log_keeps_to_the_bound(disk, few):
 def test_a_snapshot_of_an_older_version_with_any_number_of_producers_is_bounded_while_it_is_read(few):
     first = {0: Producer(0, NOW_MS + 9999, (Written(0, 0, 0, 0),))}  # it writes ever since
     others = {number: Producer(0, NOW_MS + number, (Written(0, 0, number, number),)) for number in range(1, 5000)}
-    place, stored = producers.decode_snapshot(producers.encode_snapshot(Place(5000, 0, 9, -1, -1, 0), first | others))
+    place, stored = producers.decode_snapshot(
+        producers.encode_snapshot(SnapshotPosition(5000, 0, 9, -1, -1, 0), first | others)
+    )
     found = producers.bounded(stored)
     assert place.offset == 5000
     assert found.held <= FEW * ONE

@@ -17,9 +17,9 @@ from edge_broker.storage.filesystem import Space
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
-    Going,
-    Part,
+    RemovalRange,
     Removed,
+    SegmentRemoval,
     around_holes,
     count_parts,
     delete_expired,
@@ -211,7 +211,7 @@ def test_neighbours_of_one_cause_are_one_line():
     ],
 )
 def test_a_segment_is_split_where_the_groups_have_come_to(passed, expected):
-    assert split_at(10, 20, passed, "a", "b") == [Part(*one) for one in expected]
+    assert split_at(10, 20, passed, "a", "b") == [RemovalRange(*one) for one in expected]
 
 
 def test_a_batch_that_two_parts_share_gives_each_its_records(disk):
@@ -219,7 +219,7 @@ def test_a_batch_that_two_parts_share_gives_each_its_records(disk):
     append(log, batch(b"a", b"b", b"c"))
     append(log, batch(b"d", b"e"))
     sync(log)
-    first, second = count_parts(log.segments[0], [Part("passed", 0, 2), Part("evicted", 2, 5)])
+    first, second = count_parts(log.segments[0], [RemovalRange("passed", 0, 2), RemovalRange("evicted", 2, 5)])
     assert first.entry() == Removed("passed", 0, 2, 2, 0, 0, 0)
     assert second.entry() == Removed("evicted", 2, 5, 3, 0, 0, log.size)
 
@@ -227,7 +227,7 @@ def test_a_batch_that_two_parts_share_gives_each_its_records(disk):
 def test_offsets_without_a_record_were_compacted_away(disk):
     log = make_topic(open_store(disk)).partitions[0]
     append(log, batch(b"a", b"b"))
-    assert count_parts(log.segments[0], [Part("retention", 0, 7)])[0].entry()[3:6] == (2, 0, 5)
+    assert count_parts(log.segments[0], [RemovalRange("retention", 0, 7)])[0].entry()[3:6] == (2, 0, 5)
 
 
 def test_damage_in_what_goes_leaves_counts_unknown_and_the_sum_right(disk):
@@ -235,7 +235,11 @@ def test_damage_in_what_goes_leaves_counts_unknown_and_the_sum_right(disk):
     log, _ = filled(store)
     segment, following = log.segments[:2]
     disk.flip(segment.path, 16 + 3 * (segment.size // following.base_offset))
-    remove_front(log, [Going(segment, [Part("passed", 0, 2), Part("evicted", 2, following.base_offset)])], NOW)
+    remove_front(
+        log,
+        [SegmentRemoval(segment, [RemovalRange("passed", 0, 2), RemovalRange("evicted", 2, following.base_offset)])],
+        NOW,
+    )
     passed, entry = log.removed
     assert (passed.records, entry.records + entry.control + entry.compacted) == (2, following.base_offset - 2)
     assert ledgered(store)[0]["records"] is None
@@ -247,7 +251,7 @@ def test_holes_go_as_damage_and_are_not_lost_a_second_time(disk):
     segment, following = log.segments[:2]
     size = segment.size // following.base_offset
     add_hole(segment, Hole(3, 5, 3 * size, 5 * size))
-    remove_front(log, [Going(segment, [Part("evicted", 0, following.base_offset)])], NOW)
+    remove_front(log, [SegmentRemoval(segment, [RemovalRange("evicted", 0, following.base_offset)])], NOW)
     assert [entry[:4] for entry in log.removed] == [
         ("evicted", 0, 3, 3),
         ("damaged", 3, 5, 2),
@@ -263,11 +267,13 @@ def test_a_hole_over_the_border_of_two_parts_is_one_piece_of_each(disk):
     log, _ = filled(open_store(disk))
     segment = log.segments[0]
     segment.holes = (Hole(2, 6, 0, 0),)
-    assert around_holes(Going(segment, [Part("passed", 0, 4), Part("evicted", 4, 9)])).parts == [
-        Part("passed", 0, 2),
-        Part("damaged", 2, 4),
-        Part("damaged", 4, 6),
-        Part("evicted", 6, 9),
+    assert around_holes(
+        SegmentRemoval(segment, [RemovalRange("passed", 0, 4), RemovalRange("evicted", 4, 9)])
+    ).parts == [
+        RemovalRange("passed", 0, 2),
+        RemovalRange("damaged", 2, 4),
+        RemovalRange("damaged", 4, 6),
+        RemovalRange("evicted", 6, 9),
     ]
 
 

@@ -76,7 +76,7 @@ def test_what_was_committed_is_gone_from_the_disk_when_the_deletion_is_answered(
     site = site_with_groups()
     for offset in range(5):
         site.client().ask(OFFSET_COMMIT, commit(offset))
-    site.broker.pace.slow = "slow" in writes
+    site.broker.throttle.slow = "slow" in writes
     if "roll" in writes:
         begin_roll(site)
     client = deleting(site)

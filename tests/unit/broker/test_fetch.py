@@ -565,7 +565,7 @@ def test_a_request_that_repeats_a_partition_waits_for_it_once_and_brings_one_syn
     waits = site.run(FETCH, request, BY_NAME)
     assert isinstance(waits, Wait)
     assert list(waits.logs) == [log]
-    assert list(site.broker.wanted) == [log]
+    assert list(site.broker.flush_requested) == [log]
 
 
 def test_errors_of_many_partitions_are_written_in_steps() -> None:

@@ -50,7 +50,7 @@ class Running:
 async def test_a_card_is_measured_once_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     running = Running(str(tmp_path / "d"), Disk())
     await running.measure()
-    card = running.store.rounds.card
+    card = running.store.group_commit.card
     assert card is not None
     assert read_card(Disk(), running.store.data_dir) == card
     text = metrics_text(running.broker, running.dispatcher, running.server, 0)
@@ -77,5 +77,5 @@ async def test_a_card_that_cannot_be_measured_is_said_and_harms_nothing(
 ) -> None:
     running = Running(str(tmp_path / "d"), Full())
     await running.measure()
-    assert running.store.rounds.card is None
+    assert running.store.group_commit.card is None
     assert "card-not-measured" in capsys.readouterr().err

@@ -327,7 +327,7 @@ def test_a_deleted_topic_refuses_what_waits_for_its_roll() -> None:
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(bytes(1000)))))
     topic = site.store.remove_topic("t")
-    site.broker.gone.extend(topic.partitions)
+    site.broker.offline.extend(topic.partitions)
     site.settle()
     assert code(client.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -204,6 +204,6 @@ def test_segments_are_small_on_a_small_disk_whatever_the_topic_says() -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [("edge.priority", "10"), ("edge.priority", "-1"), ("edge.budget.bytes", "-2")]
 )
-def test_keys_of_the_ladder_have_bounds(key: str, value: str) -> None:
+def test_keys_of_eviction_have_bounds(key: str, value: str) -> None:
     (made,) = Site().client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new("x", config={key: value})])).topics
     assert made.error_code == ErrorCode.INVALID_CONFIG

@@ -10,9 +10,9 @@ import pytest
 from edge_broker.network.syncer import Syncer
 from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.pace import Pace
 from edge_broker.storage.state_files import temporary_name
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.write_throttle import WriteThrottle
 from tests.simulation.disk import SimulatedDisk
 from tests.support.broker import HandWorker, Loop
 from tests.support.storage import append, batch, make_topic, open_store
@@ -33,10 +33,10 @@ class Bench:
         self.syncer = Syncer(
             cast(Any, self.loop),
             cast(Any, self.worker),
-            self.store.rounds,
+            self.store.group_commit,
             interval_min_ms,
             self.moved,
-            Pace(),
+            WriteThrottle(),
             self.store.in_use,
         )
         self.syncs: list[str] = []
@@ -81,7 +81,7 @@ def test_what_comes_during_a_round_is_in_the_next_and_no_third_follows() -> None
     bench.syncer.sync_soon(bench.logs[1])
     assert len(bench.worker) == 1
     bench.worker.step()
-    assert bench.told == [(0, 1)]  # the ticket did not cover what came after it
+    assert bench.told == [(0, 1)]  # the flush did not cover what came after it
     assert len(bench.worker) == 1
     bench.worker.step()
     assert bench.told == [(0, 1), (0, 2), (1, 1)]

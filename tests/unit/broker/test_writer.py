@@ -14,21 +14,21 @@ from edge_broker.protocol.api import API_VERSIONS, DELETE_TOPICS, FETCH, OFFSET_
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage import pace
+from edge_broker.storage import write_throttle as throttle
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
-from edge_broker.storage.pace import Pace
+from edge_broker.storage.write_throttle import WriteThrottle
 from tests.support.broker import HandWorker, Site
 from tests.support.storage import batch, fill, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, committed, site_with_groups
 from tests.unit.broker.test_produce import code, part, produce
 
-SMALL_WRITES = pace.QUICK_BYTES // pace.WRITE_BYTES_MIN
+SMALL_WRITES = throttle.QUICK_BYTES // throttle.WRITE_BYTES_MIN
 
 
 def slow_site(**settings: int) -> Site:
     site = Site(settings)
-    site.broker.pace.slow = True
+    site.broker.throttle.slow = True
     return site
 
 
@@ -47,10 +47,10 @@ def test_an_append_is_answered_after_the_worker_has_written_it(acks: int) -> Non
     (log,) = site.topic()
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=acks))
-    assert (log.log_end_offset, log.begin_sync(), client.answers()) == (0, None, [])
+    assert (log.log_end_offset, log.begin_flush(), client.answers()) == (0, None, [])
     assert not client.transport.reading
     writer(site).work()
-    assert (log.log_end_offset, log.begin_sync(), client.answers()) == (0, None, [])
+    assert (log.log_end_offset, log.begin_flush(), client.answers()) == (0, None, [])
     writer(site).report()
     assert log.log_end_offset == 1
     if acks == -1:
@@ -90,7 +90,7 @@ def test_whoever_came_while_the_disk_was_slow_stays_in_front_when_it_is_quick_ag
     early, waiting, late = (site.client() for _ in range(3))
     early.send(PRODUCE, produce(("t", 0, batch(b"1")), acks=1))
     waiting.send(PRODUCE, produce(("t", 0, batch(b"2")), acks=1))
-    site.broker.pace.slow = False
+    site.broker.throttle.slow = False
     late.send(PRODUCE, produce(("t", 0, batch(b"3")), acks=1))
     assert log.log_end_offset == 0
     site.settle()
@@ -296,7 +296,7 @@ def test_the_ledger_is_written_the_same_way() -> None:
 
 def test_commits_of_offsets_go_the_same_way() -> None:
     site = site_with_groups()
-    site.broker.pace.slow = True
+    site.broker.throttle.slow = True
     client = site.client()
     for offset in (5, 6):
         client.send(OFFSET_COMMIT, commit(offset))
@@ -313,7 +313,7 @@ def test_a_write_that_took_long_makes_the_disk_slow_until_many_were_quick() -> N
     site = Site()
     (log,) = site.topic()
     client = site.client()
-    stall_s = [pace.SLOW_S, pace.SLOW_S + 0.001]
+    stall_s = [throttle.SLOW_S, throttle.SLOW_S + 0.001]
 
     def stall(kind: str, path: str, size: int) -> None:
         if kind == "write" and "/t-0/" in path and stall_s:
@@ -322,21 +322,21 @@ def test_a_write_that_took_long_makes_the_disk_slow_until_many_were_quick() -> N
     site.disk.fault = stall
     for slow in (False, True):
         client.ask(PRODUCE, produce(("t", 0, batch()), acks=1))
-        assert site.broker.pace.slow is slow
+        assert site.broker.throttle.slow is slow
     assert "edge_broker_disk_slow 1\n" in metrics_text(site.broker, site.dispatcher, site.server, 0)
     for number in range(SMALL_WRITES):
-        assert site.broker.pace.slow, number
+        assert site.broker.throttle.slow, number
         client.ask(PRODUCE, produce(("t", 0, batch()), acks=1))
-    assert not site.broker.pace.slow
+    assert not site.broker.throttle.slow
     assert log.log_end_offset == SMALL_WRITES + 2
 
 
 def test_one_slow_write_begins_the_count_anew() -> None:
-    disk = Pace()
+    disk = WriteThrottle()
     disk.wrote_slowly(1.0, 0)
     for _ in range(SMALL_WRITES - 1):
         disk.wrote_behind(0.0, 100)
-    disk.wrote_behind(pace.QUICK_S, 100)
+    disk.wrote_behind(throttle.QUICK_S, 100)
     for _ in range(SMALL_WRITES - 1):
         disk.wrote_behind(0.0, 100)
     assert disk.slow
@@ -345,10 +345,10 @@ def test_one_slow_write_begins_the_count_anew() -> None:
 
 
 def test_large_writes_that_are_quick_count_by_their_bytes() -> None:
-    disk = Pace()
+    disk = WriteThrottle()
     disk.wrote_slowly(1.0, 0)
     for slow in (True, True, True, False):
-        disk.wrote_behind(0.0, pace.QUICK_BYTES // 4)
+        disk.wrote_behind(0.0, throttle.QUICK_BYTES // 4)
         assert disk.slow is slow
 
 
@@ -357,18 +357,18 @@ def test_much_that_is_unsynced_is_synced_early_and_too_much_is_slow() -> None:
     (log,) = site.topic(config={"segment.bytes": str(1 << 30)})
     client = site.client()
     big = bytes(1 << 20)
-    for _ in range(pace.EARLY_SYNC_BYTES >> 20):
+    for _ in range(throttle.EARLY_SYNC_BYTES >> 20):
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
     assert not site.dispatcher.syncer.busy
     for _ in range(2):
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
     assert site.dispatcher.syncer.busy
-    while log.unsynced_bytes <= pace.UNSYNCED_BYTES_MAX:
-        assert not site.broker.pace.slow
+    while log.unsynced_bytes <= throttle.UNSYNCED_BYTES_MAX:
+        assert not site.broker.throttle.slow
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
-    assert site.broker.pace.slow
+    assert site.broker.throttle.slow
     site.settle()
-    assert site.broker.pace.unsynced_bytes == log.unsynced_bytes == 0
+    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes == 0
 
 
 def test_what_is_being_synced_asks_for_no_second_round() -> None:
@@ -383,19 +383,19 @@ def test_what_is_being_synced_asks_for_no_second_round() -> None:
         client.send(PRODUCE, much)
     site.settle()
     assert site.dispatcher.syncer.rounds == 1
-    assert site.broker.pace.unsynced_bytes == log.unsynced_bytes > 3_000_000
+    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes > 3_000_000
 
 
 def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
     site = Site({"log.flush.interval.ms": 86_400_000})
-    (log,) = site.topic(config={"segment.bytes": str(pace.EARLY_SYNC_BYTES)})
+    (log,) = site.topic(config={"segment.bytes": str(throttle.EARLY_SYNC_BYTES)})
     client = site.client()
     much = produce(("t", 0, batch(bytes((1 << 20) - 200))), acks=1)
     while log.segments_count == 1:
         client.send(PRODUCE, much)
         site.settle()
-    assert log.log_end_offset > pace.EARLY_SYNC_BYTES >> 20
-    assert site.broker.pace.unsynced_bytes == log.unsynced_bytes == log.size // log.log_end_offset
+    assert log.log_end_offset > throttle.EARLY_SYNC_BYTES >> 20
+    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes == log.size // log.log_end_offset
     assert site.dispatcher.syncer.rounds == 0
 
 
@@ -403,7 +403,7 @@ def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
 def test_who_waits_for_a_write_alone_asks_for_no_sync(acks: int, rounds: int) -> None:
     site = Site({"log.flush.interval.ms": 86_400_000})
     site.topic()
-    site.broker.pace.slow = True
+    site.broker.throttle.slow = True
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"1")), acks=acks))
     site.settle()
@@ -414,6 +414,6 @@ def test_who_waits_for_a_write_alone_asks_for_no_sync(acks: int, rounds: int) ->
 def test_topics_left_to_the_kernel_make_no_disk_slow() -> None:
     site = Site()
     site.topic(config={"edge.durability": "kernel"})
-    site.broker.pace.unsynced_bytes = pace.UNSYNCED_BYTES_MAX
+    site.broker.throttle.unsynced_bytes = throttle.UNSYNCED_BYTES_MAX
     site.client().ask(PRODUCE, produce(("t", 0, batch(bytes(1000))), acks=1))
-    assert (site.broker.pace.slow, site.broker.pace.unsynced_bytes) == (False, 0)
+    assert (site.broker.throttle.slow, site.broker.throttle.unsynced_bytes) == (False, 0)

@@ -14,7 +14,7 @@ from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import Going, Part, delete_expired, remove_front
+from edge_broker.storage.removal import RemovalRange, SegmentRemoval, delete_expired, remove_front
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_text
@@ -43,7 +43,7 @@ def loss(store: LogStore, cause: str, first: int, end: int | None, topic: str = 
 
 def evict(log: PartitionLog, segments: int, cause: str = "evicted") -> None:
     going = [
-        Going(segment, [Part(cause, segment.base_offset, following.base_offset)])
+        SegmentRemoval(segment, [RemovalRange(cause, segment.base_offset, following.base_offset)])
         for segment, following in zip(log.segments[:segments], log.segments[1:], strict=False)
     ]
     remove_front(log, going, time_at(NOW_MS))

@@ -32,7 +32,7 @@ def test_what_can_be_repaired_is_sound_then_and_all_of_it_accounted_for(run, dat
     before = content_of(data)
     ran = repair(run, data)
     assert ran.status == 0, ran.out
-    assert any(row["kind"] in ("moved", "contained", "noted") for row in ran.rows)
+    assert any(row["kind"] in ("moved", "quarantined", "noted") for row in ran.rows)
     checked = run("log", "check", "--data-dir", data)
     assert checked.status == 0, checked.out
     proved = run("ledger", "--prove", "--data-dir", data)
@@ -60,9 +60,9 @@ def test_a_broker_opens_what_was_repaired_and_has_all_the_rest(run, data):
     flip(names(data, "t-0/*.index")[2], 5)
     ran = run("log", "repair", "--data-dir", data)
     assert ran.status == 0
-    moved, contained, verdict = ran.out.splitlines()
+    moved, quarantined, verdict = ran.out.splitlines()
     assert moved.startswith(f"moved: {data}/t-0/{48:020d}.index to {data}/aside/repair.0/t-0/")
-    assert "bytes 340 to 510: offsets 2 to 2 are lost and in the ledger, readers jump over them" in contained
+    assert "bytes 340 to 510: offsets 2 to 2 are lost and in the ledger, readers jump over them" in quarantined
     assert verdict == f"{data}: sound now"
     losses = run("ledger", "--json", "--data-dir", data).rows
     assert [(row["cause"], row["first_offset"], row["last_offset"]) for row in losses] == [("damaged", 2, 2)]
@@ -86,7 +86,7 @@ def test_a_dry_run_changes_nothing(run, data):
     assert content_of(data) == before
     assert ran.status == 1
     kinds = [line.split(": ")[0] for line in ran.out.splitlines()]
-    assert kinds[:3] == ["would be moved", "would be contained", "left"]
+    assert kinds[:3] == ["would be moved", "would be quarantined", "left"]
 
 
 def test_a_sound_directory_is_not_touched(run, data):

@@ -34,7 +34,7 @@ EACH_ROUNDS = 64
 SLOW = 3
 
 
-class SyncTicket:
+class Flush:
     """What one sync will confirm: everything written when it was begun, from byte `begin` of its segment on."""
 
     __slots__ = ("begin", "end", "shown_time")
@@ -50,14 +50,14 @@ class SyncTicket:
             self.end.segment.file.start_writeout(self.begin)
 
     def run(self) -> None:
-        """Wait for the disk; StorageFault. Reads only this ticket; the loop may append meanwhile. [worker]"""
+        """Wait for the disk; StorageFault. Reads only this flush; the loop may append meanwhile. [worker]"""
         try:
             self.end.segment.datasync()
         except OSError as error:
             raise fault_of(error, self.end.segment.path, self.end.position) from error
 
 
-class Rounds:
+class GroupCommit:
     """How the rounds of one data directory are run; `card` None: not measured."""
 
     def __init__(self, fs: FileSystem, data_dir: str, card: Card | None = None) -> None:
@@ -80,21 +80,21 @@ class Rounds:
         if way == "all" and self.card is not None and seconds * 1e6 > SLOW * self.card.each_us(files):
             self._each_left = EACH_ROUNDS
 
-    def run(self, tickets: Sequence[SyncTicket], way: Way) -> list[StorageFault | None]:
-        """Sync every ticket; what each came to. One failure costs no other. [worker]"""
-        if len(tickets) > 1:
-            for ticket in tickets:
-                ticket.start()
+    def run(self, flushes: Sequence[Flush], way: Way) -> list[StorageFault | None]:
+        """Run every flush; what each came to. One failure costs no other. [worker]"""
+        if len(flushes) > 1:
+            for flush in flushes:
+                flush.start()
         if way == "all" and synced_all(self._fs, self._data_dir):
-            return [None] * len(tickets)
-        return [_run(ticket) for ticket in tickets]
+            return [None] * len(flushes)
+        return [_run(flush) for flush in flushes]
 
 
-def _run(ticket: SyncTicket) -> StorageFault | None:
+def _run(flush: Flush) -> StorageFault | None:
     try:
-        ticket.run()
+        flush.run()
     except StorageFault as fault:
         return fault
     except Exception as error:  # noqa: BLE001 - a bug: what it left unsynced is unknown, and the others go on
-        return StorageFault(ticket.end.segment.path, ticket.end.position, f"the sync failed: {error!r}")
+        return StorageFault(flush.end.segment.path, flush.end.position, f"the sync failed: {error!r}")
     return None

@@ -25,7 +25,7 @@ EARLY_SYNC_BYTES = 32 << 20
 UNSYNCED_BYTES_MAX = 128 << 20
 
 
-class Pace:
+class WriteThrottle:
     """The pace of one data directory; `unsynced_bytes` is what is written and not yet confirmed, `syncing_bytes` as
     much of it as the round under way covers.
     """

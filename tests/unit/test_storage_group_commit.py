@@ -12,8 +12,8 @@ from edge_broker import libc
 from edge_broker.errors import StorageFault
 from edge_broker.storage.card import BYTES_MAX, Card, Cost, describe, measure, read_card, write_card
 from edge_broker.storage.filesystem import SYNCFS_HOLDS, Disk
+from edge_broker.storage.group_commit import EACH_ROUNDS, Flush, GroupCommit
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.rounds import EACH_ROUNDS, Rounds, SyncTicket
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import append, batch, make_topic, open_store, read_all
 
@@ -24,8 +24,8 @@ def card(all_us: int) -> Card:
     return Card(COSTS, 10, 10_000, all_us)
 
 
-def rounds(all_us: int | None) -> Rounds:
-    return Rounds(SimulatedDisk(1), "/data", None if all_us is None else card(all_us))
+def rounds(all_us: int | None) -> GroupCommit:
+    return GroupCommit(SimulatedDisk(1), "/data", None if all_us is None else card(all_us))
 
 
 @pytest.mark.parametrize(
@@ -59,26 +59,26 @@ class Bench:
         self.logs = make_topic(store, partitions=5).partitions
         for log in self.logs:
             append(log, batch(b"x"))
-        self.how = store.rounds
+        self.how = store.group_commit
         self.steps: list[str] = []
         self.disk.witness = lambda kind, _path: self.steps.append(kind)
 
     def run(self, way: str) -> list[PartitionLog]:
         """Run a round; the logs that failed."""
-        tickets = [self.ticket(log) for log in self.logs]
-        faults = self.how.run(tickets, way)  # type: ignore[arg-type]
-        for log, ticket, fault in zip(self.logs, tickets, faults, strict=True):
+        flushes = [self.flush(log) for log in self.logs]
+        faults = self.how.run(flushes, way)  # type: ignore[arg-type]
+        for log, flush, fault in zip(self.logs, flushes, faults, strict=True):
             if fault is None:
-                log.finish_sync(ticket)
+                log.finish_flush(flush)
             else:
                 log.fail(fault)
         return [log for log in self.logs if log.fault is not None]
 
     @staticmethod
-    def ticket(log: PartitionLog) -> SyncTicket:
-        ticket = log.begin_sync()
-        assert ticket is not None
-        return ticket
+    def flush(log: PartitionLog) -> Flush:
+        flush = log.begin_flush()
+        assert flush is not None
+        return flush
 
 
 @pytest.mark.parametrize(("way", "steps"), [("each", ["datasync"] * 5), ("all", ["sync_all"])])
@@ -96,8 +96,8 @@ def test_the_write_out_begins_where_the_last_sync_ended() -> None:
     bench = Bench()
     bench.run("each")
     append(bench.logs[0], batch(b"y"))
-    ticket = bench.ticket(bench.logs[0])
-    assert 0 < ticket.begin < ticket.end.position
+    flush = bench.flush(bench.logs[0])
+    assert 0 < flush.begin < flush.end.position
 
 
 def test_a_failed_syncfs_costs_whoever_failed_and_no_other() -> None:
@@ -202,12 +202,12 @@ def test_a_measurement_that_fails_leaves_nothing() -> None:
 def test_a_card_is_kept_and_read_at_the_next_start() -> None:
     disk = SimulatedDisk(1)
     store = open_store(disk)
-    assert store.rounds.card is None
+    assert store.group_commit.card is None
     store.keep_card(card(3000))
     store.close()
     disk.kill()
     assert read_card(disk, "/data") == card(3000)
-    assert open_store(disk).rounds.card == card(3000)
+    assert open_store(disk).group_commit.card == card(3000)
     lines = describe(card(3000))
     assert lines[0] == "write and fdatasync of 4 KiB: p50 0.90 ms, p99 2.00 ms, greatest 4.00 ms (64 samples)"
     assert lines[-1] == "10 files: 10.00 ms by fdatasync of each; one syncfs: 3.00 ms"
@@ -225,7 +225,7 @@ def test_a_damaged_card_file_is_noted_and_stops_nothing(damage: str) -> None:
     else:
         disk.put("/data/card", disk.content("/data/leader-epoch"))
     store = open_store(disk)
-    assert store.rounds.card is None
+    assert store.group_commit.card is None
     assert "/data/card" in store.recovery_notes[0]
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import check_batch, read_header, records_of
+from edge_broker.storage.bring_online import BroughtOnline, bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.revival import Revived, revive
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS
 from tests.simulation.disk import Crashed, SimulatedDisk
@@ -34,20 +34,20 @@ def failing(kind: str, path_part: str, error: int = errno.EIO) -> Any:
 def fail_sync(disk: SimulatedDisk, log: PartitionLog) -> None:
     """Let the disk refuse the sync of what is written."""
     disk.fault = failing("datasync", f"/{log.topic}-{log.partition}/")
-    ticket = log.begin_sync()
-    assert ticket is not None
+    flush = log.begin_flush()
+    assert flush is not None
     with pytest.raises(StorageFault) as failed:
-        ticket.run()
+        flush.run()
     log.fail(failed.value)
     disk.fault = None
 
 
-def bring_back(store: LogStore, log: PartitionLog) -> Revived:
-    """Revive a log, as worker and loop do together."""
-    revived = revive(store, log, NOW)
-    assert revived is not None
-    log.go_on_as(revived.log)
-    return revived
+def online_again(store: LogStore, log: PartitionLog) -> BroughtOnline:
+    """Bring a log online, as worker and loop do together."""
+    back = bring_online(store, log, NOW)
+    assert back is not None
+    log.go_on_as(back.log)
+    return back
 
 
 def losses(store: LogStore) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def test_what_was_synced_stays_and_what_was_not_is_written_down(seed: int, confi
     for records in lost:
         append(log, records)
     fail_sync(disk, log)
-    bring_back(store, log)
+    online_again(store, log)
     assert log.fault is None
     assert (log.leader_epoch, store.leader_epoch) == (1, 1)
     assert (log.log_end_offset, log.high_watermark) == (confirmed, confirmed)
@@ -92,7 +92,7 @@ def test_the_old_segment_is_sealed_and_the_epochs_say_where_the_new_one_begins()
     fill(log, 4)
     append(log, batch(b"lost"))
     fail_sync(disk, log)
-    bring_back(store, log)
+    online_again(store, log)
     assert [segment.base_offset for segment in log.segments] == [0, 4]
     assert log.epoch_end(0) == (0, 4)
     assert log.epoch_end(1) == (1, 4)
@@ -114,7 +114,7 @@ def test_producers_are_as_the_log_has_them() -> None:
     append(log, batch(b"lost", producer=(7, 0, 1)))
     append(log, batch(b"lost", producer=(8, 0, 0)))
     fail_sync(disk, log)
-    bring_back(store, log)
+    online_again(store, log)
     assert append(log, batch(b"kept", producer=(7, 0, 0))).duplicate
     with pytest.raises(Refusal) as refused:
         append(log, batch(b"later", producer=(7, 0, 2)))
@@ -133,7 +133,7 @@ def test_a_failed_write_is_covered_the_same_way() -> None:
     with pytest.raises(StorageFault):
         append(log, batch(b"refused"))
     disk.fault = None
-    bring_back(store, log)
+    online_again(store, log)
     assert read_all(log) == written
     assert losses(store)[0]["records"] == 1
     assert append(log, batch(b"x"))[:2] == (2, 3)
@@ -149,7 +149,7 @@ def test_a_failed_roll_is_covered_the_same_way(kind: str) -> None:
     with pytest.raises(StorageFault):
         append(log, batch(b"y" * 3000))
     disk.fault = None
-    bring_back(store, log)
+    online_again(store, log)
     lost = kind == "datasync"
     assert log.log_end_offset == (0 if lost else 1)
     assert len(losses(store)) == lost
@@ -173,13 +173,13 @@ def test_a_disk_that_still_refuses_is_asked_again_and_the_loss_is_one() -> None:
     ):
         disk.fault = failing(kind, path_part)
         with pytest.raises(StorageFault):
-            revive(store, log, NOW)
+            bring_online(store, log, NOW)
         disk.fault = None
         assert log.fault is not None
         ledger = store.topics[LEDGER_TOPIC].partitions[0]
         if ledger.fault is not None:
-            bring_back(store, ledger)
-    bring_back(store, log)
+            online_again(store, ledger)
+    online_again(store, log)
     assert read_all(log) == written
     assert len({loss["id"] for loss in losses(store)}) == 1
 
@@ -192,11 +192,11 @@ def test_several_partitions_share_the_next_epoch_and_each_failure_has_its_own() 
         append(log, batch(b"lost"))
         fail_sync(disk, log)
     for log in logs[:2]:
-        bring_back(store, log)
+        online_again(store, log)
     assert [log.leader_epoch for log in logs] == [1, 1, 0]
     append(logs[0], batch(b"lost"))
     fail_sync(disk, logs[0])
-    bring_back(store, logs[0])
+    online_again(store, logs[0])
     assert [log.leader_epoch for log in logs] == [2, 1, 0]
     assert len({loss["id"] for loss in losses(store)}) == 3
 
@@ -217,7 +217,7 @@ def test_a_topic_left_to_the_kernel_keeps_what_the_disk_has(seed: int) -> None:
     with pytest.raises(StorageFault):
         append(log, batch(b"z" * 3000))
     disk.fault = None
-    bring_back(store, log)
+    online_again(store, log)
     kept = log.log_end_offset
     assert read_all(log) == written[:kept]
     lost = losses(store)
@@ -234,9 +234,9 @@ def test_the_ledger_itself_comes_back_and_names_its_loss() -> None:
     log = store.topics[LEDGER_TOPIC].partitions[0]
     append(log, batch(b"{}"))
     fail_sync(disk, log)
-    revived = bring_back(store, log)
-    assert revived.loss is not None
-    store.ledger.write([revived.loss])
+    back = online_again(store, log)
+    assert back.loss is not None
+    store.ledger.write([back.loss])
     assert [(one["cause"], one["topic"]) for one in losses(store)] == [("sync_failed", LEDGER_TOPIC)]
 
 
@@ -248,10 +248,10 @@ def test_a_deleted_topic_does_not_come_back() -> None:
     fail_sync(disk, log)
     store.remove_topic("t")
     make_topic(store, "other")
-    assert revive(store, log, NOW) is None
+    assert bring_online(store, log, NOW) is None
 
 
-def test_a_crash_at_any_step_of_a_revival_loses_nothing_synced() -> None:
+def test_a_crash_at_any_step_of_coming_online_loses_nothing_synced() -> None:
     for step in range(1, 200):
         disk = SimulatedDisk(step)
         store = open_store(disk)
@@ -263,7 +263,7 @@ def test_a_crash_at_any_step_of_a_revival_loses_nothing_synced() -> None:
         fail_sync(disk, log)
         disk.crash_at = disk.steps + step
         try:
-            revive(store, log, NOW)
+            bring_online(store, log, NOW)
         except Crashed:
             disk.crash()
         else:
@@ -273,7 +273,7 @@ def test_a_crash_at_any_step_of_a_revival_loses_nothing_synced() -> None:
         assert found.fault is None, again.recovery_notes
         assert read_all(found)[:3] == written
         assert read_all(found)[3:] in ([], [bytes(records)])
-    pytest.fail("a revival has more steps than were tried")
+    pytest.fail("coming online has more steps than were tried")
 
 
 def test_what_waits_for_the_old_log_is_not_confirmed_by_the_new_one() -> None:
@@ -283,8 +283,8 @@ def test_what_waits_for_the_old_log_is_not_confirmed_by_the_new_one() -> None:
     records = batch(b"lost")
     append(log, records)
     fail_sync(disk, log)
-    bring_back(store, log)
+    online_again(store, log)
     late = batch(b"x")
     log.append(late, check_batch(late, 1 << 20), NOW)
-    assert log.begin_sync() is not None
+    assert log.begin_flush() is not None
     assert log.high_watermark == 0

@@ -61,7 +61,7 @@ def test_waiters_are_told_at_once_and_the_next_write_is_safe(kind: str, capsys: 
     found = [record.value for one in read_all(log) for record in records_of(memoryview(one))]
     assert list(map(bytes, found)) == [b"kept", b"again"]
     assert causes(site) == (["sync_failed"] if kind == "datasync" else [])
-    assert site.dispatcher.revivals.count == 1
+    assert site.dispatcher.offline_partitions.count == 1
     assert "edge_broker_partition_revivals_total 1\n" in metrics_text(site.broker, site.dispatcher, site.server, 0)
     told = capsys.readouterr().err
     assert told.count("partition-offline") == told.count("partition-back") == 1
@@ -106,9 +106,9 @@ def test_while_the_disk_refuses_it_is_asked_ever_less_often(capsys: pytest.Captu
     site.settle()
     assert log.fault is None
     assert capsys.readouterr().err.count("partition-offline") == 1
-    assert site.dispatcher.revivals.tries
+    assert site.dispatcher.offline_partitions.tries
     assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
-    assert not site.dispatcher.revivals.tries
+    assert not site.dispatcher.offline_partitions.tries
 
 
 def test_one_that_fails_again_before_it_was_synced_waits() -> None:
@@ -158,7 +158,7 @@ def test_a_topic_that_is_deleted_while_it_comes_back_stays_deleted() -> None:
     site.settle()
     assert "t" not in site.store.topics
     assert client.answers()[-1].responses[0].error_code == 0
-    assert not site.dispatcher.revivals.tries
+    assert not site.dispatcher.offline_partitions.tries
     again = site.reopen("kill").store
     assert "t" not in again.topics
     assert again.recovery_notes == []

@@ -3,9 +3,9 @@
 | step | worker | then |
 |---|---|---|
 | read | reader | done, or damage was met |
-| contain: ledger, holes | files | read on from there; what cannot be contained is refused |
+| quarantine: ledger, holes | files | read on from there; what cannot be quarantined is refused |
 
-Lives here: those turns, for every handler that reads. Must never come in: what is read, how damage is contained
+Lives here: those turns, for every handler that reads. Must never come in: what is read, how damage is quarantined
 (storage/damage.py).
 """
 
@@ -16,23 +16,23 @@ from collections.abc import Callable
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.handlers.broker import Broker
 from edge_broker.handlers.outcome import Do, Outcome
-from edge_broker.storage.damage import contain
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 
-Met = tuple[PartitionLog, DamageFound]
+DamageMet = tuple[PartitionLog, DamageFound]
 
 
 def read_through(
     broker: Broker,
-    work: Callable[[], Met | None],
+    work: Callable[[], DamageMet | None],
     then: Callable[[], Outcome],
-    refused: Callable[[Met, StorageFault], None],
+    refused: Callable[[DamageMet, StorageFault], None],
 ) -> Do:
     """Call `work` in the reader thread until it has met no damage, then `then` on the loop.
 
     `work` keeps its own results, goes on where it stopped, and lets no StorageFault or Refusal out. `refused` hears, on
-    the loop, of damage that could not be contained: `work` must not read there again.
+    the loop, of damage that could not be quarantined: `work` must not read there again.
     """
     return _Reading(broker, work, then, refused).read()
 
@@ -45,9 +45,9 @@ class _Reading:
     def __init__(
         self,
         broker: Broker,
-        work: Callable[[], Met | None],
+        work: Callable[[], DamageMet | None],
         then: Callable[[], Outcome],
-        refused: Callable[[Met, StorageFault], None],
+        refused: Callable[[DamageMet, StorageFault], None],
     ) -> None:
         self._broker = broker
         self._work = work
@@ -58,23 +58,23 @@ class _Reading:
     def read(self) -> Do:
         return Do(self._work, self._go_on, lambda _: self._then(), worker="reader")
 
-    def _go_on(self, met: Met | None) -> Outcome:
+    def _go_on(self, met: DamageMet | None) -> Outcome:
         if met is None:
             return self._then()
-        return Do(lambda: _contain(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
+        return Do(lambda: _quarantine(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
 
-    def _again(self, met: Met, fault: StorageFault | None) -> Outcome:
+    def _again(self, met: DamageMet, fault: StorageFault | None) -> Outcome:
         self._broker.notes += met[0].take_damage_notes()
         if fault is not None:
             self._refused(met, fault)
         return self.read()
 
 
-def _contain(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int]]) -> StorageFault | None:
-    """Why it could not be contained; what is met again though nothing is wrong there counts as that. [worker: files]"""
+def _quarantine(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int]]) -> StorageFault | None:
+    """Why it could not be; what is met again though nothing is wrong there counts as that. [worker: files]"""
     place = (found.segment.path, found.position)
     try:
-        if contain(log, found) is None and place in tried:
+        if quarantine(log, found) is None and place in tried:
             return StorageFault(*place, f"{found.reason}, but not each time it is read; check the card")
     except StorageFault as fault:
         return fault

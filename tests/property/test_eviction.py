@@ -1,4 +1,4 @@
-"""The ladder's plan over random disks: what goes, in which order, and that nothing goes too early."""
+"""The eviction plan over random disks: what goes, in which order, and that nothing goes too early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_broker.storage.ladder import (
+from edge_broker.storage.eviction import (
     EVICTED,
     EXPIRED,
     PASSED,
@@ -19,8 +19,8 @@ from edge_broker.storage.ladder import (
     marks_of,
     plan,
     refuses,
-    rung_of,
     segment_bytes_max,
+    stage_of,
 )
 
 MIB = 1 << 20
@@ -96,19 +96,21 @@ def test_enough_goes_or_all_that_can_and_no_segment_more(views: list[PartitionVi
 @given(disks(), st.integers(1, 8000))
 def test_nothing_unpassed_goes_while_something_safe_is_left(views: list[PartitionView], wanted: int) -> None:
     found = plan(views, wanted)
-    rungs = [rung_of(views[at], segment) for at, segment in taken(views, found)]
-    assert found.rung == max(rungs, default=0)
+    stages = [stage_of(views[at], segment) for at, segment in taken(views, found)]
+    assert found.stage == max(stages, default=0)
     for at, segment in left(views, found):
-        assert rung_of(views[at], segment) >= found.rung
+        assert stage_of(views[at], segment) >= found.stage
 
 
 @given(disks(), st.integers(1, 8000))
 def test_no_higher_priority_goes_before_a_lower_one(views: list[PartitionView], wanted: int) -> None:
     found = plan(views, wanted)
-    evicted = [(views[at].priority, segment) for at, segment in taken(views, found) if rung_of(views[at], segment) == 3]
+    evicted = [
+        (views[at].priority, segment) for at, segment in taken(views, found) if stage_of(views[at], segment) == 3
+    ]
     highest = max((priority for priority, _ in evicted), default=-1)
     for at, segment in left(views, found):
-        if rung_of(views[at], segment) == EVICTED:
+        if stage_of(views[at], segment) == EVICTED:
             assert views[at].priority >= highest
 
 
@@ -117,25 +119,25 @@ def test_within_a_rung_and_a_priority_the_oldest_goes_first(views: list[Partitio
     found = plan(views, wanted)
     gone = taken(views, found)
     for at, segment in left(views, found):
-        rung, priority = rung_of(views[at], segment), views[at].priority
+        stage, priority = stage_of(views[at], segment), views[at].priority
         for other, earlier in gone:
-            if rung_of(views[other], earlier) == rung and (rung < EVICTED or views[other].priority == priority):
+            if stage_of(views[other], earlier) == stage and (stage < EVICTED or views[other].priority == priority):
                 assert earlier.written_age_ms <= segment.written_age_ms
 
 
 @given(disks(), st.integers(1, 8000))
 def test_a_bound_on_the_rung_is_kept(views: list[PartitionView], wanted: int) -> None:
-    found = plan(views, wanted, rung_max=PASSED)
-    assert all(rung_of(views[at], segment) <= PASSED for at, segment in taken(views, found))
+    found = plan(views, wanted, stage_max=PASSED)
+    assert all(stage_of(views[at], segment) <= PASSED for at, segment in taken(views, found))
 
 
 def test_who_names_no_group_has_nothing_passed() -> None:
     fresh, old = SegmentView(0, 10, 5, 1, expired=False), SegmentView(0, 10, 5, 1, expired=True)
     nobody = PartitionView("t", 0, 5, False, 99, [fresh])
     somebody = PartitionView("t", 0, 5, True, 10, [fresh])
-    assert [rung_of(nobody, fresh), rung_of(nobody, old)] == [EVICTED, EXPIRED]
-    assert [rung_of(somebody, fresh), rung_of(somebody, old)] == [PASSED, EXPIRED]
-    assert rung_of(somebody._replace(passed_offset=9), old) == EVICTED
+    assert [stage_of(nobody, fresh), stage_of(nobody, old)] == [EVICTED, EXPIRED]
+    assert [stage_of(somebody, fresh), stage_of(somebody, old)] == [PASSED, EXPIRED]
+    assert stage_of(somebody._replace(passed_offset=9), old) == EVICTED
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ what it covered is kept: consumers never saw it, as the high watermark is the sy
 to the kernel they may have: there, what the disk really has is read back, and whole batches from the synced end on are
 kept. The page in which the confirmed bytes end was part of the failed sync as well, so it is written again.
 
-Lives here: these steps. Must never come in: when to try again (network/revivals.py). Source: fsync(2), Errors;
-PostgreSQL's fsyncgate; KIP-101.
+Lives here: these steps. Must never come in: when to try again (network/offline_partitions.py).
+Source: fsync(2), Errors; PostgreSQL's fsyncgate; KIP-101.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.store import LogStore
 
 
-class Revived(NamedTuple):
+class BroughtOnline(NamedTuple):
     """The partition as it goes on, sentences about it, and the ledger's own loss, which is still to be written down."""
 
     log: PartitionLog
@@ -42,7 +42,7 @@ class Revived(NamedTuple):
     loss: Loss | None
 
 
-def revive(store: LogStore, log: PartitionLog, now: Now) -> Revived | None:
+def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline | None:
     """Make a log of what is left of an offline one; None when its topic is gone. [worker]
 
     Nothing else may run on `log`. StorageFault, Refusal: the disk or the ledger still refuses, try again later.
@@ -69,7 +69,7 @@ def revive(store: LogStore, log: PartitionLog, now: Now) -> Revived | None:
         fresh.begin_epoch()
     if fresh.fault is not None:
         raise fresh.fault
-    return Revived(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
+    return BroughtOnline(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
 
 
 def _loss(log: PartitionLog, segment: Segment, position: int, offset: int, epoch: int) -> Loss | None:

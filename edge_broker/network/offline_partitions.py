@@ -6,7 +6,7 @@
 | could not be brought back, or failed again before its next sync | after 1 s, 2 s, 4 s, … 60 s |
 | was never opened (recovery set it offline), or its topic is deleted | none |
 
-Lives here: when. Must never come in: how (storage/revival.py).
+Lives here: when. Must never come in: how (storage/bring_online.py).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from edge_broker.handlers.broker import Broker
 from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.network.log_lines import log_line
+from edge_broker.storage.bring_online import BroughtOnline, bring_online
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.revival import Revived, revive
 
 PAUSE_S = 1.0
 PAUSE_S_MAX = 60.0
 
 
-class Revivals:
+class OfflinePartitions:
     """Tries until it works; `start` runs work of the broker's own, `lost` and `back` hear of partitions."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Revivals:
 
     def begin(self, log: PartitionLog) -> None:
         """Bring an offline partition back, now or after the pause that its last tries have earned."""
-        if not log.revivable:
+        if not log.may_come_online:
             return
         tries = self.tries.get(log, 0)
         self.tries[log] = tries + 1
@@ -63,20 +63,20 @@ class Revivals:
             self.tries.pop(log, None)
             return
         work = Do(
-            lambda: revive(self._broker.store, log, self._broker.now()),
-            lambda revived: self._revived(log, revived),
+            lambda: bring_online(self._broker.store, log, self._broker.now()),
+            lambda found: self._online(log, found),
             lambda _: self._failed(log),
         )
         self._start(lambda: behind("disk", behind("writer", work)))
 
-    def _revived(self, log: PartitionLog, revived: Revived | None) -> Outcome:
-        if revived is None or not self._broker.store.holds(log):
+    def _online(self, log: PartitionLog, found: BroughtOnline | None) -> Outcome:
+        if found is None or not self._broker.store.holds(log):
             self.tries.pop(log, None)
             return Reply(None)
         fault, lost_offset = log.fault, log.log_end_offset
-        log.go_on_as(revived.log)
+        log.go_on_as(found.log)
         self.count += 1
-        for note in revived.notes:
+        for note in found.notes:
             log_line("warning", "revival", note=note)
         log_line(
             "warning",
@@ -89,7 +89,7 @@ class Revivals:
             fault=fault,
         )
         self._back(log)
-        loss = revived.loss
+        loss = found.loss
         if loss is None:
             return Reply(None)
         return Do(lambda: self._broker.store.ledger.write([loss]), lambda _: Reply(None), lambda _: Reply(None))

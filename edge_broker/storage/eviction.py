@@ -1,16 +1,16 @@
 """What has to go when the disk, or a topic's budget, is full: the plan.
 
-| rung | what goes | in which order | written down |
+| stage | what goes | in which order | written down |
 |---|---|---|---|
 | 1 | past its retention, and passed by every group that the topic names, if it names any | oldest first | |
 | 2 | passed by every group that the topic names | oldest first | |
 | 3 | anything else, of topics whose cleanup.policy deletes | lowest edge.priority first, then oldest | in the ledger |
 | 4 | nothing: writes are refused until there is space again | | |
 
-Rungs 1 to 3 begin when free space falls below the low mark and end when it is back there; rung 4 begins below the
+Stages 1 to 3 begin when free space falls below the low mark and end when it is back there; stage 4 begins below the
 other mark and ends half way between the two. Within a partition only the oldest segment can go, so a later one that
-stands on a lower rung waits for it. A topic that names no group has nobody whose passing could make its data safe to
-go: it is kept until its retention, or lost on rung 3.
+is in a lower stage waits for it. A topic that names no group has nobody whose passing could make its data safe to
+go: it is kept until its retention, or lost on stage 3.
 
 Lives here: marks and plan, pure. Must never come in: files, clocks, how a segment is removed.
 """
@@ -29,7 +29,7 @@ EXPIRED, PASSED, EVICTED, REFUSED = 1, 2, 3, 4
 
 
 class Marks(NamedTuple):
-    """Free bytes below which the ladder begins (`low`), writes are refused (`min`), and are taken again (`resume`)."""
+    """Free bytes below which eviction begins (`low`), writes are refused (`min`), and are taken again (`resume`)."""
 
     low: int
     min: int
@@ -84,42 +84,42 @@ class PartitionView(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Take the `segments` oldest closed ones of view number `view` away, of which the last stands on `rung`."""
+    """Take the `segments` oldest closed ones of view number `view` away, of which the last is in `stage`."""
 
     view: int
     segments: int
-    rung: int
+    stage: int
 
 
 class Plan(NamedTuple):
     """Steps in order; `rolls`: views whose active segment is to be closed, so that it can go next time.
 
-    `bytes` are those of the segments in `steps` and `rolls`; `rung` is the highest that was needed.
+    `bytes` are those of the segments in `steps` and `rolls`; `stage` is the highest that was needed.
     """
 
     steps: Sequence[Step]
     rolls: Sequence[int]
     bytes: int
-    rung: int
+    stage: int
 
 
-def rung_of(view: PartitionView, segment: SegmentView) -> int:
-    """On which rung a segment goes."""
+def stage_of(view: PartitionView, segment: SegmentView) -> int:
+    """In which stage a segment goes."""
     passed = segment.end_offset <= view.passed_offset
     if segment.expired and (passed or not view.names_groups):
         return EXPIRED
     return PASSED if passed and view.names_groups else EVICTED
 
 
-def plan(views: Sequence[PartitionView], bytes_wanted: int, rung_max: int = EVICTED) -> Plan:
+def plan(views: Sequence[PartitionView], bytes_wanted: int, stage_max: int = EVICTED) -> Plan:
     """What is to go so that `bytes_wanted` come free, or all that can."""
     taken = [0] * len(views)
     steps: list[Step] = []
     rolls: list[int] = []
-    freed, rung = 0, 0
+    freed, stage = 0, 0
     while freed < bytes_wanted:
         found = min((key for at in range(len(views)) if (key := _next(views, taken, rolls, at))), default=None)
-        if found is None or found[0] > rung_max:
+        if found is None or found[0] > stage_max:
             break
         at = found[-1]
         segment = _front(views[at], taken[at])
@@ -130,8 +130,8 @@ def plan(views: Sequence[PartitionView], bytes_wanted: int, rung_max: int = EVIC
         else:
             rolls.append(at)
         freed += segment.bytes
-        rung = max(rung, found[0])
-    return Plan(steps, rolls, freed, rung)
+        stage = max(stage, found[0])
+    return Plan(steps, rolls, freed, stage)
 
 
 def _front(view: PartitionView, taken: int) -> SegmentView | None:
@@ -146,14 +146,14 @@ def _next(
     segment = None if at in rolls else _front(view, taken[at])
     if segment is None:
         return None
-    rung = rung_of(view, segment)
-    return rung, view.priority if rung == EVICTED else 0, segment.written_age_ms, at
+    stage = stage_of(view, segment)
+    return stage, view.priority if stage == EVICTED else 0, segment.written_age_ms, at
 
 
 def _add(steps: list[Step], step: Step) -> None:
     """Put a step behind the others; neighbours of one partition are one removal."""
     if steps and steps[-1].view == step.view:
-        steps[-1] = Step(step.view, steps[-1].segments + 1, step.rung)
+        steps[-1] = Step(step.view, steps[-1].segments + 1, step.stage)
     else:
         steps.append(step)
 
