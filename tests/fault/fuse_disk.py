@@ -168,10 +168,12 @@ class Volume(mfusepy.Operations):
             raise AssertionError("a frozen disk thaws by a cut alone")
 
     def _wait_while(self, held: Callable[[], bool]) -> None:
-        self.hanging += 1
-        self.changed.notify_all()
-        self.changed.wait_for(lambda: not self.powered or not held())
-        self.hanging -= 1
+        if self.powered and held():
+            self.hanging += 1
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.powered or not held())
+            self.hanging -= 1
+            self.changed.notify_all()
         if not self.powered:
             raise OSError(errno.EIO, "the power is gone")
 
@@ -397,6 +399,8 @@ class Control:
             self._volume.hangs.clear()
             self._volume.faults.clear()
             self._volume.changed.notify_all()
+            # Else the next to ask would take a call that is still on its way out for one that hangs.
+            self._volume.changed.wait_for(lambda: self._volume.frozen or not self._volume.hanging, STEP_S)
 
     def _limit(self, request: Request) -> None:
         self._volume.disk.capacity_bytes = request["bytes"]

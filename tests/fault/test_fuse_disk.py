@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -123,7 +124,22 @@ def test_calls_hang_until_they_are_released(disk):
         wait_until(lambda: disk.state()["hanging"] == 1, 10, "the write hangs")
         _write(disk.mountpoint / "quick", b"x", sync=True)
         disk.release()
+        assert disk.state()["hanging"] == 0
         assert writer.wait(10) == 0
+
+
+def test_nothing_hangs_any_more_once_it_is_released(disk):
+    """Else a test that waits for the next hang would find this one."""
+    paths = [disk.mountpoint / f"slow-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(paths)) as threads:
+        for _ in range(20):
+            disk.hang(["write"], "^/slow-")
+            writing = [threads.submit(_write, path, b"x") for path in paths]
+            wait_until(lambda: disk.state()["hanging"] == len(paths), 10, "all writes hang", seen=disk.state)
+            disk.release()
+            assert disk.state()["hanging"] == 0
+            for one in writing:
+                one.result(10)
 
 
 def test_a_slow_card_takes_its_time(tmp_path):
