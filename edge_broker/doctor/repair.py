@@ -168,15 +168,15 @@ def _quarantine(store: LogStore, finding: Finding) -> list[Step]:
             at = next((at for at, segment in enumerate(log.segments) if segment.path == finding.path), -1)
             if at < 0 or log.fault is not None:
                 continue
-            steps = _contain_in(log, DamageFound(log.segments[at], finding.position, finding.reason))
+            steps = _quarantine_in(log, DamageFound(log.segments[at], finding.position, finding.reason))
             if at > 0 and finding.position == 0:  # what is missing before a segment belongs to the one before it
                 before = log.segments[at - 1]
-                steps += _contain_in(log, DamageFound(before, before.size, finding.reason))
+                steps += _quarantine_in(log, DamageFound(before, before.size, finding.reason))
             return steps
     return []
 
 
-def _contain_in(log: PartitionLog, found: DamageFound) -> list[Step]:
+def _quarantine_in(log: PartitionLog, found: DamageFound) -> list[Step]:
     try:
         hole = quarantine(log, found)
     except Refusal as refusal:

@@ -51,7 +51,8 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
         for topic in request.topics or []:
             topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=[]))
             yield topics[-1]
-            yield from _old_errors(topic, error, topics[-1].partitions)
+            nothing = (topic.name, ((index, None) for index in topic.partition_indexes))
+            yield from _old_partitions(nothing, topics[-1].partitions, error)
     for found in _fetch(broker, request.group_id, [] if error else request.topics):
         topics.append(OffsetFetchResponseTopic(name=found[0], partitions=[]))
         yield topics[-1]
@@ -84,7 +85,7 @@ def _partitions(
 
 
 def _old_partitions(
-    found: Fetched, answers: list[OffsetFetchResponsePartition]
+    found: Fetched, answers: list[OffsetFetchResponsePartition], error: ErrorCode = ErrorCode.NONE
 ) -> Generator[OffsetFetchResponsePartition, None, None]:
     for entry in _partitions(found, []):
         answers.append(
@@ -93,16 +94,7 @@ def _old_partitions(
                 committed_offset=entry.committed_offset,
                 committed_leader_epoch=entry.committed_leader_epoch,
                 metadata=entry.metadata,
+                error_code=error,
             )
-        )
-        yield answers[-1]
-
-
-def _old_errors(
-    topic: OffsetFetchRequestTopic, error: ErrorCode, answers: list[OffsetFetchResponsePartition]
-) -> Generator[OffsetFetchResponsePartition, None, None]:
-    for index in topic.partition_indexes:
-        answers.append(
-            OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=error)
         )
         yield answers[-1]

@@ -180,23 +180,18 @@ class Dispatcher:
                 self._run(call, handler, self.broker, context, request)
                 self._drain()
                 return
-        self._take_large(connection, call, handler, context, frame, position)
+        self._take_large(call, handler, context, frame, position)
 
     def _take_large(
-        self,
-        connection: Connection,
-        call: Call,
-        handler: Handler,
-        context: RequestContext,
-        frame: memoryview,
-        position: int,
+        self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
     ) -> None:
         """Work on a request piece by piece; its connection sends no more until that is done."""
+        assert call.connection is not None
         size = len(frame)
         if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, which nobody writes to any more
             frame = memoryview(bytearray(frame))
         call.cost = request_bytes(PRODUCE, size) + size
-        connection.expect(call)
+        call.connection.expect(call)
         self._hold(call)
         job = self.large.job(call, handler, context, frame, position)
         if size <= QUEUED_FRAME_BYTES:

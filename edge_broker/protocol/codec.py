@@ -550,6 +550,12 @@ class _EncoderSource(_Source):
         self.line(f"{name} = {value} + 1")
         self.uvarint(name)
 
+    def null(self, name: str, code: str) -> None:
+        """Write null where there is nothing; what follows is the `else` branch."""
+        self.flush()
+        self.line(f"if {name} is None: {self.sink}({'nothing' if self.flexible else f'null_{code}'})")
+        self.line("else:")
+
     def uvarint(self, name: str) -> None:
         self.flush()
         self.line(f"{self.sink}(byte[{name}] if {name} < 128 else uv({name}))")
@@ -611,10 +617,8 @@ class _EncoderSource(_Source):
         name, encoded = self.fresh("s"), ".encode()" if kind == "string" else ""
         code = "h" if kind == "string" else "i"
         if nullable:
-            self.flush()
             self.line(f"{name} = {value}")
-            self.line(f"if {name} is None: {self.sink}({'nothing' if self.flexible else f'null_{code}'})")
-            self.line("else:")
+            self.null(name, code)
             value = name
         self.depth += nullable
         self.line(f"{name} = {value}{encoded}")
@@ -626,9 +630,7 @@ class _EncoderSource(_Source):
         """Write record batches: a part of their own when large."""
         name = self.fresh("r")
         self.line(f"{name} = {value}")
-        self.flush()
-        self.line(f"if {name} is None: {self.sink}({'nothing' if self.flexible else 'null_i'})")
-        self.line("else:")
+        self.null(name, "i")
         self.depth += 1
         self.length("i", f"len({name})")
         self.line(f"if len({name}) <= {COPIED_BYTES_MAX}: {self.sink}({name})")

@@ -94,7 +94,7 @@ class Damage(NamedTuple):
 
 
 def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
-    """Contain what a reader found; None when nothing is wrong there (any more). [worker: files]
+    """Quarantine what a reader found; None when nothing is wrong there (any more). [worker: files]
 
     Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
     ledger or the file of holes could not be written, or the log is offline or deleted, and nothing is jumped over.

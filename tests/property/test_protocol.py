@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import random
 import tracemalloc
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -43,6 +43,7 @@ from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, check_batch, records_of
 from tests.support.messages import random_message
+from tests.support.steps import ended
 
 BATCH_BYTES_MAX = 1 << 20
 BYTES_PER_BYTE_MAX = 200  # an empty structure of one byte on the wire is an object of about 100 in memory
@@ -82,20 +83,12 @@ def test_round_trip(api: Api, seed: int) -> None:
 @settings(max_examples=20, deadline=None)
 def test_what_is_read_and_written_in_steps_is_the_same(api: Api, seed: int) -> None:
     for message_type, version, message, body in _messages(api, random.Random(seed)):
-        assert b"".join(_ended(encode_steps(message, version))) == body
-        assert _ended(decode_steps(message_type, version, memoryview(body))) == message
+        assert b"".join(ended(encode_steps(message, version))) == body
+        assert ended(decode_steps(message_type, version, memoryview(body))) == message
         try:
             assert decode_small(message_type, version, memoryview(body)) == message
         except TooLargeAtOnce:
             assert max(map(len, _arrays(message))) > SMALL_ARRAY
-
-
-def _ended(steps: Generator[Any, None, Any]) -> Any:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 def _arrays(message: Message) -> Iterator[list[Any]]:

@@ -29,17 +29,14 @@ from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk
+from tests.support.steps import ended
 from tests.support.storage import NOW_MS, make_topic, mark, reading_at
 
 
 def carried_out(outcome: Outcome) -> Any:
     """What is left when an outcome's steps are taken."""
     while isinstance(outcome, Steps):
-        try:
-            while True:
-                next(outcome.steps)
-        except StopIteration as end:
-            outcome = end.value
+        outcome = ended(outcome.steps)
     return outcome
 
 

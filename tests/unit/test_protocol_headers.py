@@ -27,6 +27,7 @@ from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRe
 from edge_broker.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.steps import ended
 
 
 def test_api_versions_response_has_the_old_header_in_every_version() -> None:
@@ -48,13 +49,7 @@ def test_flexible_responses_have_tags_in_the_header() -> None:
 def test_a_long_answer_is_joined_on_the_way_and_never_whole(version: int) -> None:
     partitions = [PartitionData(partition_index=number, records=b"") for number in range(10_000)]
     answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
-    steps = encode_steps(answer, version)
-    parts: list[bytes | memoryview] = []
-    while not parts:
-        try:
-            next(steps)
-        except StopIteration as end:
-            parts = end.value
+    parts = ended(encode_steps(answer, version))
     whole = b"".join(encode(answer, version))
     assert b"".join(parts) == whole
     assert max(map(len, parts)) < len(whole) / 5

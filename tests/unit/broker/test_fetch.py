@@ -24,6 +24,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_expired
 from tests.support.broker import Site
+from tests.support.steps import ended
 from tests.support.storage import append, batch, fill, ledgered, sync, time_at
 
 BY_NAME = 12
@@ -576,10 +577,4 @@ def test_errors_of_many_partitions_are_written_in_steps() -> None:
     context = RequestContext(1, BY_NAME, "test", "127.0.0.1:4711")
     gathering = HANDLERS[FETCH](site.broker, context, request)
     assert isinstance(gathering, Steps)
-    ended: object = None
-    while ended is None:
-        try:
-            next(gathering.steps)
-        except StopIteration as end:
-            ended = end.value
-    assert isinstance(ended, Steps), "what 5,000 partitions weigh is not asked for"
+    assert isinstance(ended(gathering.steps), Steps), "what 5,000 partitions weigh is not asked for"
