@@ -113,3 +113,4 @@ class Worker:
             except Exception as caught:  # noqa: BLE001 - whatever it is, the loop decides
                 error = caught
             self._loop.call_soon_threadsafe(done, result, error)
+            del work, done, result, error  # a thread that waits holds nothing: a job's file, say, that was replaced

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.record_batch import BatchHeader, read_header
+from edge_broker.protocol.record_batch import MAGIC, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import Bytes, File
 
 HEADER_BYTES = 61
 LENGTH_MIN = HEADER_BYTES - 12
+MAGIC_BYTE = 16
 CRC_FROM = 21
 CHUNK_BYTES = 1 << 20
 PAGE_BYTES = 4096
@@ -112,6 +113,20 @@ def _batches(
         yield position, header
         position += header.size
         offset = header.next_offset
+
+
+def half_written(file: File, position: int, end: int, offset: int) -> bool:
+    """Whether the batch of `offset` begins at `position` and the file ends amid it: a kill within write(2) leaves that.
+
+    The kernel copies page by page, and a process that is killed goes no further. OSError.
+    """
+    data = bytes(read_sound(file, min(HEADER_BYTES, end - position), position))
+    if data[:8] != offset.to_bytes(8, "big")[: len(data)]:
+        return False
+    if len(data) <= MAGIC_BYTE:
+        return len(data) == end - position
+    length = int.from_bytes(data[8:12], "big", signed=True)
+    return data[MAGIC_BYTE] == MAGIC and length >= LENGTH_MIN and position + 12 + length > end
 
 
 def sound_bytes(data: Bytes, offset: int, *, dense: bool) -> tuple[int, int, str]:

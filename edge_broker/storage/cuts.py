@@ -26,11 +26,19 @@ ANSWERED_SYNCED = (LEDGER_TOPIC, OFFSETS_TOPIC)  # whatever acks a producer asks
 
 
 class Cut:
-    """A cut before this start; `keys` are the partitions in use, None: all are believed to have been."""
+    """A cut before this start; `keys` are the partitions in use, None: all are believed to have been.
 
-    def __init__(self, keys: Container[MarkKey] | None) -> None:
+    `kept`: there was none, the process alone has ended; `keys` are those that the disk had failed before.
+    """
+
+    def __init__(self, keys: Container[MarkKey] | None, *, kept: bool = False) -> None:
         self.losses: list[Loss] = []
         self._keys = keys
+        self._kept = kept
+
+    def kernel_had_all(self, topic_id: str, partition: int) -> bool:
+        """Whether all that was ever written to a partition is there."""
+        return self._kept and self._keys is not None and (topic_id, partition) not in self._keys
 
     def note(self, loss: Loss, settings: LogSettings) -> None:
         """Keep what a partition may have lost, if it was in use."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
-from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
+from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in, half_written
 from edge_broker.storage.cuts import Cut, unsynced_cut
 from edge_broker.storage.damage import KIND as HOLES
 from edge_broker.storage.damage import (
@@ -371,7 +371,7 @@ class _Recovery:
         """Write down what is lost, then quarantine it or cut it off; the size of the active segment."""
         tail = active.size - end
         lost = unsynced_cut(*self._place(), end_offset, self._opening.leader_epoch, tail or None)
-        if tail and self._found.topic != LEDGER_TOPIC:  # what the ledger did not sync, nobody has acted on
+        if tail and not self._was_answered_to_nobody(active, end_offset, end):
             self._losses.append(lost)
         if self._losses:
             self._opening.ledger.write(self._losses)
@@ -382,6 +382,15 @@ class _Recovery:
         if self._opening.cut is not None:
             self._opening.cut.note(lost, self._settings)
         return end
+
+    def _was_answered_to_nobody(self, active: Segment, end_offset: int, end: int) -> bool:
+        """Whether a tail is no loss: the ledger's, on which nobody has acted, or half of the last write."""
+        if self._found.topic == LEDGER_TOPIC:
+            return True
+        cut = self._opening.cut
+        if cut is None or not cut.kernel_had_all(self._found.topic_id, self._found.partition):
+            return False
+        return half_written(active.file, end, active.size, end_offset)
 
     def _place(self) -> tuple[str, str, int]:
         return self._found.topic, self._found.topic_id, self._found.partition

@@ -197,7 +197,7 @@ class LogStore:
         """What a stop that was not clean may have cost besides what is found; None when the kernel had it all."""
         session = self.in_use.session
         if self._marks is not None:
-            return Cut(self._marks.lost_in(session))
+            return Cut(self._marks.lost_in(session), kept=self._marks.session.kept(session))
         same_boot = self._age_kept is not None and self._age_kept.boot_id == session.boot_id
         return None if same_boot else Cut(None)
 

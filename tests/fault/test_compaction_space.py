@@ -40,6 +40,9 @@ def test_what_compaction_replaced_is_free_again(tmp_path: Path, request: pytest.
                     f"the disk has its space back, round {number}",
                 )
             wait_until(
-                lambda: not deleted_but_open(mountpoint, broker.pid), DEADLINE_S, "the scrubber has gone on, too"
+                lambda: not deleted_but_open(mountpoint, broker.pid),
+                DEADLINE_S,
+                "the scrubber has gone on, too",
+                seen=lambda: deleted_but_open(mountpoint, broker.pid),
             )
             assert "writes are refused" not in broker.log_tail()

@@ -54,8 +54,8 @@ class SimulatedFile:
         content = bytes(data)
         try:
             content = content[: self._disk.step("write", self.path, len(content))]
-        except Crashed:  # in the middle of the write: crash() decides how much of it is there
-            self._pages.write(position, content)
+        except Crashed:  # in the middle of the write: the kernel copied some pages; crash() decides what the disk has
+            self._pages.write(position, content[: self._disk.copied(position, len(content))])
             raise
         content = content[: self._disk.admitted(self._pages, position, len(content))]
         self._pages.write(position, content)
@@ -189,6 +189,11 @@ class SimulatedDisk:
         if self.capacity_bytes is None:
             return self.room
         return Space(self.capacity_bytes, max(self.capacity_bytes - self._used[0] * PAGE_BYTES, 0))
+
+    def copied(self, position: int, size: int) -> int:
+        """How much of a write the kernel has copied when a process is killed within it: up to the end of some page."""
+        ends: list[int] = [*range(PAGE_BYTES - position % PAGE_BYTES, size, PAGE_BYTES), size]
+        return self.random.choice(ends)
 
     # what tests do to it
 

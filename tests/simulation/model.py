@@ -104,7 +104,7 @@ class Partition:
         self.removing = False
         self.attempt: memoryview | None = None  # what is being written just now
         self.refused: list[memoryview] = []  # what was not taken since the last confirmation
-        self.sync_failed = False
+        self.sync_failed = self.write_failed = False
         self.marked_failed = False  # it came back, and the marks on the disk may still call it `failed`
         self.epoch = -1
         self.lossy = False  # something was done that may cost confirmed records
@@ -119,7 +119,7 @@ class Partition:
         other.answered = self.answered
         other.attempt = None if self.attempt is None else memoryview(bytes(self.attempt))
         other.refused = list(self.refused)
-        other.sync_failed, other.epoch = self.sync_failed, self.epoch
+        other.sync_failed, other.epoch, other.write_failed = self.sync_failed, self.epoch, self.write_failed
         other.marked_failed = self.marked_failed
         other.lossy, other.passed, other.flipped = self.lossy, self.passed, set(self.flipped)
         return other
@@ -167,6 +167,7 @@ class Partition:
         self.batches = [batch for batch in written if batch.header.next_offset <= log.log_end_offset]
         self.confirmed, self.start = log.log_end_offset, log.log_start_offset
         self.removing, self.attempt, self.sync_failed, self.marked_failed = False, None, False, False
+        self.write_failed = False
         self.refused.clear()
         assert log.log_end_offset == max(self.end, self.start), f"{log!r} ends where no batch ends"
         self.check_shown(log, found, now_ms)
@@ -179,8 +180,7 @@ class Partition:
         lost = log.log_end_offset, self.answered
         if not (self.kernel or self.sync_failed):
             assert covers(cuts, *lost), f"{log!r}: up to {lost[1]} was answered; the ledger was told of {cuts}"
-        torn = self.attempt is not None or self.refused
-        excused = may_forget or self.sync_failed or self.marked_failed or torn
+        excused = may_forget or self.sync_failed or self.write_failed or self.marked_failed or self.refused
         assert excused or not cuts, f"{log!r} lost nothing by a kill: {cuts}"
         self.answered = min(lost)
 
@@ -206,6 +206,7 @@ class Partition:
         )
         self.batches = [batch for batch in self.batches if batch.header.next_offset <= end]
         self.confirmed, self.attempt, self.sync_failed, self.marked_failed = end, None, False, True
+        self.write_failed = False
         self.answered = min(self.answered, end)
         self.refused.clear()
         assert log.high_watermark == end == max(self.end, self.start)

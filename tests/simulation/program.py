@@ -188,6 +188,7 @@ class Program(Acts):
             self.roll(log, model)
             return
         except StorageFault:
+            model.write_failed = True
             self.note(f"a write to {log!r} fails")
         finally:
             self.disk.fault = None

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.protocol.record_batch import read_header, records_of
+from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import add_hole
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -127,6 +127,36 @@ def test_invalid_unsynced_tail_is_cut_and_kept_beside(disk, tail):
     assert "cut off" in store.recovery_notes[-1]
     assert f"{len(tail)} unsynced bytes" in store.recovery_notes[-1]
     assert append(log, batch()).base_offset == 5
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 11, 12, 16, 17, 60, 61, -1])
+@pytest.mark.parametrize("power", [False, True])
+def test_half_of_a_write_is_a_loss_after_a_power_cut_and_none_after_a_kill(disk, size, power):
+    """write(2) copies page by page, and a kill ends it between two of them; nobody was answered for what it wrote."""
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    written = fill(log, 5)
+    whole = batch(b"torn")
+    assign_offsets(whole, 5, 0)
+    put_tail(disk, bytes(whole)[:size])
+    disk.kill()
+    disk.mounts += power
+    store = open_store(disk)
+    assert read_all(store.topics["t"].partitions[0]) == written
+    assert ledgered(store) == ([("unsynced_cut", "t", 0, 5, None)] if power else [])
+    assert "cut off" in store.recovery_notes[-1]
+
+
+@pytest.mark.parametrize(("at", "offset"), [(60, 5), (0, 6), (16, 5)])
+def test_a_kill_excuses_nothing_but_half_of_the_batch_that_was_due(disk, at, offset):
+    store = open_store(disk)
+    fill(make_topic(store).partitions[0], 5)
+    whole = bytearray(batch(b"torn"))
+    assign_offsets(memoryview(whole), offset, 0)
+    whole[at] ^= 1 if at else 0
+    put_tail(disk, bytes(whole) if at == 60 else bytes(whole)[:-1])
+    disk.kill()
+    assert ledgered(open_store(disk)) == [("unsynced_cut", "t", 0, 5, None)]
 
 
 def test_zeroes_behind_the_end_are_cut_without_a_copy(disk):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -53,6 +54,31 @@ async def test_a_worker_ends_behind_all_that_is_queued() -> None:
         worker.submit(lambda number=number: found.append(number), lambda _result, _error: None, background=number < 10)  # type: ignore[misc]
     worker.close()
     assert sorted(found) == list(range(20))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_worker_that_waits_holds_nothing_of_its_last_job(fails: bool) -> None:
+    """A write holds its file: what compaction replaced would stay on the disk until the next write."""
+    loop = asyncio.get_running_loop()
+    worker, ended = Worker("test", loop), loop.create_future()
+
+    class File:
+        def write(self) -> File:
+            if fails:
+                raise OSError(self)
+            return self
+
+    def end(_result: Any, _error: Exception | None) -> None:
+        ended.set_result(None)
+
+    file, let_go = File(), asyncio.Event()
+    weakref.finalize(file, loop.call_soon_threadsafe, let_go.set)
+    worker.submit(file.write, end)
+    del file
+    await ended
+    async with asyncio.timeout(10):
+        await let_go.wait()
+    worker.close()
 
 
 def chore(work: Any) -> Do:
