@@ -96,6 +96,10 @@ class StorageFault(Exception):
         self.position = position
         self.reason = reason
 
+    def kept(self) -> "StorageFault":
+        """The same without frames, to be kept or raised again: each raise of one object adds its frames to it."""
+        return StorageFault(self.path, self.position, self.reason)
+
 
 class ConfigurationError(Exception):
     """One sentence that names the key or option, what is wrong, and the remedy; the command ends with exit 2."""

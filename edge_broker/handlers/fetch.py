@@ -198,7 +198,7 @@ def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition:
     log = partition_of(_topic(broker, context, wanted), partition.partition)
     check_leader_epoch(log, partition.current_leader_epoch)
     if log.fault is not None:
-        raise log.fault
+        raise log.fault.kept()
     return log
 
 

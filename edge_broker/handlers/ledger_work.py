@@ -43,7 +43,7 @@ def write_losses(
         except StorageFault as fault:
             return end(fault)
         if log.fault is not None:
-            return end(log.fault)
+            return end(log.fault.kept())
         return end(None) if log.synced_offset >= end_offset else None
 
     def end(fault: StorageFault | None) -> Outcome:

@@ -105,14 +105,14 @@ class Writing:
         try:
             write_batch(self.file, self.path, self.records, self.position)
         except (Refusal, StorageFault) as error:
-            self.error = error
+            self.error = error.kept()
 
     def result(self) -> Appended:
         """What append would have returned or raised; WriteUnderWay until then."""
         if not self.done:
             raise WriteUnderWay(self)
         if self.error is not None:
-            raise self.error
+            raise self.error.kept()
         return self.appended
 
 
@@ -145,7 +145,7 @@ class WritableLog(ReadableLog):
 
     def fail(self, fault: StorageFault) -> None:
         """Take the partition offline; the first fault stays."""
-        self.fault = self.fault or fault
+        self.fault = self.fault or fault.kept()
 
     def append(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
         """Stamp offsets and leader epoch into a batch in place and write it with one call.
@@ -198,7 +198,7 @@ class WritableLog(ReadableLog):
     def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
         """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.kept()
         if self.writing is not None:
             raise WriteUnderWay(None)
         if self._roll_refusal is not None:

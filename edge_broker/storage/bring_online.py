@@ -68,7 +68,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     if fresh.fault is None:
         fresh.begin_epoch()
     if fresh.fault is not None:
-        raise fresh.fault
+        raise fresh.fault.kept()
     return BroughtOnline(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
 
 

@@ -100,7 +100,7 @@ def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
     ledger or the file of holes could not be written, or the log is offline or deleted, and nothing is jumped over.
     """
     if log.fault is not None:
-        raise log.fault  # another topic may have its directory now
+        raise log.fault.kept()  # another topic may have its directory now
     segment = found.segment
     bounds = log.bounds(segment)
     if bounds is None:

@@ -183,7 +183,7 @@ class ReadableLog:
         should.
         """
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.kept()
         segments = self._segments
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset)
@@ -293,7 +293,7 @@ class ReadableLog:
         offset and base timestamp. StorageFault.
         """
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.kept()
         for segment in self._segments:
             try:
                 found = self._first_in(segment, timestamp_ms)
@@ -335,7 +335,7 @@ class ReadableLog:
         Reads the end of each sealed segment's time index the first time, so a worker should call it. StorageFault.
         """
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.kept()
         shown = self._time_now() if self.settings.left_to_kernel else self._shown_time
         greatest = max((*self._sealed_times(), shown), key=_first)
         return greatest[1], greatest[0]

@@ -582,7 +582,7 @@ class LogStore:
         for log in logs:
             try:
                 if log.fault is not None:
-                    raise log.fault
+                    raise log.fault.kept()
                 log.stop(batch)
             except StorageFault as fault:
                 faults.append(fault)

@@ -67,6 +67,22 @@ def test_waiters_are_told_at_once_and_the_next_write_is_safe(kind: str, capsys: 
     assert told.count("partition-offline") == told.count("partition-back") == 1
 
 
+@pytest.mark.parametrize("kind", ["datasync", "write"])
+@pytest.mark.parametrize("slow", [False, True])
+def test_an_offline_partition_holds_nothing_of_those_who_ask(kind: str, slow: bool) -> None:
+    """Each raise of one exception adds its frames to it, and with them the records that a client sent."""
+    site = Site()
+    (log,) = site.topic()
+    site.broker.throttle.slow = slow
+    refuse(site, kind)
+    for _ in range(3):
+        client = site.client()
+        assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.KAFKA_STORAGE_ERROR
+        client.ask(FETCH, fetch(("t", 0, 0)), BY_NAME)
+        assert log.fault is not None
+        assert (log.fault.__traceback__, log.fault.__cause__, log.fault.__context__) == (None, None, None)
+
+
 def test_clients_learn_the_new_epoch_and_where_the_old_one_ended() -> None:
     site = Site()
     site.topic(partitions=2)
