@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from edge_broker import libc
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.disk_space import look, passed_offsets
+from edge_broker.broker.groups import expire_members, load_groups, new_coordinator, stop_groups
+from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.group_work import expire_members, load_groups, new_coordinator, stop_groups
-from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.handlers.registry import HANDLERS
-from edge_broker.handlers.space_work import look, passed_offsets
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.http import serve_http

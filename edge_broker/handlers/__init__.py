@@ -1,1 +1,1 @@
-"""One file per Kafka API: a request comes in, a `Reply`, `Wait`, `Park` or `Do` goes out; nothing here ever awaits."""
+"""One file per Kafka API, and nothing else: a request comes in, an outcome goes out; nothing here ever awaits."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.protocol.api import APIS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 

@@ -6,11 +6,11 @@ ids).
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.handlers.describe_configs import topic_config_source
-from edge_broker.handlers.outcome import Reply, Steps, Taken, changes_in_steps
-from edge_broker.handlers.topic_creation import Errors, NewTopic, check_new_topic, create
 from edge_broker.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from edge_broker.broker.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.groups import settle
+from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.group_work import settle
-from edge_broker.handlers.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -73,7 +73,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             if result.error_code == 0 and result.name is not None and result.name in failures:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 result.error_message = failures[result.name]
-        broker.answered.append((context.token, DeleteTopicsResponse(responses=results)))
+        broker.effects.answer(context.token, DeleteTopicsResponse(responses=results))
 
     _Deletion(broker, hidden, ended).begin()
     return Park(keeps=True)
@@ -121,14 +121,14 @@ class _Deletion:
                 self._stay(f"{OFFSETS_TOPIC} did not take that its offsets go ({error.name}); nothing was deleted")
                 return
             for name in self._names:
-                broker.offline.extend(broker.store.remove_topic(name).partitions)
-            broker.background.append(self._behind_workers())
+                broker.effects.offline(broker.store.remove_topic(name).partitions)
+            broker.effects.start(self._behind_workers())
 
     def _stay(self, reason: str) -> None:
         broker = self._broker
         for name in self._names:
             topic = broker.store.show_again(name)
-            broker.offline.extend(log for log in topic.partitions if log.fault is not None)  # not told yet
+            broker.effects.offline(log for log in topic.partitions if log.fault is not None)  # not told yet
         broker.free_names(self._names)
         self._ended(dict.fromkeys(self._names, reason))
 
@@ -151,7 +151,7 @@ class _Deletion:
         return failures
 
     def _erased(self, failures: Failures) -> Outcome:
-        self._broker.notes += [f"topic {name} could not be erased: {reason}" for name, reason in failures.items()]
+        self._broker.effects.note(*(f"topic {name} could not be erased: {reason}" for name, reason in failures.items()))
         self._ended(failures)
         return Reply(None)
 

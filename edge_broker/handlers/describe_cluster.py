@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

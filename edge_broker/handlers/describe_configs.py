@@ -5,10 +5,10 @@ Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), 
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,

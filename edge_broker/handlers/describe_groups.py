@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import unready
+from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import unready
-from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,

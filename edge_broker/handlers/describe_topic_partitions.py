@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator
 from heapq import merge
 from itertools import groupby
 
+from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

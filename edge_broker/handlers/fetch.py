@@ -1,7 +1,8 @@
 """Fetch (key 1): whole batches as they lie on disk, up to the high watermark, with long polling.
 
-A partition answers with whole batches from the one that holds the fetch offset on. A request waits until `min_bytes`
-are there, a partition has an error, or `max_wait_ms` is over, also where every read has to be left to a worker.
+A partition answers with whole batches of one segment, from the one that holds the fetch offset on. A request waits
+until `min_bytes` are there, a partition has an error or more segments to read, or `max_wait_ms` is over, also where
+every read has to be left to a worker.
 Sessions (KIP-227) are declined with session id 0, which is always legal.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
 thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
@@ -15,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 
+from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch, partition_of
+from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch, partition_of
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Steps, Taken, Wait
-from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -41,7 +42,7 @@ Cold = tuple[PartitionData, PartitionLog, int, int]
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_max", "bytes_read", "cold", "ends", "failed", "many", "topics", "whose")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "final", "many", "shown", "syncing", "topics", "whose")
 
     def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, *, many: bool = False) -> None:
         # When memory for answers is short a fetch gets less, down to one batch.
@@ -49,19 +50,19 @@ class _Gathered:
         self.many = many
         self.whose = broker, context, request
         self.topics: list[FetchableTopicResponse] = []
-        self.ends: dict[PartitionLog, int] = {}  # high watermarks as they were looked at first; a request may repeat
+        self.shown: dict[PartitionLog, int] = {}  # bytes shown as they were looked at first; a request may repeat
+        self.syncing: set[PartitionLog] = set()
         self.cold: deque[Cold] = deque()
         self.bytes_read = 0
-        self.failed = False
+        self.final = (
+            False  # a partition has an error, or its reader is behind the active segment: nothing is waited for
+        )
 
-    @property
-    def moved(self) -> bool:
-        """True when there is more than was looked at."""
-        return any(log.high_watermark > end for log, end in self.ends.items())
-
-    def enough(self, bytes_min: int) -> bool:
-        """True when there is nothing to wait for."""
-        return self.failed or self.bytes_read >= bytes_min or not self.ends
+    def missing_bytes(self, bytes_min: int) -> int:
+        """How much must come before there is enough; 0 when there is nothing to wait for."""
+        if self.final or not self.shown:
+            return 0
+        return max(min(bytes_min, self.bytes_max) - self.bytes_read, 0)  # min.bytes above max.bytes is max.bytes
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
@@ -86,7 +87,7 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     if _has_many(request):
         return Steps(_LongPoll(broker, context, request).begin_in_steps())
     gathered = _gather(broker, context, request)
-    if not gathered.cold and (request.max_wait_ms <= 0 or gathered.enough(request.min_bytes)):
+    if not gathered.cold and (request.max_wait_ms <= 0 or not gathered.missing_bytes(request.min_bytes)):
         return gathered.reply()
     return _LongPoll(broker, context, request).begin(gathered)
 
@@ -101,20 +102,23 @@ def _has_many(request: FetchRequest) -> bool:
 class _LongPoll:
     """A request that waits: what is cold is read by a worker; where there is too little, the logs are waited for.
 
-    Its methods are the steps: functions that know each other would keep an answer's records after it was sent.
+    While it waits it counts what is shown behind what it has looked at, and reads again once that may be enough.
+    Methods, not closures: a cycle of closures would keep an answer's records until the garbage is collected.
     """
 
-    __slots__ = ("_broker", "_context", "_deadline_ms", "_request")
+    __slots__ = ("_broker", "_context", "_deadline_ms", "_missing_bytes", "_request", "_shown")
 
     def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest) -> None:
         self._broker = broker
         self._context = context
         self._request = request
         self._deadline_ms = broker.clock.steady_ms() + request.max_wait_ms
+        self._missing_bytes = 0
+        self._shown: dict[PartitionLog, int] = {}
 
     def begin_in_steps(self) -> Taken:
         gathered = yield from self._gather_in_steps()
-        if not gathered.cold and (self._request.max_wait_ms <= 0 or gathered.enough(self._request.min_bytes)):
+        if not gathered.cold and self._request.max_wait_ms <= 0:
             return gathered.reply()
         return self.begin(gathered)
 
@@ -142,18 +146,31 @@ class _LongPoll:
     def _settle(self, gathered: _Gathered) -> Outcome:
         """What was cold is read; it may be less than was asked for."""
         left_ms = self._deadline_ms - self._broker.clock.steady_ms()
-        if gathered.enough(self._request.min_bytes) or left_ms <= 0:
+        if not self._waits_behind(gathered) or left_ms <= 0:
             return gathered.reply()
-        again = self._look() if gathered.moved else None
-        return again or Wait(list(gathered.ends), self._look, left_ms, self._at_deadline, patient=True)
+        return self._look() or Wait(list(self._shown), self._look, left_ms, self._at_deadline, patient=True)
+
+    def _waits_behind(self, gathered: _Gathered) -> bool:
+        """Count from what was gathered on; False when that is enough."""
+        self._shown, self._missing_bytes = gathered.shown, gathered.missing_bytes(self._request.min_bytes)
+        return self._missing_bytes > 0
 
     def _look(self) -> Outcome | None:
+        """Read again when what is new may be enough, or something is wrong."""
+        new_bytes = 0
+        for log, shown_bytes in self._shown.items():
+            if log.fault is not None:
+                break
+            new_bytes += log.shown_bytes - shown_bytes
+        else:
+            if new_bytes < self._missing_bytes:
+                return None
         if _has_many(self._request):
             return Steps(self._look_in_steps())
         gathered = _gather(self._broker, self._context, self._request)
         if gathered.cold:
             return _read_cold(self._broker, gathered, self._settle)
-        return gathered.reply() if gathered.enough(self._request.min_bytes) else None
+        return None if self._waits_behind(gathered) else gathered.reply()
 
     def _at_deadline(self) -> Outcome:
         if _has_many(self._request):
@@ -188,10 +205,10 @@ def _take(
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
         data.error_code = refusal.code
-        gathered.failed = True
+        gathered.final = True
     except StorageFault:
         data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        gathered.failed = True
+        gathered.final = True
 
 
 def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition: FetchPartition) -> PartitionLog:
@@ -215,11 +232,14 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = end = log.high_watermark
-    gathered.ends.setdefault(log, end)
-    if end < log.log_end_offset and wanted.fetch_offset >= end:
-        broker.flush_requested[log] = None  # also for a poll that does not wait
+    gathered.shown.setdefault(log, log.shown_bytes)
+    if end < log.log_end_offset and wanted.fetch_offset >= end and log not in gathered.syncing:
+        gathered.syncing.add(log)
+        broker.effects.sync(log)  # also for a poll that does not wait
+    if wanted.fetch_offset < log.active_base_offset:
+        gathered.final = True
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
-        gathered.failed = True
+        gathered.final = True
         return
     bytes_left = gathered.bytes_max - gathered.bytes_read
     if bytes_left <= 0 and gathered.bytes_read > 0:
@@ -266,17 +286,17 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
                 return log, found
             except Refusal as refusal:
                 data.error_code = refusal.code
-                gathered.failed = True
+                gathered.final = True
             except StorageFault as fault:
                 data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                gathered.failed = True
+                gathered.final = True
                 faults.append((log, fault))
             gathered.cold.popleft()
         return None
 
     def refused(met: DamageMet, fault: StorageFault) -> None:
         gathered.cold.popleft()[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        gathered.failed = True
+        gathered.final = True
         faults.append((met[0], fault))
 
     def then() -> Outcome:

@@ -5,10 +5,10 @@ Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
+from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
-from edge_broker.handlers.topic_creation import Errors, create, offsets_topic
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0

@@ -6,9 +6,9 @@ Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Reply
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 

@@ -5,11 +5,11 @@ Source: Kafka protocol, JoinGroup 0 to 9; KIP-394 (member id first), KIP-345 (st
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import park, unready
+from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Join, JoinResult, Protocol
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import park, unready
-from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 MEMBER_ID_REQUIRED_FROM = 4

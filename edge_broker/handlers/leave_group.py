@@ -4,11 +4,11 @@ KIP-345.
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import park, unready
+from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import park, unready
-from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 BATCHED_FROM = 3

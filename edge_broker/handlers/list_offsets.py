@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
+from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
+from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
-from edge_broker.handlers.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
-from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
+from edge_broker.broker.topic_creation import Errors, automatic_topic, check_new_topic, create
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.outcome import Reply, Steps, Taken, reads_in_steps
-from edge_broker.handlers.topic_creation import Errors, automatic_topic, check_new_topic, create
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
     MetadataRequest,

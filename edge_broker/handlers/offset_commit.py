@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import settle, unready
+from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import settle, unready
-from edge_broker.handlers.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -63,7 +63,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
         left -= 1
         errors.update({(entry.topic, entry.partition): entry.error for entry in result.partitions})
         if not left:
-            broker.answered.append((context.token, _response(request, errors)))
+            broker.effects.answer(context.token, _response(request, errors))
 
     for number, part in enumerate(parts):
         yield None  # not behind the last part: the request must be parked before it is answered

@@ -5,9 +5,9 @@ Source: KIP-101, KIP-279, KIP-320.
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
+from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import Broker, RequestContext, check_leader_epoch
-from edge_broker.handlers.outcome import Reply, Taken, reads_in_steps
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

@@ -6,9 +6,9 @@
 | 1 | after the write, once the partition's mark is on the disk (storage/in_use.py) |
 | 0 | never; an error closes the connection, as Kafka does; the mark is asked for all the same |
 
-Each batch's records are checked before anything else looks at it (checking.py), so that a refused one uses no offset
-and no sequence. To `__edge_ledger` only some may write, and only ledger records: they are checked in a worker before
-anything is appended, and answered after the sync, whatever acks says (ledger_access.py).
+Each batch's records are checked before anything else looks at it (broker/checking.py), so that a refused one uses no
+offset and no sequence. To `__edge_ledger` only some may write, and only ledger records: they are checked in a worker
+before anything is appended, and answered after the sync, whatever acks says (broker/ledger_access.py).
 
 Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KIP-98 for idempotence.
 """
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from weakref import ref
 
+from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.checking import Checking, CheckUnderWay
+from edge_broker.broker.disk_space import check_room, look_soon
+from edge_broker.broker.ledger_access import check_writer, ledger_refusal
+from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
-from edge_broker.handlers.broker import INTERNAL_TOPICS, Broker, RequestContext
-from edge_broker.handlers.checking import Checking, CheckUnderWay
-from edge_broker.handlers.ledger_access import check_writer, ledger_refusal
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Steps, Taken, Wait
-from edge_broker.handlers.space_work import check_room, look_soon
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -237,7 +237,7 @@ def _append(broker: Broker, part: _Part, acks: int) -> None:
         part.records = part.writing = part.checking = None
         part.end_offset = appended.end_offset
         if not log.marked and log.high_watermark < part.end_offset and part.answered_unsynced(acks):
-            broker.unmarked.append(log)
+            broker.effects.mark(log)
         part.response = PartitionProduceResponse(
             index=part.data.index,
             base_offset=appended.base_offset,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Outcome
 from edge_broker.handlers.api_versions import api_versions
-from edge_broker.handlers.broker import Broker, RequestContext
 from edge_broker.handlers.create_topics import create_topics
 from edge_broker.handlers.delete_topics import delete_topics
 from edge_broker.handlers.describe_cluster import describe_cluster
@@ -30,7 +31,6 @@ from edge_broker.handlers.metadata import metadata
 from edge_broker.handlers.offset_commit import offset_commit
 from edge_broker.handlers.offset_fetch import offset_fetch
 from edge_broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
-from edge_broker.handlers.outcome import Outcome
 from edge_broker.handlers.produce import produce
 from edge_broker.handlers.sync_group import sync_group
 

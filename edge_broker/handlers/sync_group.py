@@ -5,11 +5,11 @@ Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
 
 from __future__ import annotations
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import park, unready
+from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Sync, SyncResult
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import park, unready
-from edge_broker.handlers.outcome import Outcome, Reply
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have

@@ -6,7 +6,7 @@
 | until nobody waits for it | a request that timed out or lost its connection ends its check | turns are for others |
 | OPEN_MAX batches begun | the rest waits as it came, packed | a begun zstd batch keeps a window of up to 16 MiB |
 
-Lives here: whose turn it is. Must never come in: what is checked (handlers/checking.py), threads (worker.py).
+Lives here: whose turn it is. Must never come in: what is checked (broker/checking.py), threads (worker.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.checking import Checking
 from edge_broker.errors import Refusal
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.checking import Checking
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
 from edge_broker.storage.log import PartitionLog

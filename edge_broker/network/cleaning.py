@@ -1,8 +1,7 @@
 """Compaction in the running broker: short pieces in the worker `files`, with rests in between.
 
-A thread that computes keeps the event loop from running, as only one of them can at a time, so a piece is sized by the
-CPU time that the last ones took, and a rest follows that is as long: compaction takes half of one core at most, and
-others wait for the loop or the worker for one piece.
+The GIL lets one thread run at a time, so a piece takes 2 ms of CPU, sized by what the last ones took, and a rest
+follows that is as long. Compaction takes half of one core at most; others wait for one piece.
 
 Lives here: when the next piece runs. Must never come in: what is cleaned (storage/cleaner.py).
 """
@@ -15,8 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.outcome import Reply
+from edge_broker.broker.broker import Broker
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
@@ -91,8 +89,7 @@ def _report(broker: Broker, dispatcher: Dispatcher) -> None:
         done = cleaner.finished.pop(0)
         log_line("info", "compacted", **done._asdict())
     while cleaner.notes:
-        broker.notes.append(cleaner.notes.pop(0))
+        broker.effects.note(cleaner.notes.pop(0))
     while cleaner.failed:
-        broker.offline.append(cleaner.failed.pop(0))
-    if broker.left_work:
-        dispatcher.start(lambda: Reply(None))
+        broker.effects.offline([cleaner.failed.pop(0)])
+    dispatcher.apply()

@@ -1,4 +1,4 @@
-"""From a frame to an answer: finds the handler, calls it, and resolves its outcome (handlers/outcome.py).
+"""From a frame to an answer: finds the handler, calls it, and resolves its outcome (broker/outcome.py).
 
 Lives here: who waits for which log or name, which request is parked, what runs in which worker. Must never come in:
 what any API means (handlers), sockets (connection), when to sync (syncer), how large requests are worked on (large).
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.effects import Effect
+from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.handlers.registry import Handler
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.checks import Checks
@@ -138,7 +139,22 @@ class Dispatcher:
         broker.answers_room = lambda: max(answers.bytes_max - answers.used, ALLOWANCE_BYTES)
         self._patient: dict[Call, None] = {}
         self._answering_early = False
+        self._freed: deque[str] = deque()
         self._freeing = False
+        self._moved: dict[PartitionLog, None] = {}
+        self._appliers: dict[Effect, Callable[[Any], None]] = {
+            Effect.APPENDED: self._appended,
+            Effect.SYNC: self.syncer.sync_awaited,
+            Effect.MARK: self.syncer.mark,
+            Effect.ROLL: self._roll,
+            Effect.WRITE: self._write,
+            Effect.CHECK: self.checks.begin,
+            Effect.OFFLINE: self._offline,
+            Effect.START: self._start,
+            Effect.ANSWER: self._answer,
+            Effect.FREED: self._free_soon,
+            Effect.NOTE: lambda sentence: log_line("warning", "note", text=sentence),
+        }
         self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
         self.large = Large(self)
         self._in_workers = 0
@@ -178,7 +194,7 @@ class Dispatcher:
                 call.cost = request_bytes(api_key, size)
                 connection.expect(call)
                 self._run(call, handler, self.broker, context, request)
-                self._drain()
+                self.apply()
                 return
         self._take_large(call, handler, context, frame, position)
 
@@ -209,7 +225,7 @@ class Dispatcher:
         if call.held and call.connection is not None:
             call.held = False
             call.connection.let_go()
-        self._drain()
+        self.apply()
 
     def _unsupported(self, connection: Connection, call: Call, handler: Handler) -> None:
         """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the
@@ -245,7 +261,7 @@ class Dispatcher:
     def start(self, step: Callable[[], Outcome]) -> None:
         """Do work of the broker's own, which answers nobody; a bug in it leaves a trace and stops nothing else."""
         self._run(Call(None, None, 0, 0, NO_TOKEN), step)
-        self._drain()
+        self.apply()
 
     def _run(self, call: Call, step: Callable[..., Outcome | None], *arguments: Any) -> None:
         """Take one step of a call; a violation or a bug costs its connection alone, also when others are served
@@ -306,7 +322,7 @@ class Dispatcher:
         def try_again() -> None:
             if connection.on_close.pop(call.token, None) is not None:
                 self._run(call, again)
-                self._drain()
+                self.apply()
 
         if not connection.is_first(call):  # it could not be sent: one that goes ahead must come to its end
             call.when_first = try_again
@@ -362,7 +378,7 @@ class Dispatcher:
                 self._run(call, do.failed, error)
             else:
                 self._failed(call, error)
-            self._drain()
+            self.apply()
 
         self._workers[do.worker].submit(do.work, done, background=do.background)
 
@@ -381,8 +397,9 @@ class Dispatcher:
         if call.connection is not None:
             call.connection.on_close[call.token] = lambda: self._abandon_wait(call)
 
-    def _free_soon(self) -> None:
-        if not self._freeing:
+    def _free_soon(self, *names: str) -> None:
+        self._freed += names
+        if self._freed and not self._freeing:
             self._freeing = True
             self._loop.call_soon(self._free)
 
@@ -391,18 +408,18 @@ class Dispatcher:
         of them takes it.
         """
         self._freeing = False
-        broker = self.broker
-        while broker.freed:
-            name = broker.freed[0]
-            if name not in broker.changing and (calls := self._behind.get(name)):
+        while self._freed:
+            name = self._freed[0]
+            if name not in self.broker.changing and (calls := self._behind.get(name)):
                 call = next(iter(calls))
                 behind = call.behind
                 assert behind is not None
                 self._forget(call)
                 self._run(call, behind.again)
                 break
-            del broker.freed[0]
-        self._drain()
+            self._freed.popleft()
+        self._free_soon()
+        self.apply()
 
     def _abandon(self, call: Call) -> None:
         self._abandon_wait(call)
@@ -433,10 +450,10 @@ class Dispatcher:
         if wait is not None:
             self._forget(call)
             self._run(call, wait.at_deadline)
-            self._drain()
+            self.apply()
 
     def _forget(self, call: Call) -> None:
-        """Take a call off every list it may stand on."""
+        """Remove a call from all wait lists."""
         self._parked.pop(call.token, None)
         if call.wait is not None:
             self._patient.pop(call, None)
@@ -463,19 +480,24 @@ class Dispatcher:
         if call.connection is not None:
             call.connection.on_close.pop(call.token, None)
 
-    def _synced(self, log: PartitionLog) -> None:
-        if self.offline_partitions.tries and log.fault is None:
-            self.offline_partitions.synced(log)
-        self.moved(log)
+    def _synced(self, logs: Sequence[PartitionLog]) -> None:
+        if self.offline_partitions.tries:
+            for log in logs:
+                if log.fault is None:
+                    self.offline_partitions.synced(log)
+        self.moved(*logs)
 
-    def moved(self, log: PartitionLog) -> None:
-        """Ask everyone who waits for `log` whether that was enough."""
-        if log.fault is not None:
-            self._offline(log)
-        self._wake(log)
-        self._drain()
-        if self._sync_is_awaited(log) and log.high_watermark < log.log_end_offset and log.fault is None:
-            self.syncer.sync_awaited(log)
+    def moved(self, *logs: PartitionLog) -> None:
+        """Ask everyone who waits for one of `logs`, once, whether that was enough."""
+        for log in logs:
+            if log.fault is None:
+                self._moved[log] = None
+            else:
+                self._offline(log)
+        self.apply()
+        for log in logs:
+            if self._sync_is_awaited(log) and log.high_watermark < log.log_end_offset and log.fault is None:
+                self.syncer.sync_awaited(log)
 
     def _sync_is_awaited(self, log: PartitionLog) -> bool:
         """True while somebody waits for more than a write or a roll of this log."""
@@ -483,15 +505,19 @@ class Dispatcher:
         return waiting is not None and any(call.wait is not None and call.wait.syncs for call in waiting)
 
     def _offline(self, log: PartitionLog) -> None:
-        """Say once that a partition is lost, and bring it back; one that was deleted is none."""
+        """Wake its waiters; say once that a partition is lost, and bring it back. One that was deleted is none."""
+        self._moved[log] = None
         self.syncer.forget(log)
         if self.broker.store.holds(log) and log not in self._told_offline:
             self._told_offline.add(log)
             self.offline_partitions.begin(log)
             log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
-    def _wake(self, log: PartitionLog) -> None:
-        for call in list(self._waiting.get(log, ())):
+    def _wake(self, moved: Iterable[PartitionLog]) -> None:
+        calls: dict[Call, None] = {}
+        for log in moved:
+            calls.update(self._waiting.get(log, {}))
+        for call in calls:
             wait = call.wait
             if wait is not None:
                 self._run(call, self._ready, call, wait)
@@ -502,46 +528,31 @@ class Dispatcher:
             self._forget(call)
         return outcome
 
-    def _drain(self) -> None:
-        """See to what handlers left behind: appended logs, due rolls, answers of groups."""
-        broker = self.broker
-        while True:
-            while broker.appended:
-                self._appended(broker.appended.pop())
-            if broker.freed:
-                self._free_soon()
-            if not broker.left_work:
-                return
-            while broker.flush_requested:
-                self.syncer.sync_awaited(broker.flush_requested.popitem()[0])
-            while broker.unmarked:
-                self.syncer.mark(broker.unmarked.pop())
-            while broker.rolls:
-                self._roll(broker.rolls.pop())
-            while broker.writes:
-                self._write(broker.writes.pop())
-            while broker.checks:
-                self.checks.begin(broker.checks.pop(0))
-            while broker.notes:
-                log_line("warning", "note", text=broker.notes.pop(0))
-            while broker.offline:
-                log = broker.offline.pop()
-                self._offline(log)
-                self._wake(log)
-            while broker.background:
-                outcome = broker.background.pop(0)
-                self._run(Call(None, None, 0, 0, NO_TOKEN), lambda outcome=outcome: outcome)
-            while broker.answered:
-                token, response = broker.answered.pop(0)
-                call = self._parked.get(token)
-                if call is not None:
-                    self._forget(call)
-                    answer = response if isinstance(response, Steps) else Reply(response)
-                    self._run(call, lambda answer=answer: answer)
+    def apply(self) -> None:
+        """Apply the effects that steps have left; a call is woken once, however many of its logs have moved."""
+        left = self.broker.effects.left
+        while left or self._moved:
+            if left:
+                effect, about = left.popleft()
+                self._appliers[effect](about)
+            else:
+                moved, self._moved = self._moved, {}
+                self._wake(moved)
+
+    def _start(self, outcome: Outcome) -> None:
+        self._run(Call(None, None, 0, 0, NO_TOKEN), lambda: outcome)
+
+    def _answer(self, answered: tuple[int, Message | Steps]) -> None:
+        token, response = answered
+        call = self._parked.get(token)
+        if call is not None:
+            self._forget(call)
+            answer = response if isinstance(response, Steps) else Reply(response)
+            self._run(call, lambda: answer)
 
     def _appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:
-            self._wake(log)
+            self._moved[log] = None
         elif self._sync_is_awaited(log):
             self.syncer.sync_awaited(log)
         elif self.broker.throttle.sync_early:
@@ -566,7 +577,7 @@ class Dispatcher:
                 log.fail(StorageFault(writing.path, writing.position, f"the write failed: {error!r}"))
             log.end_write()
             if writing.error is None:
-                self.broker.appended.append(log)
+                self.broker.effects.appended(log)
                 throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
                 self.broker.appended_bytes += len(writing.records)
             throttle.wrote_behind(took or 0.0, len(writing.records))

@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from edge_broker.broker.losses import WRITE_MS_MAX, write_losses
 from edge_broker.errors import StorageFault
-from edge_broker.handlers.ledger_work import WRITE_MS_MAX, write_losses
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer
 from edge_broker.storage.ledger import Loss

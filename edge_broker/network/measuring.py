@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.outcome import Do, Outcome, Reply
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.card import Card, describe, measure

@@ -8,8 +8,8 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable, Sequence
 
+from edge_broker.broker.broker import Broker
 from edge_broker.compiled import walker_name
-from edge_broker.handlers.broker import Broker
 from edge_broker.network.disk_writes import device_bytes, process_bytes
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.bring_online import BroughtOnline, bring_online
 from edge_broker.storage.log import PartitionLog

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 
-from edge_broker.handlers.broker import Broker
+from edge_broker.broker.broker import Broker
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edge_broker.errors import StorageFault
 from edge_broker.network.log_lines import log_line
@@ -31,8 +31,8 @@ Outcome = tuple[float, float, list[StorageFault | None]]  # seconds of the marks
 
 
 class Syncer:
-    """Decides when a log is synced; `moved(log)` is called on the loop whenever its high watermark may have risen or
-    it failed.
+    """Decides when a log is synced; `moved(logs)` is called on the loop once per round, with the logs of the round:
+    their high watermark may have risen, or they failed.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Syncer:
         worker: Worker,
         how: GroupCommit,
         interval_min_ms: int,
-        moved: Callable[[PartitionLog], None],
+        moved: Callable[[Sequence[PartitionLog]], None],
         throttle: WriteThrottle,
         in_use: InUse,
     ) -> None:
@@ -173,8 +173,7 @@ class Syncer:
         self._throttle.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
         self._throttle.syncing_bytes = 0
         marked = self._end_marking(marking)
-        for log in dict.fromkeys([*(log for log, _ in round_), *marked]):
-            self._moved(log)
+        self._moved(list(dict.fromkeys([*(log for log, _ in round_), *marked])))
         self._begin_if_due()
 
     def _end_marking(self, marking: Marking | None) -> list[PartitionLog]:

@@ -176,6 +176,7 @@ class PartitionLog(WritableLog):
         make_segment_file(self._files, segment)
         segment.open_tail()
         sealed = self._active
+        segment.begin_bytes = sealed.begin_bytes + sealed.size
         self._index_due = self._stay_bytes = 0
         self._active = segment
         with self._layout:

@@ -121,6 +121,19 @@ class ReadableLog:
         return self._synced
 
     @property
+    def active_base_offset(self) -> int:
+        """First offset of the segment that is appended to."""
+        return self._active.base_offset
+
+    @property
+    def shown_bytes(self) -> int:
+        """Bytes that may be shown, counted from the segment that was active at the start on; what goes still counts."""
+        if self.settings.left_to_kernel:
+            return self._active.begin_bytes + self._active.size
+        synced = self._synced
+        return synced.segment.begin_bytes + synced.position
+
+    @property
     def size(self) -> int:
         """Bytes in all segments."""
         return sum(segment.size for segment in self._segments)

@@ -66,6 +66,7 @@ class Segment:
     __slots__ = (
         "__weakref__",
         "base_offset",
+        "begin_bytes",
         "born_age_ms",
         "directory",
         "files",
@@ -94,6 +95,7 @@ class Segment:
         self.base_offset = base_offset
         self.path = f"{directory}/{base_offset:020d}.log"
         self.size = size
+        self.begin_bytes = 0  # of the segments before it that were written since the start
         self.index_interval_bytes = index_interval_bytes
         self.tail: TailIndex | None = (
             None  # covers the bytes from `indexed_from` on; the index files cover those before

@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
+from edge_broker.broker.broker import OFFSETS_TOPIC
+from edge_broker.broker.groups import partition_for
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers.broker import OFFSETS_TOPIC
-from edge_broker.handlers.group_work import partition_for
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import (
     CHECKED_POSITION,

@@ -16,8 +16,8 @@ from functools import partial
 
 import pytest
 
+from edge_broker.broker.broker import OFFSETS_TOPIC
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.handlers.broker import OFFSETS_TOPIC
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.bring_online import bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC

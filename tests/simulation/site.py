@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
+from edge_broker.broker.broker import OFFSETS_TOPIC
+from edge_broker.broker.groups import latest_records
 from edge_broker.coordinator.calls import Effects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
-from edge_broker.handlers.broker import OFFSETS_TOPIC
-from edge_broker.handlers.group_work import latest_records
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.age import Now
 from edge_broker.storage.cleaner import LogCleaner

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast, get_args
 
 from edge_broker.app import log_settings
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.groups import load_groups, new_coordinator
+from edge_broker.broker.outcome import Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.group_work import load_groups, new_coordinator
-from edge_broker.handlers.outcome import Outcome, Steps, WorkerName
 from edge_broker.handlers.registry import HANDLERS, Handler
 from edge_broker.network.connection import Connection
 from edge_broker.network.dispatcher import Dispatcher

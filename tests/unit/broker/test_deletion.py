@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.outcome import Reply
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.storage.deletion import Deletions
@@ -47,8 +46,8 @@ def begin_roll(site: Site) -> None:
     """The segment of `__consumer_offsets` is being closed, in a worker that has not begun yet."""
     (log,) = site.store.topics[OFFSETS].partitions
     assert log.begin_roll()
-    site.broker.rolls.append(log)
-    site.dispatcher.start(lambda: Reply(None))
+    site.broker.effects.roll(log)
+    site.dispatcher.apply()
     assert log.rolling
 
 

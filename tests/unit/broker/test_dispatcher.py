@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
-from edge_broker.handlers.broker import Broker, RequestContext
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
 from edge_broker.network.large import PARKED_BYTES_MAX

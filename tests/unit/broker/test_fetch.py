@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.effects import Effect
+from edge_broker.broker.outcome import Do, Reply, Steps, Wait
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import RequestContext
 from edge_broker.handlers.fetch import _Gathered
-from edge_broker.handlers.outcome import Do, Reply, Steps, Wait
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -126,6 +127,73 @@ def test_left_to_the_kernel_is_shown_when_written() -> None:
 
 
 # long polls
+
+
+def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions that are read from now on, in order."""
+    found: list[int] = []
+    read = PartitionLog.read
+
+    def counted(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
+        found.append(log.partition)
+        return read(log, *arguments, **options)
+
+    monkeypatch.setattr(PartitionLog, "read", counted)
+    return found
+
+
+@pytest.mark.parametrize("config", [{}, {"flush.ms": "9223372036854775807"}])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_round_of_many_partitions_has_each_read_once_and_only_when_enough_has_come(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, str], missing: int
+) -> None:
+    site = Site()
+    logs = site.topic(partitions=50, config=config)
+    size = len(batch(b"a"))
+    client = site.client()
+    asked = fetch(*(("t", log.partition, 0) for log in logs), min_bytes=2 * 50 * size + missing, max_wait_ms=5000)
+    client.send(FETCH, asked, BY_NAME)
+    site.settle()
+    reads = reads_of(monkeypatch)
+    for _ in range(2):
+        assert (client.answers(), reads) == ([], [])
+        for log in logs:
+            site.broker.append(log, batch(b"a"), 1 << 20)
+        site.dispatcher.apply()
+        site.settle()
+    if missing:
+        assert (client.answers(), reads) == ([], [])
+        write(site, logs[7], b"a")
+        site.settle()
+    assert sum(sizes(client.answer())) == (100 + missing) * size
+    assert reads == list(range(50))
+
+
+def test_a_reader_behind_the_active_segment_waits_for_nothing() -> None:
+    """As Kafka does: an answer holds one segment's bytes, and there may never be more of them."""
+    site = Site()
+    (log,) = site.topic(config={"segment.bytes": "4096"})
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), min_bytes=6000, max_wait_ms=5000), BY_NAME)
+    for value in (bytes(3000), bytes(2950)):
+        assert client.answers() == []
+        append(log, batch(value))
+        site.dispatcher.moved(log)
+        site.settle()
+    assert log.segments_count == 2
+    assert sizes(client.answer()) == [log.segments[0].size]
+    client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_wait_ms=5000), BY_NAME)
+    assert sizes(client.answer()) == [log.segments[0].size]
+
+
+def test_more_wanted_than_may_be_had_is_as_much_as_may_be_had() -> None:
+    """As Kafka does: max.bytes ends the wait when it is less than min.bytes."""
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 3)
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_bytes=len(batch(b"0")), max_wait_ms=5000), BY_NAME)
+    assert len(sizes(client.answer())) == 1
 
 
 def test_waits_for_data_and_answers_with_the_sync() -> None:
@@ -566,7 +634,7 @@ def test_a_request_that_repeats_a_partition_waits_for_it_once_and_brings_one_syn
     waits = site.run(FETCH, request, BY_NAME)
     assert isinstance(waits, Wait)
     assert list(waits.logs) == [log]
-    assert list(site.broker.flush_requested) == [log]
+    assert list(site.broker.effects.left) == [(Effect.SYNC, log)]
 
 
 def test_errors_of_many_partitions_are_written_in_steps() -> None:

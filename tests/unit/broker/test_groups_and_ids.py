@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.effects import Effect
+from edge_broker.broker.outcome import Steps
 from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import RequestContext
-from edge_broker.handlers.outcome import Steps
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
@@ -111,8 +112,9 @@ def test_nothing_is_answered_before_it_is_parked() -> None:
     outcome = HANDLERS[OFFSET_COMMIT](site.broker, RequestContext(999, version, "test", "127.0.0.1:4711"), wrong)
     assert isinstance(outcome, Steps)
     for _ in outcome.steps:  # others have their turn at each
-        assert site.broker.answered == []
-    assert [token for token, _ in site.broker.answered] == [999]
+        assert not site.broker.effects.left
+    ((effect, (token, _)),) = site.broker.effects.left
+    assert (effect, token) == (Effect.ANSWER, 999)
 
 
 def test_a_large_commit_counts_until_it_is_synced() -> None:

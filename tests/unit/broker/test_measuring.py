@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 
 from edge_broker.app import log_settings
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.groups import new_coordinator
+from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.group_work import new_coordinator
-from edge_broker.handlers.outcome import WorkerName
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.measuring import measure_card

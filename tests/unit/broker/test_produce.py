@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.effects import Effect
+from edge_broker.broker.outcome import Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation
-from edge_broker.handlers.outcome import Reply, Wait
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -177,7 +178,7 @@ def test_the_plain_handler_says_reply_for_acks_1_and_wait_for_acks_all() -> None
     waiting = site.run(PRODUCE, produce(("t", 0, batch())))
     assert isinstance(waiting, Wait)
     assert waiting.ready() is None
-    assert site.broker.appended == [log, log]
+    assert list(site.broker.effects.left) == [(Effect.APPENDED, log)] * 2
     with pytest.raises(ProtocolViolation, match="acks=0"):
         site.run(PRODUCE, produce(("missing", 0, batch()), acks=0))
 
@@ -327,7 +328,8 @@ def test_a_deleted_topic_refuses_what_waits_for_its_roll() -> None:
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(bytes(1000)))))
     topic = site.store.remove_topic("t")
-    site.broker.offline.extend(topic.partitions)
+    site.broker.effects.offline(topic.partitions)
+    site.dispatcher.apply()
     site.settle()
     assert code(client.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from edge_broker.app import delete_expired
+from edge_broker.broker.disk_space import look, passed_offsets
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.space_work import look, passed_offsets
 from edge_broker.network.metrics import health_problem, metrics_text
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest

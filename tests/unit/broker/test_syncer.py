@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -43,8 +44,8 @@ class Bench:
         self.marks_fail = False
         self.disk.fault = self.note
 
-    def moved(self, log: PartitionLog) -> None:
-        self.told.append((log.partition, log.high_watermark))
+    def moved(self, logs: Sequence[PartitionLog]) -> None:
+        self.told += [(log.partition, log.high_watermark) for log in logs]
 
     def note(self, kind: str, path: str, size: int) -> None:
         if kind == "datasync":

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from edge_broker.app import delete_expired
+from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.outcome import Steps
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.broker import RequestContext
-from edge_broker.handlers.outcome import Steps
 from edge_broker.handlers.registry import HANDLERS
 from edge_broker.protocol.api import (
     CREATE_TOPICS,

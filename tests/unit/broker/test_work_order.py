@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from edge_broker import app
+from edge_broker.broker.disk_space import look
+from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
-from edge_broker.handlers.outcome import Do, Outcome, Reply
-from edge_broker.handlers.space_work import look
 from edge_broker.network.worker import AHEAD_MAX, Worker
 from edge_broker.protocol.api import METADATA
 from edge_broker.storage import removal

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from edge_broker.broker.losses import write_losses
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.ledger_work import write_losses
 from edge_broker.network.metrics import metrics_text
 from edge_broker.protocol.api import API_VERSIONS, DELETE_TOPICS, FETCH, OFFSET_COMMIT, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.outcome import Outcome, Park, Reply, Wait
+from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import Effects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record, read_key
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
-from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.handlers.outcome import Outcome, Park, Reply, Wait
-from edge_broker.handlers.quarantine import DamageMet, read_through
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
 from edge_broker.storage.appending import Busy, Writing
@@ -70,9 +70,9 @@ def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] |
     for token, result in effects.answers:
         translate = broker.translations.pop(token, None)
         if translate is not None and (response := translate(result)) is not None:
-            broker.answered.append((token, response))
+            broker.effects.answer(token, response)
     if effects.append:
-        broker.background.append(_Keeping(broker, effects, done).first_step())
+        broker.effects.start(_Keeping(broker, effects, done).first_step())
     elif done is not None:
         done(ErrorCode.NONE)
 
@@ -189,7 +189,7 @@ def load_groups(broker: Broker) -> Outcome:
             broker.groups.settings, loading.newest.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
         )
         broker.groups.is_connected = broker.is_connected
-        broker.notes += broker.groups.load_notes
+        broker.effects.note(*broker.groups.load_notes)
         broker.groups_loaded = True
         return Reply(None)
 

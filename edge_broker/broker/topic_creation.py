@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from edge_broker.broker.broker import OFFSETS_TOPIC, Broker
+from edge_broker.broker.disk_space import check_room
+from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
-from edge_broker.handlers.outcome import Behind, Do, Outcome
-from edge_broker.handlers.space_work import check_room
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
 from edge_broker.storage.topics import check_topic_name
@@ -94,7 +94,7 @@ def _create(
             if isinstance(topic, Refusal):
                 errors[name] = topic
                 if topic.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    broker.notes.append(f"topic {name} could not be made: {topic.message}")
+                    broker.effects.note(f"topic {name} could not be made: {topic.message}")
             else:
                 broker.store.add_topic(topic)
         return then(errors)

@@ -1,6 +1,6 @@
-"""What every handler may see of the broker: its state, and the lists in which handlers leave work for the shell.
+"""What every handler may see of the broker: store, groups, configuration, clock, and the effects that it leaves.
 
-Lives here: one value with the store, the groups, the configuration and the clock. Must never come in: sockets,
+Lives here: one value with all of them. Must never come in: sockets,
 threads, timers.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.effects import Effects
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch
 from edge_broker.protocol.records_check import check_records
@@ -27,9 +28,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.write_throttle import WriteThrottle
-
-if TYPE_CHECKING:
-    from edge_broker.handlers.outcome import Outcome, Steps
 
 OFFSETS_TOPIC = topics.OFFSETS_TOPIC
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
@@ -47,27 +45,12 @@ class RequestContext(NamedTuple):
 class Broker:
     """State of one broker; owned by the event loop.
 
-    Handlers leave work for the shell in lists. The shell empties them after each call:
-
-    | list | entries |
-    |---|---|
-    | appended | logs that were written to |
-    | flush_requested | logs with unsynced data that somebody waits for |
-    | unmarked | logs whose in-use mark an answer needs |
-    | rolls | logs whose active segment is full |
-    | writes | logs with a write for the worker `writer` |
-    | checks | batches whose records a worker has to check |
-    | offline | logs that were deleted or have failed: wake their waiters |
-    | background | outcomes that no client waits for |
-    | notes | sentences to log |
-    | answered | token and response of parked requests |
-    | freed | topic names that somebody may wait for |
-
-    `groups_loaded` is False until the committed offsets have been read back; `changing` holds names of topics that are
-    being made, erased or loaded (see `take_names`); `translations` turns a group's result into the response that the
-    parked request's version wants. `room_bytes` may be written before the disk is looked at again, `full_topics` may
-    not be written to; the rest about space is space_work.py's. `answers_room` says how many bytes of records an answer
-    may have just now, `partitions_coming` are being made, `peers` are there (ADDRESS:PORT), if that is known.
+    `effects` is what handlers leave to the shell (effects.py). `groups_loaded` is False until the committed offsets
+    have been read back; `changing` holds names of topics that are being made, erased or loaded (see `take_names`);
+    `translations` turns a group's result into the response that the parked request's version wants. `room_bytes` may be
+    written before the disk is looked at again, `full_topics` may not be written to; the rest about space is
+    disk_space.py's. `answers_room` says how many bytes of records an answer may have just now, `partitions_coming` are
+    being made, `peers` are there (ADDRESS:PORT), if that is known.
     """
 
     def __init__(
@@ -86,11 +69,8 @@ class Broker:
         )
         self.groups_loaded = False
         self.groups_fault: str | None = None
-        self.appended: list[PartitionLog] = []
+        self.effects = Effects()
         self.appended_bytes = 0
-        self.flush_requested: dict[PartitionLog, None] = {}
-        self.unmarked: list[PartitionLog] = []
-        self.notes: list[str] = []
         self.faults_noted: dict[PartitionLog, str] = {}
         self.watch = DiskWatch(
             store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
@@ -99,19 +79,12 @@ class Broker:
         self.looking = self.look_again = self.space_refused = False
         self.room_bytes = 1 << 62
         self.full_topics: frozenset[str] = frozenset()
-        self.rolls: list[PartitionLog] = []
-        self.writes: list[PartitionLog] = []
-        self.checks: list[Checking] = []
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
-        self.offline: list[PartitionLog] = []
-        self.background: list[Outcome] = []
-        self.answered: list[tuple[int, Message | Steps]] = []
         self.translations: dict[int, Callable[[Any], Message | None]] = {}
         self.changing: set[str] = set()
-        self.freed: list[str] = []
         self.partitions_coming = 0
         self.producer_ids: range = range(0)
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
@@ -156,17 +129,17 @@ class Broker:
             begin = self.clock.seconds()
             appended = log.append(records, header, self._now_at(begin, log))
         except RollDue:
-            self.rolls.append(log)
+            self.effects.roll(log)
             raise
         except StorageFault as fault:
             log.fail(fault)
-            self.offline.append(log)
+            self.effects.offline([log])
             raise
         if not appended.duplicate:
             took = self.clock.seconds() - begin
             if self.throttle.held_up(took, len(records)):
                 self.throttle.wrote_slowly(took, self._unsynced_bytes())
-            self.appended.append(log)
+            self.effects.appended(log)
             self.appended_bytes += len(records)
         return appended
 
@@ -185,7 +158,7 @@ class Broker:
         checking = Checking.of(log, records, header, self.check_bytes)
         self.check_bytes -= checking.cost
         if not checking.done:
-            self.checks.append(checking)
+            self.effects.check(checking)
             self.checking[log] = checking
             raise CheckUnderWay(checking)
         return header
@@ -206,30 +179,14 @@ class Broker:
         started = log.begin_write(memoryview(bytearray(records)), header, self.now())
         if isinstance(started, Appended):
             return started
-        self.writes.append(log)
+        self.effects.write(log)
         raise WriteUnderWay(started)
 
     def note_fault(self, log: PartitionLog, fault: StorageFault) -> None:
         """Log what could not be read, once: clients ask for it again and again."""
         if log.fault is None and self.faults_noted.get(log) != str(fault):
             self.faults_noted[log] = str(fault)
-            self.notes.append(f"{log.topic}-{log.partition} could not be read: {fault}")
-
-    @property
-    def left_work(self) -> bool:
-        """True while a handler's work for the shell is not seen to."""
-        return bool(
-            self.appended
-            or self.answered
-            or self.flush_requested
-            or self.unmarked
-            or self.rolls
-            or self.writes
-            or self.checks
-            or self.offline
-            or self.background
-            or self.notes
-        )
+            self.effects.note(f"{log.topic}-{log.partition} could not be read: {fault}")
 
     def take_names(self, names: Collection[str]) -> None:
         """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""
@@ -239,7 +196,7 @@ class Broker:
     def free_names(self, names: Collection[str]) -> None:
         """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
-        self.freed.extend(names)
+        self.effects.freed(names)
 
     def abandon(self, token: int) -> None:
         """Nobody waits for this token any more."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from edge_broker.broker.broker import OFFSETS_TOPIC, Broker
+from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.handlers.broker import OFFSETS_TOPIC, Broker
-from edge_broker.handlers.outcome import Do, Outcome, Reply, Wait
 from edge_broker.storage.full_disk import DiskStatus, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
 
@@ -69,7 +69,7 @@ def look_soon(broker: Broker) -> None:
     if broker.looking:
         broker.look_again = True
     else:
-        broker.background.append(look(broker))
+        broker.effects.start(look(broker))
 
 
 def check_room(broker: Broker, topic: str) -> None:
@@ -88,11 +88,12 @@ def _looked(broker: Broker, found: DiskStatus) -> Outcome:
     broker.disk_status = found
     if found.refusing != broker.space_refused:
         now = "refused" if found.refusing else "taken again"
-        broker.notes.append(f"writes are {now}: {found.free} of {found.total} bytes are free")
+        broker.effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
     broker.space_refused, broker.room_bytes, broker.full_topics = found.refusing, found.room_bytes, found.full_topics
-    broker.notes += found.notes
+    broker.effects.note(*found.notes)
     rolls = [log for log in found.rolls if log.begin_roll()]
-    broker.rolls += rolls
+    for log in rolls:
+        broker.effects.roll(log)
     if not rolls:
         return _over(broker)
 

@@ -10,7 +10,7 @@
 | every record is a ledger record (storage/ledger.py) | as any other, but after the sync, whatever acks it asks for |
 | one of them is not | INVALID_RECORD, which names it; nothing is written |
 
-Must never come in: what is lost (ledger_work.py writes the broker's own losses). Until there are log-ins, an address is
+Must never come in: what is lost (losses.py writes the broker's own losses). Until there are log-ins, an address is
 all that is known of a client.
 """
 
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import ipaddress
 
+from edge_broker.broker.broker import Broker
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
-from edge_broker.handlers.broker import Broker
 from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
 

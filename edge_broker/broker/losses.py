@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.outcome import Outcome, Reply, Wait
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.outcome import Outcome, Reply, Wait
 from edge_broker.storage.appending import Busy, Writing
 from edge_broker.storage.direct_ledger import BATCH_BYTES_MAX, ledger_batches
 from edge_broker.storage.ledger import Loss

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.outcome import Do, Outcome
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.handlers.broker import Broker
-from edge_broker.handlers.outcome import Do, Outcome
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
@@ -64,7 +64,7 @@ class _Reading:
         return Do(lambda: _quarantine(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
 
     def _again(self, met: DamageMet, fault: StorageFault | None) -> Outcome:
-        self._broker.notes += met[0].take_damage_notes()
+        self._broker.effects.note(*met[0].take_damage_notes())
         if fault is not None:
             self._refused(met, fault)
         return self.read()

@@ -1,0 +1,103 @@
+"""What a step leaves to the shell: one queue of effects, applied in their order once the step is over.
+
+| effect | what the shell does |
+|---|---|
+| APPENDED log | has it synced, or wakes its waiters where the topic is left to the kernel |
+| SYNC log | has its unsynced data synced for somebody who waits |
+| MARK log | has its in-use mark written, which an answer needs |
+| ROLL log | closes its active segment in the worker `disk` |
+| WRITE log | has its batch written by the worker `writer` |
+| CHECK checking | has a batch's records checked by the worker `checker` |
+| OFFLINE log | wakes the waiters of a log that was deleted or has failed |
+| START outcome | carries out work that no client waits for |
+| ANSWER (token, response) | answers a parked request |
+| FREED name | lets the first request go on that waits for this topic name |
+| NOTE sentence | logs it |
+
+Lives here: the queue. Must never come in: how an effect is applied (network/dispatcher.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import IntEnum, auto
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edge_broker.broker.checking import Checking
+    from edge_broker.broker.outcome import Outcome, Steps
+    from edge_broker.protocol.message import Message
+    from edge_broker.storage.log import PartitionLog
+
+
+class Effect(IntEnum):
+    """The kinds of effects, as in the table above."""
+
+    APPENDED = 0
+    SYNC = auto()
+    MARK = auto()
+    ROLL = auto()
+    WRITE = auto()
+    CHECK = auto()
+    OFFLINE = auto()
+    START = auto()
+    ANSWER = auto()
+    FREED = auto()
+    NOTE = auto()
+
+
+_APPENDED, _SYNC = Effect.APPENDED, Effect.SYNC
+
+
+class Effects:
+    """The queue; `left` holds pairs of a kind and what it is about."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left: deque[tuple[Effect, Any]] = deque()
+
+    def appended(self, log: PartitionLog) -> None:
+        """A batch was written to this log."""
+        self.left.append((_APPENDED, log))
+
+    def sync(self, log: PartitionLog) -> None:
+        """Somebody waits for what is not synced of this log."""
+        self.left.append((_SYNC, log))
+
+    def mark(self, log: PartitionLog) -> None:
+        """An answer needs the in-use mark of this log."""
+        self.left.append((Effect.MARK, log))
+
+    def roll(self, log: PartitionLog) -> None:
+        """The active segment of this log is full, or too old."""
+        self.left.append((Effect.ROLL, log))
+
+    def write(self, log: PartitionLog) -> None:
+        """A write of this log was begun, for the worker."""
+        self.left.append((Effect.WRITE, log))
+
+    def check(self, checking: Checking) -> None:
+        """The records of this batch are to be checked by the worker."""
+        self.left.append((Effect.CHECK, checking))
+
+    def offline(self, logs: Iterable[PartitionLog]) -> None:
+        """These logs were deleted or have failed."""
+        self.left.extend((Effect.OFFLINE, log) for log in logs)
+
+    def start(self, outcome: Outcome) -> None:
+        """This goes on without a client."""
+        self.left.append((Effect.START, outcome))
+
+    def answer(self, token: int, response: Message | Steps) -> None:
+        """The request that was parked under this token is answered."""
+        self.left.append((Effect.ANSWER, (token, response)))
+
+    def freed(self, names: Iterable[str]) -> None:
+        """These topic names are free again."""
+        self.left.extend((Effect.FREED, name) for name in names)
+
+    def note(self, *sentences: str) -> None:
+        """These sentences are logged."""
+        self.left.extend((Effect.NOTE, sentence) for sentence in sentences)
