@@ -17,7 +17,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch
+from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import topics
 from edge_broker.storage.age import Now
@@ -109,9 +109,10 @@ class Broker:
         checking: Checking | None = None,
         own: bool = False,
     ) -> Appended:
-        """Check and append a batch; Refusal, StorageFault (the partition is offline then) or Busy (ask again when it
-        moves, with the `checking` that it carries, if any).
+        """Check and append a batch; the broker's `own` needs no check.
 
+        Refusal; StorageFault: the partition is offline now; Busy: ask again when it moves, with the `checking` that it
+        carries, if any.
         While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
         may be used again at once, but for a CheckUnderWay's: those are its own from then on.
         """
@@ -120,7 +121,7 @@ class Broker:
         if checking is not None:
             header = checking.result()
         elif own:
-            header = check_batch(records, batch_bytes_max)
+            header = read_header(records)
         else:
             header = self._checked(log, records, batch_bytes_max)
         try:
@@ -139,9 +140,14 @@ class Broker:
             took = self.clock.seconds() - begin
             if self.throttle.held_up(took, len(records)):
                 self.throttle.wrote_slowly(took, self._unsynced_bytes())
-            self.effects.appended(log)
-            self.appended_bytes += len(records)
+            self.wrote(log, len(records))
         return appended
+
+    def wrote(self, log: PartitionLog, size: int) -> None:
+        """Batches of so many bytes have come to a log."""
+        self.effects.appended(log)
+        self.appended_bytes += size
+        self.room_bytes -= size
 
     def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> BatchHeader:
         """The header of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
-from edge_broker.broker.outcome import Outcome, Park, Reply, Wait
+from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.broker.write import Write, write_all
 from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import Effects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -22,14 +23,12 @@ from edge_broker.coordinator.offset_records import Record, read_key
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
-from edge_broker.storage.appending import Busy, Writing
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 LOAD_BYTES = 1 << 20
-OFFSETS_BATCH_BYTES_MAX = 1 << 26
 
 
 def new_coordinator(config: BrokerConfig) -> GroupCoordinator:
@@ -72,64 +71,30 @@ def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] |
         if translate is not None and (response := translate(result)) is not None:
             broker.effects.answer(token, response)
     if effects.append:
-        broker.effects.start(_Keeping(broker, effects, done).first_step())
+        broker.effects.start(_keep(broker, effects, done))
     elif done is not None:
         done(ErrorCode.NONE)
 
 
-class _Keeping:
-    """Appends the records of one call, waits for the sync, then lets the coordinator go on."""
+def _keep(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None) -> Outcome:
+    """Write the records of one call, then let the coordinator go on."""
+    writes = [
+        Write(log, memoryview(bytearray(build_batch(records, timestamp_ms=broker.clock.wall_ms()))), own=True)
+        for log, records in _by_partition(broker, effects.append).items()
+    ]
 
-    def __init__(self, broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None) -> None:
-        self.broker = broker
-        self.effects = effects
-        self.done = done
-        self.settled = False
-        self.writing: Writing | None = None
-        self.ends: list[tuple[PartitionLog, int]] = []
-        self.left = list(_by_partition(broker, effects.append).items())
-
-    def first_step(self) -> Outcome:
-        outcome = self.step()
-        if outcome is not None:
-            return outcome
-        logs = [log for log, _ in self.ends] + [log for log, _ in self.left]
-        wait_ms = SYNC_MS_MAX + self.broker.config.integer("edge.flush.interval.min.ms")
-        return Wait(logs, self.step, wait_ms, lambda: self._end(ErrorCode.REQUEST_TIMED_OUT))
-
-    def step(self) -> Outcome | None:
-        """Append what is left, see what is synced; None while there is something to wait for."""
-        while self.left:
-            log, records = self.left[0]
-            try:
-                self.ends.append((log, self._append(log, records)))
-            except Busy as busy:
-                self.writing = busy.writing
-                return None
-            except (StorageFault, Refusal):
-                return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
-            self.left.pop(0)
-            self.writing = None
-        if any(log.fault is not None for log, _ in self.ends):
-            return self._end(ErrorCode.KAFKA_STORAGE_ERROR)
-        return self._end(ErrorCode.NONE) if all(log.high_watermark >= end for log, end in self.ends) else None
-
-    def _append(self, log: PartitionLog, records: list[Record]) -> int:
-        if self.writing is not None:
-            return self.writing.result().end_offset
-        batch = bytearray(build_batch(records, timestamp_ms=self.broker.clock.wall_ms()))
-        return self.broker.append(log, memoryview(batch), OFFSETS_BATCH_BYTES_MAX, own=True).end_offset
-
-    def _end(self, error: ErrorCode) -> Outcome:
-        assert not self.settled
-        self.settled = True
-        now_ms = self.broker.clock.steady_ms()
-        settle(
-            self.broker, self.effects.synced(now_ms) if error == ErrorCode.NONE else self.effects.failed(error, now_ms)
-        )
-        if self.done is not None:
-            self.done(error)
+    def written() -> Outcome:
+        error = next((ErrorCode(write.error.code) for write in writes if write.error is not None), ErrorCode.NONE)
+        if error not in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        now_ms = broker.clock.steady_ms()
+        settle(broker, effects.synced(now_ms) if error == ErrorCode.NONE else effects.failed(error, now_ms))
+        if done is not None:
+            done(error)
         return Reply(None)
+
+    wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
+    return write_all(broker, writes, written, wait_ms)
 
 
 def _by_partition(broker: Broker, records: list[Record]) -> dict[PartitionLog, list[Record]]:

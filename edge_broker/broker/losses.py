@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import Outcome, Reply, Wait
+from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.write import Write, write_all
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.storage.appending import Busy, Writing
-from edge_broker.storage.direct_ledger import BATCH_BYTES_MAX, ledger_batches
+from edge_broker.storage.direct_ledger import ledger_batches
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
 
@@ -25,33 +25,22 @@ def write_losses(
 ) -> Outcome:
     """Append the losses and call `done` once, on the loop: with None after the sync, else with why they are not."""
     batches = list(ledger_batches(losses, broker.now(), str(broker.node_id)))
-    end_offset = log.log_end_offset
-    writing: Writing | None = None
 
-    def step() -> Outcome | None:
-        nonlocal end_offset, writing
-        try:
-            while batches:
-                appended = writing.result() if writing else broker.append(log, batches[0], BATCH_BYTES_MAX, own=True)
-                end_offset, writing = appended.end_offset, None
-                batches.pop(0)
-        except Busy as busy:
-            writing = busy.writing
-            return None
-        except Refusal as refusal:
-            return end(StorageFault(log.directory, log.log_end_offset, f"the ledger takes nothing: {refusal}"))
-        except StorageFault as fault:
-            return end(fault)
-        if log.fault is not None:
-            return end(log.fault.kept())
-        return end(None) if log.synced_offset >= end_offset else None
+    def next_batch() -> Outcome:
+        if not batches:
+            return end(None)
+        write = Write(log, batches.pop(0), own=True)
+        return write_all(
+            broker, [write], lambda: next_batch() if write.error is None else end(write.error), WRITE_MS_MAX
+        )
 
-    def end(fault: StorageFault | None) -> Outcome:
-        done(fault)
+    def end(error: Refusal | None) -> Outcome:
+        if error is None:
+            done(None)
+        elif log.fault is not None:
+            done(log.fault.kept())
+        else:
+            done(StorageFault(log.directory, log.log_end_offset, f"the ledger takes nothing: {error}"))
         return Reply(None)
 
-    def too_late() -> Outcome:
-        reason = f"the disk did not confirm the ledger within {WRITE_MS_MAX // 1000} s"
-        return end(StorageFault(log.directory, log.log_end_offset, reason))
-
-    return step() or Wait([log], step, WRITE_MS_MAX, too_late)
+    return next_batch()

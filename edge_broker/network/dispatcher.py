@@ -577,9 +577,8 @@ class Dispatcher:
                 log.fail(StorageFault(writing.path, writing.position, f"the write failed: {error!r}"))
             log.end_write()
             if writing.error is None:
-                self.broker.effects.appended(log)
+                self.broker.wrote(log, len(writing.records))
                 throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
-                self.broker.appended_bytes += len(writing.records)
             throttle.wrote_behind(took or 0.0, len(writing.records))
             self.moved(log)
 
