@@ -144,7 +144,7 @@ class Broker:
         return appended
 
     def wrote(self, log: PartitionLog, size: int) -> None:
-        """Batches of so many bytes have come to a log."""
+        """A batch of so many bytes was written to a log."""
         self.effects.appended(log)
         self.appended_bytes += size
         self.room_bytes -= size

@@ -83,18 +83,17 @@ class _Part(Write):
 
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
     """Append what can be appended; each partition gets its own answer."""
-    refusal = _refusal(request)
     needs = NEEDS.get(request.acks, Needs.WRITTEN)
     parts: list[_Part] = []
     for topic in request.topic_data:
         parts += [_Part(topic.name, data, needs) for data in topic.partition_data[: PARTITIONS_MAX + 1]]
         if len(parts) > PARTITIONS_MAX:
             raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
+    if request.acks not in NEEDS or request.transactional_id is not None:
+        return _refuse(request, parts)
     of_ledger = []
     for part in parts:
-        if refusal is not None:
-            part.fail(refusal)
-        elif part.topic == LEDGER_TOPIC:
+        if part.topic == LEDGER_TOPIC:
             try:
                 check_writer(broker, context.client_host)
             except Refusal as not_allowed:
@@ -104,13 +103,15 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     return _check_first(broker, request, parts, of_ledger) if of_ledger else _append_all(broker, request, parts)
 
 
-def _refusal(request: ProduceRequest) -> Refusal | None:
-    """What is wrong with all of it."""
+def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
+    """Refuse all of it."""
     if request.acks not in NEEDS:
-        return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
-    if request.transactional_id is not None:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not served; produce without transactional.id")
-    return None
+        refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
+    else:
+        refusal = Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not served; produce without transactional.id")
+    for part in parts:
+        part.fail(refusal)
+    return _reply(request, parts)
 
 
 def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
