@@ -24,7 +24,7 @@ from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ConfigurationError, StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import HANDLERS
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.http import serve_http

@@ -6,20 +6,29 @@ not offered (KAFKA-18659). Must never come in: other promises. Source: KIP-511.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from edge_broker.broker.api import APIS, serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
-from edge_broker.protocol.api import APIS
+from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 
-def api_versions(
-    served: Iterable[int], broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
-) -> Outcome:
+@serves(
+    API_VERSIONS,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    {
+        0: "the served versions (KIP-35)",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "the client's name, features (KIP-511, KIP-584)",
+        4: "features from version 0 on (KIP-584)",
+    },
+)
+def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> Outcome:
     """The range of versions of every served API."""
     ranges = [
-        ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version)
-        for key in sorted(served)
+        ApiVersion(api_key=key, min_version=api.advertised_min, max_version=api.max_version)
+        for key, api in sorted(APIS.items())
     ]
     return Reply(ApiVersionsResponse(api_keys=ranges))

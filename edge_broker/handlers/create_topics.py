@@ -6,11 +6,13 @@ ids).
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
+from edge_broker.protocol.api import CREATE_TOPICS
 from edge_broker.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -23,6 +25,21 @@ from edge_broker.storage.topic_config import describe_topic_config
 DEFAULT = -1
 
 
+@serves(
+    CREATE_TOPICS,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    {
+        0: "partitions, replicas, configuration (KIP-4)",
+        1: "validation alone, an error message",
+        2: "throttle time (KIP-124)",
+        3: "throttled by the client (KIP-219)",
+        4: "the broker's defaults (KIP-464)",
+        5: "compact lengths, tags, the configuration in the answer (KIP-482, KIP-525)",
+        6: "quotas (KIP-599)",
+        7: "topic ids (KIP-516)",
+    },
+)
 @changes_in_steps
 def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Taken:
     """Make each topic that may be made; the others get an error of their own."""

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.broker.groups import settle
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -40,6 +42,20 @@ class _Asked(NamedTuple):
     topic_id: uuid.UUID
 
 
+@serves(
+    DELETE_TOPICS,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    {
+        0: "topics by name (KIP-4)",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "TOPIC_DELETION_DISABLED (KIP-322)",
+        4: "compact lengths, tags (KIP-482)",
+        5: "an error message, quotas (KIP-599)",
+        6: "topics by id (KIP-516)",
+    },
+)
 @changes_in_steps
 def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Taken:
     """Take each topic away that may go; the others get an error of their own."""

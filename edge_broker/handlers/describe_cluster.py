@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import DESCRIBE_CLUSTER
 from edge_broker.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -14,6 +16,16 @@ from edge_broker.protocol.messages.describe_cluster import (
 BROKERS = 1
 
 
+@serves(
+    DESCRIBE_CLUSTER,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    {
+        0: "the brokers and the controller (KIP-700)",
+        1: "controllers asked themselves (KIP-919)",
+        2: "fenced brokers (KIP-1073)",
+    },
+)
 def describe_cluster(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> Outcome:
     """Cluster id, controller and brokers; controllers cannot be asked for, as the broker is its own."""
     if request.endpoint_type != BROKERS:

@@ -5,10 +5,12 @@ Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), 
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import DESCRIBE_CONFIGS
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -23,6 +25,18 @@ TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
 
+@serves(
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    {
+        0: "of topics and of the broker (KIP-133)",
+        1: "synonyms and sources (KIP-226)",
+        2: "throttled by the client (KIP-219)",
+        3: "types and documentation (KIP-569)",
+        4: "compact lengths, tags (KIP-482)",
+    },
+)
 @reads_in_steps
 def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Taken:
     """Describe each resource; an unknown one gets an error of its own."""

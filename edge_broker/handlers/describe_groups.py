@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import DESCRIBE_GROUPS
 from edge_broker.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -17,6 +19,20 @@ from edge_broker.protocol.messages.describe_groups import (
 MISSING_GROUP_FROM = 6
 
 
+@serves(
+    DESCRIBE_GROUPS,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    {
+        0: "state and members",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "authorized operations (KIP-430)",
+        4: "static members (KIP-345)",
+        5: "compact lengths, tags (KIP-482)",
+        6: "GROUP_ID_NOT_FOUND, an error message (KIP-1043)",
+    },
+)
 @reads_in_steps
 def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Taken:
     """State and members of each group."""

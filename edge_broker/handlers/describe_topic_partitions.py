@@ -11,9 +11,11 @@ from collections.abc import Generator, Iterator
 from heapq import merge
 from itertools import groupby
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -27,6 +29,14 @@ PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
 
 
+@serves(
+    DESCRIBE_TOPIC_PARTITIONS,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    {
+        0: "page by page (KIP-966)",
+    },
+)
 @reads_in_steps
 def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest

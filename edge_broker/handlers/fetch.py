@@ -16,10 +16,12 @@ from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch, partition_of
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -80,6 +82,27 @@ class _Gathered:
         return self._reply()
 
 
+@serves(
+    FETCH,
+    FetchRequest,
+    FetchResponse,
+    {
+        4: "isolation level (KIP-98)",
+        5: "the log's start (KIP-107)",
+        6: "KAFKA_STORAGE_ERROR (KIP-112)",
+        7: "sessions (KIP-227)",
+        8: "throttled by the client (KIP-219)",
+        9: "leader epochs (KIP-320)",
+        10: "zstd (KIP-110)",
+        11: "racks (KIP-392)",
+        12: "compact lengths, tags, diverging epochs (KIP-482, KIP-595)",
+        13: "topic ids (KIP-516)",
+        14: "tiered storage (KIP-405)",
+        15: "a replica's state (KIP-903)",
+        16: "a new leader in the answer (KIP-951)",
+        17: "a replica's directory (KIP-853)",
+    },
+)
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
     if request.session_id != 0:

@@ -5,16 +5,32 @@ Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
 BATCHED_FROM = 4
 
 
+@serves(
+    FIND_COORDINATOR,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    {
+        0: "of groups",
+        1: "of transactions, an error message (KIP-98)",
+        2: "throttled by the client (KIP-219)",
+        3: "compact lengths, tags (KIP-482)",
+        4: "several keys (KIP-699)",
+        5: "transactions' own errors (KIP-890)",
+        6: "share groups (KIP-932)",
+    },
+)
 @reads_in_steps
 def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Taken:
     """Name this broker; transactions have no coordinator here yet."""

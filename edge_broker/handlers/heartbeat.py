@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import HEARTBEAT
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
+@serves(
+    HEARTBEAT,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    {
+        0: "a member lives",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "static members (KIP-345)",
+        4: "compact lengths, tags (KIP-482)",
+    },
+)
 def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Outcome:
     """Keep the member's session alive."""
     error = unready(broker)

@@ -6,12 +6,27 @@ Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
+@serves(
+    INIT_PRODUCER_ID,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    {
+        0: "an id for an idempotent producer (KIP-98)",
+        1: "throttled by the client (KIP-219)",
+        2: "compact lengths, tags (KIP-482)",
+        3: "a new epoch for a known id (KIP-360)",
+        4: "PRODUCER_FENCED (KIP-588)",
+        5: "transactions' own errors (KIP-890)",
+    },
+)
 def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
     """Give the next id, after reserving a block when the last one is used up."""
     if request.transactional_id is not None:

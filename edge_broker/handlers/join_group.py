@@ -5,11 +5,13 @@ Source: Kafka protocol, JoinGroup 0 to 9; KIP-394 (member id first), KIP-345 (st
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Join, JoinResult, Protocol
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import JOIN_GROUP
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 MEMBER_ID_REQUIRED_FROM = 4
@@ -18,6 +20,23 @@ SKIP_ASSIGNMENT_FROM = 9
 PROTOCOLS_MAX = 100  # of one member; clients have one or two
 
 
+@serves(
+    JOIN_GROUP,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    {
+        0: "a group's members",
+        1: "a timeout of the rebalance (KIP-62)",
+        2: "throttle time (KIP-124)",
+        3: "throttled by the client (KIP-219)",
+        4: "MEMBER_ID_REQUIRED (KIP-394)",
+        5: "static members (KIP-345)",
+        6: "compact lengths, tags (KIP-482)",
+        7: "the protocol's type in the answer (KIP-559)",
+        8: "a reason (KIP-800)",
+        9: "a leader that skips the assignment (KIP-814)",
+    },
+)
 def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Outcome:
     """Join, and wait for the others."""
     version = context.api_version

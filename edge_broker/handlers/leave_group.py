@@ -4,17 +4,32 @@ KIP-345.
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import LEAVE_GROUP
 from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 BATCHED_FROM = 3
 LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
 
 
+@serves(
+    LEAVE_GROUP,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    {
+        0: "one member goes",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "several members (KIP-345)",
+        4: "compact lengths, tags (KIP-482)",
+        5: "a reason (KIP-800)",
+    },
+)
 def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Outcome:
     """Take the named members out of their group."""
     batched = context.api_version >= BATCHED_FROM

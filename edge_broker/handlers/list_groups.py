@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.descriptions import list_groups as list_known
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import LIST_GROUPS
 from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
+@serves(
+    LIST_GROUPS,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    {
+        0: "groups and their protocol types",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "compact lengths, tags (KIP-482)",
+        4: "states (KIP-518)",
+        5: "types (KIP-848)",
+    },
+)
 @reads_in_steps
 def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Taken:
     """Every group whose state and type were asked for."""

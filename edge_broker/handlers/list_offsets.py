@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.api import LIST_OFFSETS
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -35,6 +37,23 @@ SYNC_MS_MAX = 5_000
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
+@serves(
+    LIST_OFFSETS,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    {
+        1: "one offset per partition (KIP-79)",
+        2: "isolation level (KIP-98)",
+        3: "throttled by the client (KIP-219)",
+        4: "leader epochs (KIP-320)",
+        5: "OFFSET_NOT_AVAILABLE (KIP-207)",
+        6: "compact lengths, tags (KIP-482)",
+        7: "the greatest timestamp (KIP-734)",
+        8: "the local log's start (KIP-405)",
+        9: "the tiered log's end (KIP-1005)",
+        10: "a timeout (KIP-1075)",
+    },
+)
 @reads_in_steps
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:
     """Answer each partition, once what is asked for is synced."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, automatic_topic, check_new_topic, create
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
     MetadataRequest,
@@ -30,6 +32,27 @@ NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
 
 
+@serves(
+    METADATA,
+    MetadataRequest,
+    MetadataResponse,
+    {
+        0: "topics, their partitions and leaders",
+        1: "racks, the controller, internal topics",
+        2: "the cluster's id (KIP-78)",
+        3: "throttle time (KIP-124)",
+        4: "creation only where it is allowed",
+        5: "offline replicas (KIP-112)",
+        6: "throttled by the client (KIP-219)",
+        7: "leader epochs (KIP-320)",
+        8: "authorized operations (KIP-430)",
+        9: "compact lengths, tags (KIP-482)",
+        10: "topic ids in the answer (KIP-516)",
+        11: "no operations of the cluster (KIP-700)",
+        12: "topics by id (KIP-516)",
+        13: "an error of the whole answer (KIP-1102)",
+    },
+)
 @reads_in_steps
 def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Taken:
     """Answer for the topics asked for, for all when none are named."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import settle, unready
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -25,6 +27,23 @@ TOKENS = 1 << 40  # more than there are requests: parts of one have tokens of th
 Found = dict[tuple[str, int], ErrorCode]
 
 
+@serves(
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    {
+        0: "offsets of a group without members",
+        1: "generation, member, timestamp",
+        2: "a time to keep them",
+        3: "throttle time (KIP-124)",
+        4: "throttled by the client (KIP-219)",
+        5: "no time to keep them (KIP-211)",
+        6: "leader epochs (KIP-320)",
+        7: "static members (KIP-345)",
+        8: "compact lengths, tags (KIP-482)",
+        9: "member epochs (KIP-848)",
+    },
+)
 @changes_in_steps
 def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Taken:
     """Commit what names an existing partition; the others are answered UNKNOWN_TOPIC_OR_PARTITION.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.offsets import Fetched
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import OFFSET_FETCH
 from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -31,6 +33,22 @@ NOTHING = (-1, -1, "")
 Asked = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
 
 
+@serves(
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    {
+        1: "offsets kept in Kafka",
+        2: "all of a group, an error of the whole answer (KIP-88)",
+        3: "throttle time (KIP-124)",
+        4: "throttled by the client (KIP-219)",
+        5: "leader epochs (KIP-320)",
+        6: "compact lengths, tags (KIP-482)",
+        7: "stable offsets only (KIP-447)",
+        8: "several groups (KIP-709)",
+        9: "member epochs (KIP-848)",
+    },
+)
 @reads_in_steps
 def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> Taken:
     """Answer from memory, where only synced commits stand."""

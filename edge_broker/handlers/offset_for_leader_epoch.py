@@ -5,9 +5,11 @@ Source: KIP-101, KIP-279, KIP-320.
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -17,6 +19,16 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 
 
+@serves(
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    {
+        2: "the current leader epoch (KIP-320)",
+        3: "a replica's id (KIP-320)",
+        4: "compact lengths, tags (KIP-482)",
+    },
+)
 @reads_in_steps
 def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Taken:
     """The greatest epoch not above the one asked for, and its end offset."""

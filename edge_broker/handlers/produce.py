@@ -15,12 +15,14 @@ Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KI
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
 from edge_broker.broker.disk_space import check_room
 from edge_broker.broker.ledger_access import check_writer, ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -81,6 +83,24 @@ class _Part(Write):
         )
 
 
+@serves(
+    PRODUCE,
+    ProduceRequest,
+    ProduceResponse,
+    {
+        3: "idempotent producers and record batches (KIP-98)",
+        4: "KAFKA_STORAGE_ERROR (KIP-112)",
+        5: "the log's start in the answer (KIP-107)",
+        6: "throttled by the client (KIP-219)",
+        7: "zstd (KIP-110)",
+        8: "errors per record (KIP-467)",
+        9: "compact lengths, tags (KIP-482)",
+        10: "a new leader in the answer (KIP-951)",
+        11: "transactions' own errors (KIP-890)",
+        12: "partitions join transactions by it (KIP-890)",
+    },
+    advertised_min=0,
+)
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
     """Append what can be appended; each partition gets its own answer."""
     needs = NEEDS.get(request.acks, Needs.WRITTEN)

@@ -5,16 +5,31 @@ Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
 
 from __future__ import annotations
 
+from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Sync, SyncResult
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import SYNC_GROUP
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have
 
 
+@serves(
+    SYNC_GROUP,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    {
+        0: "the leader's assignment to all",
+        1: "throttle time (KIP-124)",
+        2: "throttled by the client (KIP-219)",
+        3: "static members (KIP-345)",
+        4: "compact lengths, tags (KIP-482)",
+        5: "the protocol's type and name (KIP-559)",
+    },
+)
 def sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Outcome:
     """Wait for the leader's assignments and their sync.
 

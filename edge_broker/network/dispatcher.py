@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from edge_broker.broker.api import APIS, Handler
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
-from edge_broker.handlers.registry import Handler
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
@@ -28,7 +28,7 @@ from edge_broker.network.offline_partitions import OfflinePartitions
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
-from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, PRODUCE, Api, read_request_header, response_frame
+from edge_broker.protocol.api import API_VERSIONS, FETCH, PRODUCE, Api, read_request_header, response_frame
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
@@ -171,7 +171,7 @@ class Dispatcher:
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; ProtocolViolation when it is none."""
-        api_key, version, correlation_id, client_id, position = read_request_header(frame)
+        api_key, version, correlation_id, client_id, position = read_request_header(frame, APIS)
         handler = self._handlers.get(api_key)
         if handler is None:
             raise ProtocolViolation(f"API key {api_key} is not served")

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
-from edge_broker.handlers.registry import Handler
 from edge_broker.network.turns import WORK_BYTES_MAX, Job
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
 from edge_broker.protocol.codec import decode_steps, elements, weight

@@ -24,7 +24,8 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import APIS, METADATA, PRODUCE
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import METADATA, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from tests.conformance.test_java import QUICK_START, QUIET, VERIFIABLE_PRODUCER
 from tests.fault.full_disk import MIB, free_bytes, small_device

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edge_broker.protocol.api import APIS, Api
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import Api
 from edge_broker.protocol.message import NO_UUID, Field, Message, MessageType, Versions
 from spark.jars import connector_jars
 from tests.support.runtimes import kafka_jars

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_broker.errors import ErrorCode
+from edge_broker.handlers import APIS
 from edge_broker.protocol.api import (
-    APIS,
     CREATE_TOPICS,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,

@@ -10,7 +10,8 @@ import socket
 from types import TracebackType
 from typing import Any, Self
 
-from edge_broker.protocol.api import API_VERSIONS, APIS
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 

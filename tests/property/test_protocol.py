@@ -26,8 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_broker.errors import ProtocolViolation, Refusal
+from edge_broker.handlers import APIS
 from edge_broker.protocol import record_batch
-from edge_broker.protocol.api import APIS, Api, read_request_header
+from edge_broker.protocol.api import Api, read_request_header
 from edge_broker.protocol.codec import (
     SMALL_ARRAY,
     TooLargeAtOnce,
@@ -165,7 +166,7 @@ def test_unknown_tags_are_skipped(tag: int, value: bytes) -> None:
 @given(frame=st.binary(max_size=80))
 def test_random_headers(frame: bytes) -> None:
     try:
-        *_, position = read_request_header(memoryview(frame))
+        *_, position = read_request_header(memoryview(frame), APIS)
     except ProtocolViolation:
         return
     assert 10 <= position <= len(frame)

@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast, get_args
 
 from edge_broker.app import log_settings
+from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.groups import load_groups, new_coordinator
 from edge_broker.broker.outcome import Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
-from edge_broker.handlers.registry import HANDLERS, Handler
+from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.connection import Connection
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
 from edge_broker.network.worker import Jobs
-from edge_broker.protocol.api import API_VERSIONS, APIS
+from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog

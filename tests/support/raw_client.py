@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from edge_broker.protocol.api import API_VERSIONS, APIS, LIST_OFFSETS, PRODUCE
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import API_VERSIONS, LIST_OFFSETS, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.list_offsets import (

@@ -14,7 +14,8 @@ import pytest
 from kafka.protocol.old.admin import DescribeConfigsResponse_v0
 from kafka.protocol.old.commit import OffsetCommitRequest_v1
 
-from edge_broker.protocol.api import APIS, Api, read_request_header, response_frame
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import Api, read_request_header, response_frame
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message, MessageType
 from edge_broker.protocol.messages.describe_configs import (
@@ -98,7 +99,7 @@ def test_frames_agree(api: Api, version: int) -> None:
     theirs = _theirs(_peer(api.request), request, version)
     theirs.with_header(correlation_id=77, client_id="grüße")
     frame = memoryview(bytes(theirs.encode(version=version, header=True)))
-    *header, position = read_request_header(frame)
+    *header, position = read_request_header(frame, APIS)
     assert header == [api.key, version, 77, "grüße"]
     assert decode(api.request, version, frame, position) == request
 

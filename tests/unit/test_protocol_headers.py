@@ -9,7 +9,15 @@ from uuid import UUID
 import pytest
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import (
+    API_VERSIONS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    read_request_header,
+    response_frame,
+)
 from edge_broker.protocol.codec import decode, encode, encode_steps, read_uvarint, uvarint
 from edge_broker.protocol.message import (
     Message,
@@ -63,17 +71,17 @@ def test_produce_is_advertised_from_0_and_served_from_3() -> None:
 
 
 def test_a_null_client_id_and_skipped_tags() -> None:
-    header = read_request_header(memoryview(bytes.fromhex("0003 000c 00000009 ffff 01 05 02 abcd 99")))
+    header = read_request_header(memoryview(bytes.fromhex("0003 000c 00000009 ffff 01 05 02 abcd 99")), APIS)
     assert header == (METADATA, 12, 9, None, 15)
 
 
 def test_api_versions_from_the_future_still_has_a_header() -> None:
-    header = read_request_header(memoryview(bytes.fromhex("0012 0005 00000001 0001 61 00")))
+    header = read_request_header(memoryview(bytes.fromhex("0012 0005 00000001 0001 61 00")), APIS)
     assert header == (18, 5, 1, "a", 12)
 
 
 def test_of_an_unknown_key_the_client_id_is_read() -> None:
-    assert read_request_header(memoryview(bytes.fromhex("7fff 0005 00000001 0001 61")))[3] == "a"
+    assert read_request_header(memoryview(bytes.fromhex("7fff 0005 00000001 0001 61")), APIS)[3] == "a"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ def test_of_an_unknown_key_the_client_id_is_read() -> None:
 )
 def test_frames_without_a_header(frame: str) -> None:
     with pytest.raises(ProtocolViolation):
-        read_request_header(memoryview(bytes.fromhex(frame)))
+        read_request_header(memoryview(bytes.fromhex(frame)), APIS)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, 2**31, 2**32 - 1])
@@ -213,7 +221,8 @@ def test_lists_of_two_messages_are_two_lists() -> None:
 
 def test_importing_the_messages_brings_in_nothing_heavy() -> None:
     """The broker's footprint: this list is what such imports have cost before."""
-    script = "import sys, edge_broker.protocol.api, edge_broker.protocol.record_batch; print(*sys.modules)"
+    modules = "edge_broker.protocol.api, edge_broker.protocol.messages.fetch, edge_broker.protocol.record_batch"
+    script = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "edge_broker.protocol.messages.fetch" in loaded

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edge_broker.protocol.api import API_VERSIONS, APIS, DESCRIBE_CLUSTER, METADATA, PRODUCE
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import API_VERSIONS, DESCRIBE_CLUSTER, METADATA, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest

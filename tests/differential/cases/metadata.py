@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from edge_broker.protocol.api import (
-    APIS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_TOPIC_PARTITIONS,
-    FIND_COORDINATOR,
-    METADATA,
-)
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, FIND_COORDINATOR, METADATA
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from edge_broker.protocol.api import APIS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import edge_broker
-from edge_broker.handlers.registry import HANDLERS
-from edge_broker.protocol.api import APIS
+from edge_broker.handlers import APIS, HANDLERS
 
 ROOT = Path(edge_broker.__file__).parent
-PURE = sorted(path for name in ("handlers", "coordinator", "protocol") for path in (ROOT / name).rglob("*.py"))
+SYNCHRONOUS = ("handlers", "broker", "coordinator", "protocol")
+PURE = sorted(path for name in SYNCHRONOUS for path in (ROOT / name).rglob("*.py"))
 ALL = sorted(ROOT.rglob("*.py"))
 ASYNC = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 FILE_CALLS = {"open", "print", "input"}
@@ -91,9 +91,16 @@ def test_sockets_and_loops_stay_in_the_shell() -> None:
         assert importing(module) <= shell, module
 
 
-def test_every_served_key_has_its_messages() -> None:
-    assert set(HANDLERS) <= set(APIS)
-    assert not set(APIS) - set(HANDLERS), "declared and served by nobody"
+def test_handlers_holds_one_file_per_api_and_nothing_else() -> None:
+    assert set(HANDLERS) == set(APIS)
+    found = {path.stem for path in (ROOT / "handlers").glob("*.py")} - {"__init__"}
+    assert found == {handler.__name__ for handler in HANDLERS.values()}
+
+
+def test_each_version_says_what_it_brought() -> None:
+    for api in APIS.values():
+        assert list(api.versions) == list(range(api.min_version, api.max_version + 1)), api
+        assert all(api.versions.values()), api
 
 
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: APIS[key].name)

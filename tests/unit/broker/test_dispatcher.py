@@ -9,13 +9,20 @@ import pytest
 from edge_broker.broker.broker import Broker, RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
 from edge_broker.network.large import PARKED_BYTES_MAX
 from edge_broker.network.log_lines import LINES_MAX
 from edge_broker.network.metrics import metrics_text
 from edge_broker.network.server import LOOPBACK_CONNECTIONS
-from edge_broker.protocol.api import API_VERSIONS, APIS, FETCH, HEARTBEAT, LIST_GROUPS, METADATA, PRODUCE
+from edge_broker.protocol.api import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    LIST_GROUPS,
+    METADATA,
+    PRODUCE,
+)
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -14,8 +14,8 @@ from edge_broker.broker.broker import RequestContext
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Do, Reply, Steps, Wait
 from edge_broker.errors import ErrorCode
+from edge_broker.handlers import HANDLERS
 from edge_broker.handlers.fetch import _Gathered
-from edge_broker.handlers.registry import HANDLERS
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

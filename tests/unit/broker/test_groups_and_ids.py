@@ -13,10 +13,9 @@ from edge_broker.broker.outcome import Steps
 from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
-    APIS,
     DELETE_TOPICS,
     FIND_COORDINATOR,
     HEARTBEAT,

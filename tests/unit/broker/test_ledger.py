@@ -19,7 +19,7 @@ from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.worker import Worker

@@ -15,7 +15,7 @@ from edge_broker.broker.groups import new_coordinator
 from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import metrics_text

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import API_VERSIONS, APIS, CREATE_TOPICS, FETCH, METADATA, PRODUCE
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import API_VERSIONS, CREATE_TOPICS, FETCH, METADATA, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest

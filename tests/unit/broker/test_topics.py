@@ -13,7 +13,7 @@ from edge_broker.app import delete_expired
 from edge_broker.broker.broker import RequestContext
 from edge_broker.broker.outcome import Steps
 from edge_broker.errors import ErrorCode
-from edge_broker.handlers.registry import HANDLERS
+from edge_broker.handlers import HANDLERS
 from edge_broker.protocol.api import (
     CREATE_TOPICS,
     DELETE_TOPICS,
