@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome
 from edge_broker.protocol.api import Api
 from edge_broker.protocol.message import Message

@@ -6,12 +6,12 @@ threads, timers.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.effects import Effects
+from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -19,38 +19,24 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
-from edge_broker.storage import topics
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.full_disk import DiskStatus, DiskWatch
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
-from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
-
-OFFSETS_TOPIC = topics.OFFSETS_TOPIC
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
-
-
-class RequestContext(NamedTuple):
-    """Who asked: `token` is unique per request, `api_version` the version of request and response."""
-
-    token: int
-    api_version: int
-    client_id: str
-    client_host: str
 
 
 class Broker:
     """State of one broker; owned by the event loop.
 
-    `effects` is what handlers leave to the shell (effects.py). `groups_loaded` is False until the committed offsets
-    have been read back; `changing` holds names of topics that are being made, erased or loaded (see `take_names`);
-    `translations` turns a group's result into the response that the parked request's version wants. `room_bytes` may be
-    written before the disk is looked at again, `full_topics` may not be written to; the rest about space is
-    disk_space.py's. `answers_room` says how many bytes of records an answer may have just now, `partitions_coming` are
-    being made, `peers` are there (ADDRESS:PORT), if that is known.
+    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py).
+    `groups_loaded` is False until the committed offsets have been read back; `translations` turns a group's result into
+    the response that the parked request's version wants. `room_bytes` may be written before the disk is looked at
+    again, `full_topics` may not be written to; the rest about space is disk_space.py's. `answers_room` says how many
+    bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
     """
 
     def __init__(
@@ -62,7 +48,6 @@ class Broker:
         self.clock = clock
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
-        self.ledger_writers = config.networks("edge.ledger.writers")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(
             store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
@@ -70,6 +55,7 @@ class Broker:
         self.groups_loaded = False
         self.groups_fault: str | None = None
         self.effects = Effects()
+        self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
         self.watch = DiskWatch(
@@ -84,8 +70,6 @@ class Broker:
         self.throttle = WriteThrottle()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
         self.translations: dict[int, Callable[[Any], Message | None]] = {}
-        self.changing: set[str] = set()
-        self.partitions_coming = 0
         self.producer_ids: range = range(0)
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
@@ -194,50 +178,7 @@ class Broker:
             self.faults_noted[log] = str(fault)
             self.effects.note(f"{log.topic}-{log.partition} could not be read: {fault}")
 
-    def take_names(self, names: Collection[str]) -> None:
-        """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""
-        assert self.changing.isdisjoint(names), "a name is taken by one at a time"
-        self.changing.update(names)
-
-    def free_names(self, names: Collection[str]) -> None:
-        """Free names that were taken; the shell wakes the requests that wait for one."""
-        self.changing.difference_update(names)
-        self.effects.freed(names)
-
     def abandon(self, token: int) -> None:
         """Nobody waits for this token any more."""
         self.translations.pop(token, None)
         self.groups.forget(token, self.clock.steady_ms())
-
-    def log_of(self, topic: str, partition: int) -> PartitionLog:
-        """The log of a partition; Refusal when there is none or its storage has failed."""
-        found = self.store.topics.get(topic)
-        if found is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first")
-        return partition_of(found, partition)
-
-    def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
-        """The topic with this id; Refusal UNKNOWN_TOPIC_ID when it was deleted or never existed."""
-        found = self.store.topics_by_id.get(topic_id)
-        if found is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        return found
-
-
-def check_leader_epoch(log: PartitionLog, current_leader_epoch: int) -> None:
-    """Refuse a client that knows another leader epoch than the log's; -1 means that it does not say (KIP-320)."""
-    if current_leader_epoch in (-1, log.leader_epoch):
-        return
-    if current_leader_epoch < log.leader_epoch:
-        raise Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
-    raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")
-
-
-def partition_of(topic: Topic, partition: int) -> PartitionLog:
-    """One partition of a topic; Refusal UNKNOWN_TOPIC_OR_PARTITION outside its range."""
-    if not 0 <= partition < len(topic.partitions):
-        raise Refusal(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic.name!r} has {len(topic.partitions)} partitions, none is {partition}",
-        )
-    return topic.partitions[partition]

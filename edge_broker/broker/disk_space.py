@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edge_broker.broker.broker import OFFSETS_TOPIC, Broker
+from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.full_disk import DiskStatus, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.topics import OFFSETS_TOPIC
 
 ROLL_MS_MAX = 60_000
 ALWAYS_WRITTEN = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.write import Write, write_all
@@ -26,6 +27,7 @@ from edge_broker.protocol.record_batch import build_batch, read_header, records_
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.topics import OFFSETS_TOPIC
 
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 LOAD_BYTES = 1 << 20
@@ -47,7 +49,7 @@ def new_coordinator(config: BrokerConfig) -> GroupCoordinator:
 
 def unready(broker: Broker) -> ErrorCode:
     """Why no group can be served just now, or NONE."""
-    if OFFSETS_TOPIC not in broker.store.topics:
+    if not broker.topics.exists(OFFSETS_TOPIC):
         return ErrorCode.NOT_COORDINATOR
     if broker.groups_fault is not None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -142,10 +144,10 @@ def load_groups(broker: Broker) -> Outcome:
         broker.groups_loaded = True
         return Reply(None)
     loading = _Loading(topic.partitions)
-    broker.take_names([OFFSETS_TOPIC])
+    broker.topics.take_names([OFFSETS_TOPIC])
 
     def loaded() -> Outcome:
-        broker.free_names([OFFSETS_TOPIC])
+        broker.topics.free_names([OFFSETS_TOPIC])
         if loading.fault is not None:
             broker.groups_fault = f"committed offsets cannot be read, groups are not served: {loading.fault}"
             return Reply(None)

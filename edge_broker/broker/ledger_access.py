@@ -17,21 +17,22 @@ all that is known of a client.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
-from edge_broker.broker.broker import Broker
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
 
+Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
-def check_writer(broker: Broker, client_host: str) -> None:
-    """Refuse clients that are neither on this machine nor in `edge.ledger.writers`; `client_host` is ADDRESS:PORT."""
-    host = client_host.rpartition(":")[0]
+
+def check_writer(writers: Networks, host: str) -> None:
+    """Refuse clients that are neither on this machine nor in `writers`; `host` is an address."""
     if not host:  # no address: a socket of this machine
         return
     address = ipaddress.ip_address(host.partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
-    if address.is_loopback or any(address in network for network in broker.ledger_writers):
+    if address.is_loopback or any(address in network for network in writers):
         return
     raise Refusal(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,

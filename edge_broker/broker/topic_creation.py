@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from edge_broker.broker.broker import OFFSETS_TOPIC, Broker
+from edge_broker.broker.broker import Broker
 from edge_broker.broker.disk_space import check_room
 from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
-from edge_broker.storage.topics import check_topic_name
+from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
 
 Errors = dict[str, Refusal]
 
@@ -44,7 +44,7 @@ def automatic_topic(broker: Broker, name: str) -> NewTopic:
 def check_new_topic(broker: Broker, topic: NewTopic) -> None:
     """Refuse a topic that exists, is badly named, has too many partitions or a wrong configuration."""
     check_topic_name(topic.name)
-    if topic.name in broker.store.topics:
+    if broker.topics.exists(topic.name):
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name!r} already exists.")
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
@@ -74,16 +74,16 @@ def _create(
     broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
 ) -> Do | Behind:
     names = [topic.name for topic in topics]
-    taken = next((name for name in names if name in broker.changing), None)
+    taken = next((name for name in names if name in broker.topics.changing), None)
     if taken is not None:
         return Behind(taken, again)
     coming = sum(topic.partitions for topic in topics)
-    broker.take_names(names)
-    broker.partitions_coming += coming
+    broker.topics.take_names(names)
+    broker.topics.coming += coming
 
     def over() -> None:
-        broker.partitions_coming -= coming
-        broker.free_names(names)
+        broker.topics.coming -= coming
+        broker.topics.free_names(names)
 
     def work() -> list[Topic | Refusal]:
         return [_make(broker, topic) for topic in topics]
@@ -108,7 +108,7 @@ def _create(
 def _room_for_partitions(broker: Broker) -> int:
     """How many more partitions there may be: each takes memory and file descriptors."""
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
-    return broker.config.integer("edge.partitions.max") - known - broker.partitions_coming
+    return broker.config.integer("edge.partitions.max") - known - broker.topics.coming
 
 
 def _create_what_fits(

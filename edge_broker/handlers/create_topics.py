@@ -6,10 +6,14 @@ ids).
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create
+from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.protocol.api import CREATE_TOPICS
@@ -57,12 +61,12 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
             errors[asked.name] = refusal.kept()
             wanted.pop(asked.name, None)
     if request.validate_only or not wanted:
-        return _reply(broker, request, wanted, errors)
+        return _reply(broker, context, request, wanted, errors)
     return create(
         broker,
         list(wanted.values()),
         again=lambda: create_topics(broker, context, request),
-        then=lambda failed: _reply(broker, request, wanted, errors | failed),
+        then=lambda failed: _reply(broker, context, request, wanted, errors | failed),
     )
 
 
@@ -93,19 +97,25 @@ def _partitions(broker: Broker, asked: CreatableTopic) -> int:
     return broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
 
 
-def _reply(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Steps:
-    return Steps(_answer(broker, request, wanted, errors))
+def _reply(
+    broker: Broker, context: RequestContext, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors
+) -> Steps:
+    return Steps(_answer(broker, context, request, wanted, errors))
 
 
-def _answer(broker: Broker, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors) -> Taken:
+def _answer(
+    broker: Broker, context: RequestContext, request: CreateTopicsRequest, wanted: dict[str, NewTopic], errors: Errors
+) -> Taken:
     results: list[CreatableTopicResult] = []
     for name in dict.fromkeys(topic.name for topic in request.topics):
-        results.append(_result(broker, name, wanted, errors))
+        results.append(_result(broker, context, name, wanted, errors))
         yield results[-1]
     return Reply(CreateTopicsResponse(topics=results))
 
 
-def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Errors) -> CreatableTopicResult:
+def _result(
+    broker: Broker, context: RequestContext, name: str, wanted: dict[str, NewTopic], errors: Errors
+) -> CreatableTopicResult:
     if name in errors:
         return CreatableTopicResult(
             name=name,
@@ -115,12 +125,11 @@ def _result(broker: Broker, name: str, wanted: dict[str, NewTopic], errors: Erro
             replication_factor=-1,
         )
     topic = wanted[name]
-    made = broker.store.topics.get(name)
     result = CreatableTopicResult(
         name=name, num_partitions=topic.partitions, replication_factor=1, configs=_configs(broker, topic)
     )
-    if made is not None:
-        result.topic_id = made.topic_id
+    with suppress(Refusal):  # it was only validated
+        result.topic_id = broker.topics.topic(context, name, Operation.DESCRIBE).topic_id
     return result
 
 

@@ -21,15 +21,17 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import INTERNAL_TOPICS, OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import settle
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
+from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.store import Topic
+from edge_broker.storage.topics import OFFSETS_TOPIC
 
 BY_STATE_FROM = 6
 
@@ -59,7 +61,7 @@ class _Asked(NamedTuple):
 @changes_in_steps
 def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Taken:
     """Take each topic away that may go; the others get an error of their own."""
-    if OFFSETS_TOPIC in broker.changing:  # what is committed is not known yet
+    if OFFSETS_TOPIC in broker.topics.changing:  # what is committed is not known yet
         return Behind(OFFSETS_TOPIC, lambda: delete_topics(broker, context, request))
     if context.api_version >= BY_STATE_FROM:
         asked = [_Asked(topic.name, topic.topic_id) for topic in request.topics]
@@ -69,7 +71,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     wanted: dict[str, tuple[_Asked, DeletableTopicResult]] = {}
     for one in asked:
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)
-        topic = _checked(broker, one, result)
+        topic = _checked(broker, context, one, result)
         if topic is not None and wanted.setdefault(topic.name, (one, result))[1] is not result:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             result.error_message = f"topic {topic.name!r} is named before, and deleted there"
@@ -77,7 +79,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
         yield result
     hidden: list[Topic] = []
     for one, result in wanted.values():  # in one step, as is all that follows: a name is hidden and taken at once
-        topic = _checked(broker, one, result)
+        topic = _checked(broker, context, one, result)
         if topic is not None:
             hidden.append(broker.store.hide_topic(topic.name))
             result.name, result.topic_id = topic.name, topic.topic_id
@@ -95,10 +97,10 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     return Park(keeps=True)
 
 
-def _checked(broker: Broker, asked: _Asked, result: DeletableTopicResult) -> Topic | None:
+def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic | None:
     """The topic if it may be deleted; why not goes into its result."""
     try:
-        return _deletable(broker, asked)
+        return _deletable(broker, context, asked)
     except Refusal as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
         return None
@@ -112,7 +114,7 @@ class _Deletion:
         self._topics = topics
         self._names = [topic.name for topic in topics]
         self._ended = ended
-        broker.take_names(self._names)
+        broker.topics.take_names(self._names)
 
     def begin(self) -> None:
         """Drop what groups committed for the topics, then go on."""
@@ -126,7 +128,7 @@ class _Deletion:
         try:
             yield
         except Exception as error:
-            self._broker.free_names(self._names)
+            self._broker.topics.free_names(self._names)
             self._ended(dict.fromkeys(self._names, f"the deletion failed: {error!r}"))
             raise
 
@@ -145,12 +147,12 @@ class _Deletion:
         for name in self._names:
             topic = broker.store.show_again(name)
             broker.effects.offline(log for log in topic.partitions if log.fault is not None)  # not told yet
-        broker.free_names(self._names)
+        broker.topics.free_names(self._names)
         self._ended(dict.fromkeys(self._names, reason))
 
     def _behind_workers(self) -> Do:
         """Erase behind the rolls and writes that are under way: they work on these names."""
-        erase = Do(self._erase, self._erased, self._failed, over=lambda: self._broker.free_names(self._names))
+        erase = Do(self._erase, self._erased, self._failed, over=lambda: self._broker.topics.free_names(self._names))
         behind_writes = Do(lambda: None, lambda _: erase, self._failed, worker="writer")
         return Do(lambda: None, lambda _: behind_writes, self._failed, worker="disk")
 
@@ -175,16 +177,12 @@ class _Deletion:
         return self._erased(dict.fromkeys(self._names, str(error)))
 
 
-def _deletable(broker: Broker, asked: _Asked) -> Topic:
+def _deletable(broker: Broker, context: RequestContext, asked: _Asked) -> Topic:
     if not broker.config.boolean("delete.topic.enable"):
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
     if asked.name is not None and asked.topic_id != NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
-    topic = broker.topic_by_id(asked.topic_id) if asked.name is None else broker.store.topics.get(asked.name)
-    if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist")
-    if topic.name in INTERNAL_TOPICS or topic.name == LEDGER_TOPIC:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the broker")
+    topic = broker.topics.topic(context, asked.topic_id if asked.name is None else asked.name, Operation.DELETE)
     if broker.groups_fault is not None:
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups_fault}")
     return topic

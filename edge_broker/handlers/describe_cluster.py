@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLUSTER

@@ -6,8 +6,10 @@ Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), 
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.topics import Operation
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_CONFIGS
@@ -46,7 +48,7 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
             resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[]
         )
         try:
-            result.configs = _entries(broker, resource.resource_type, resource.resource_name)
+            result.configs = _entries(broker, context, resource.resource_type, resource.resource_name)
         except Refusal as refusal:
             result.error_code, result.error_message = refusal.code, refusal.message
         if resource.configuration_keys is not None:
@@ -60,9 +62,11 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
     return Reply(DescribeConfigsResponse(results=results))
 
 
-def _entries(broker: Broker, resource_type: int, name: str) -> list[DescribeConfigsResourceResult]:
+def _entries(
+    broker: Broker, context: RequestContext, resource_type: int, name: str
+) -> list[DescribeConfigsResourceResult]:
     if resource_type == TOPIC:
-        return _topic_entries(broker, name)
+        return _topic_entries(broker, context, name)
     if resource_type == BROKER:
         if name not in ("", str(broker.node_id)):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"broker {name} is not here, this is broker {broker.node_id}")
@@ -72,10 +76,8 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[DescribeConf
     )
 
 
-def _topic_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    topic = broker.store.topics.get(name)
-    if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+def _topic_entries(broker: Broker, context: RequestContext, name: str) -> list[DescribeConfigsResourceResult]:
+    topic = broker.topics.topic(context, name, Operation.DESCRIBE_CONFIGS)
     return [
         _entry(
             entry.name,

@@ -12,9 +12,11 @@ from heapq import merge
 from itertools import groupby
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.errors import ErrorCode
+from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
+from edge_broker.errors import Refusal
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -42,7 +44,8 @@ def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> Taken:
     """Topics in order of their names, from the cursor on, until the limit is reached."""
-    names = yield from _in_order([topic.name for topic in request.topics] or list(broker.store.topics))
+    asked = request.topics or broker.topics.visible(context)
+    names = yield from _in_order([topic.name for topic in asked])
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
     response = DescribeTopicPartitionsResponse(topics=[])
@@ -51,12 +54,11 @@ def describe_topic_partitions(
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        found = broker.store.topics.get(name)
-        if found is None:
+        try:
+            found = broker.topics.topic(context, name, Operation.DESCRIBE)
+        except Refusal as refusal:
             response.topics.append(
-                DescribeTopicPartitionsResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
-                )
+                DescribeTopicPartitionsResponseTopic(error_code=refusal.code, name=name, partitions=[])
             )
             continue
         if left == 0:

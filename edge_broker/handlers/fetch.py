@@ -17,9 +17,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch, partition_of
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
@@ -34,7 +36,6 @@ from edge_broker.protocol.messages.fetch import (
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.store import Topic
 
 BY_ID_FROM = 13
 PARTITIONS_AT_ONCE = 64
@@ -224,7 +225,13 @@ def _take(
     data: PartitionData,
 ) -> None:
     try:
-        log = _log(broker, context, wanted, partition)
+        log = broker.topics.partition(
+            context,
+            wanted.topic if context.api_version < BY_ID_FROM else wanted.topic_id,
+            partition.partition,
+            Operation.READ,
+            leader_epoch=partition.current_leader_epoch,
+        )
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
         data.error_code = refusal.code
@@ -232,23 +239,6 @@ def _take(
     except StorageFault:
         data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         gathered.final = True
-
-
-def _log(broker: Broker, context: RequestContext, wanted: FetchTopic, partition: FetchPartition) -> PartitionLog:
-    log = partition_of(_topic(broker, context, wanted), partition.partition)
-    check_leader_epoch(log, partition.current_leader_epoch)
-    if log.fault is not None:
-        raise log.fault.kept()
-    return log
-
-
-def _topic(broker: Broker, context: RequestContext, wanted: FetchTopic) -> Topic:
-    if context.api_version >= BY_ID_FROM:
-        return broker.topic_by_id(wanted.topic_id)
-    found = broker.store.topics.get(wanted.topic)
-    if found is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.topic!r} does not exist")
-    return found
 
 
 def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:

@@ -6,12 +6,14 @@ Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import OFFSETS_TOPIC, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.storage.topics import OFFSETS_TOPIC
 
 GROUP = 0
 BATCHED_FROM = 4
@@ -37,7 +39,7 @@ def find_coordinator(broker: Broker, context: RequestContext, request: FindCoord
     if request.key_type != GROUP:
         refusal = Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out")
         return (yield from _answer(broker, context, request, refusal))
-    if OFFSETS_TOPIC in broker.store.topics:
+    if broker.topics.exists(OFFSETS_TOPIC):
         return (yield from _answer(broker, context, request, None))
 
     def made(errors: Errors) -> Outcome:

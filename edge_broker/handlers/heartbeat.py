@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
@@ -33,7 +34,7 @@ def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest
             request.member_id,
             request.group_instance_id,
             broker.clock.steady_ms(),
-            peer=context.client_host,
+            peer=context.session.peer,
         )
     elif error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         error = ErrorCode.NONE  # as Kafka does: the member is believed until its group is loaded

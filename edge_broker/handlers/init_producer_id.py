@@ -7,7 +7,8 @@ Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID

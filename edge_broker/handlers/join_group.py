@@ -6,7 +6,8 @@ Source: Kafka protocol, JoinGroup 0 to 9; KIP-394 (member id first), KIP-345 (st
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Join, JoinResult, Protocol
@@ -51,8 +52,8 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id,
-        client_host="/" + context.client_host.rpartition(":")[0],
-        peer=context.client_host,
+        client_host="/" + context.session.host,
+        peer=context.session.peer,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,

@@ -5,7 +5,8 @@ KIP-345.
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult

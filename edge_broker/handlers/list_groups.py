@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.descriptions import list_groups as list_known

@@ -15,11 +15,14 @@ Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
 from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import LIST_OFFSETS
 from edge_broker.protocol.messages.list_offsets import (
@@ -58,36 +61,37 @@ Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:
     """Answer each partition, once what is asked for is synced."""
     unsynced: dict[PartitionLog, int] = {}
-    for log in _asked_for_end(broker, request):
+    for log in _asked_for_end(broker, context, request):
         yield None
         if log is not None:
             unsynced[log] = log.log_end_offset
 
     def ready() -> Outcome | None:
         waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced.items())
-        return None if waits else _answer_all(broker, request)
+        return None if waits else _answer_all(broker, context, request)
 
-    return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, request))
+    return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, context, request))
 
 
-def _asked_for_end(broker: Broker, request: ListOffsetsRequest) -> Iterator[PartitionLog | None]:
+def _asked_for_end(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> Iterator[PartitionLog | None]:
     """The logs whose end is asked for, and None for each topic and each other partition."""
     for topic in request.topics:
         yield None
-        found = broker.store.topics.get(topic.name)
         for wanted in topic.partitions:
-            yield None
-            if wanted.timestamp != LATEST or found is None or not found.settings.sync_awaited:
-                continue
-            if 0 <= wanted.partition_index < len(found.partitions):
-                yield found.partitions[wanted.partition_index]
+            log = None
+            if wanted.timestamp == LATEST:
+                with suppress(Refusal, StorageFault):  # said when it is answered
+                    log = broker.topics.partition(context, topic.name, wanted.partition_index, Operation.DESCRIBE)
+            yield log if log is not None and log.settings.sync_awaited else None
 
 
-def _answer_all(broker: Broker, request: ListOffsetsRequest) -> Steps:
-    return Steps(_answers(broker, request), lambda: _answer_all(broker, request))
+def _answer_all(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Steps:
+    return Steps(_answers(broker, context, request), lambda: _answer_all(broker, context, request))
 
 
-def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
+def _answers(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:
     """Lookups by time read the disk in the reader thread."""
     topics: list[ListOffsetsTopicResponse] = []
     lookups: list[Lookup] = []
@@ -96,7 +100,7 @@ def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         yield topics[-1]
         for wanted in topic.partitions:
-            answers.append(_partition(broker, topic.name, wanted, lookups))
+            answers.append(_partition(broker, context, topic.name, wanted, lookups))
             yield answers[-1]
     reply = Reply(ListOffsetsResponse(topics=topics))
     if not lookups:
@@ -116,17 +120,18 @@ def _answers(broker: Broker, request: ListOffsetsRequest) -> Taken:
 
 
 def _partition(
-    broker: Broker, topic: str, wanted: ListOffsetsPartition, lookups: list[Lookup]
+    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, lookups: list[Lookup]
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
-        log = broker.log_of(topic, wanted.partition_index)
-        check_leader_epoch(log, wanted.current_leader_epoch)
-        if log.fault is not None:
-            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
+        log = broker.topics.partition(
+            context, topic, wanted.partition_index, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
+        )
         _answer(log, wanted.timestamp, answer, lookups)
     except Refusal as refusal:
         answer.error_code = refusal.code
+    except StorageFault:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer
 
 

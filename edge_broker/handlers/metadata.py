@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Iterator
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, automatic_topic, check_new_topic, create
+from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
@@ -91,7 +93,7 @@ def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) 
     if not allowed or _all_asked(context, request):
         return
     for topic in request.topics or []:
-        if topic.name is not None and topic.name not in broker.store.topics:
+        if topic.name is not None and not broker.topics.exists(topic.name):
             yield topic.name
 
 
@@ -105,12 +107,12 @@ def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, re
 def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Taken:
     topics: list[MetadataResponseTopic] = []
     if _all_asked(context, request):
-        for topic in list(broker.store.topics.values()):
+        for topic in broker.topics.visible(context):
             topics.append(_topic(broker, topic))
             yield topics[-1]
     else:
         for entry in request.topics or []:
-            topics.append(_asked(broker, entry.name, entry.topic_id, refused))
+            topics.append(_asked(broker, context, entry.name, entry.topic_id, refused))
             yield topics[-1]
     advertised = broker.advertised
     return Reply(
@@ -123,17 +125,18 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
     )
 
 
-def _asked(broker: Broker, name: str | None, topic_id: uuid.UUID, refused: Errors) -> MetadataResponseTopic:
+def _asked(
+    broker: Broker, context: RequestContext, name: str | None, topic_id: uuid.UUID, refused: Errors
+) -> MetadataResponseTopic:
+    try:
+        return _topic(broker, broker.topics.topic(context, topic_id if name is None else name, Operation.DESCRIBE))
+    except Refusal as refusal:
+        code = refusal.code
     if name is None:
-        by_id = broker.store.topics_by_id.get(topic_id)
-        if by_id is not None:
-            return _topic(broker, by_id)
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[])
-    found = broker.store.topics.get(name)
-    if found is not None:
-        return _topic(broker, found)
-    refusal = refused.get(name) or _absent(name)
-    return MetadataResponseTopic(error_code=refusal.code, name=name, topic_id=NO_UUID, partitions=[])
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id, partitions=[])
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        code = (refused.get(name) or _absent(name)).code
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
 def _absent(name: str) -> Refusal:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import settle, unready
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.topics import Operation
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_COMMIT
@@ -57,11 +59,11 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     errors: Found = {}
     for topic in request.topics:
         yield None
-        known = broker.store.topics.get(topic.name)
         for entry in topic.partitions:
             yield None
-            if known is None or not 0 <= entry.partition_index < len(known.partitions):
-                errors[topic.name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = broker.topics.known(context, topic.name, entry.partition_index, Operation.READ)
+            if error != ErrorCode.NONE:
+                errors[topic.name, entry.partition_index] = error
             else:
                 wanted.append(
                     CommitPartition(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.offsets import Fetched

@@ -6,9 +6,11 @@ Source: KIP-101, KIP-279, KIP-320.
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext, check_leader_epoch
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.broker.topics import Operation
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -38,19 +40,20 @@ def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: Of
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         yield topics[-1]
         for wanted in topic.partitions:
-            partitions.append(_partition(broker, topic.topic, wanted))
+            partitions.append(_partition(broker, context, topic.topic, wanted))
             yield partitions[-1]
     return Reply(OffsetForLeaderEpochResponse(topics=topics))
 
 
-def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
     try:
-        log = broker.log_of(topic, wanted.partition)
-        check_leader_epoch(log, wanted.current_leader_epoch)
-        if log.fault is not None:
-            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
+        log = broker.topics.partition(
+            context, topic, wanted.partition, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
+        )
         answer.leader_epoch, answer.end_offset = log.epoch_end(wanted.leader_epoch)
     except Refusal as refusal:
         answer.error_code = refusal.code
+    except StorageFault:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer

@@ -16,10 +16,12 @@ Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KI
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import INTERNAL_TOPICS, Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.disk_space import check_room
-from edge_broker.broker.ledger_access import check_writer, ledger_refusal
+from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
+from edge_broker.broker.topics import Operation
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.api import PRODUCE
@@ -42,18 +44,17 @@ NEEDS = {-1: Needs.SYNCED, 0: Needs.WRITTEN, 1: Needs.MARKED}
 class _Part(Write):
     """One partition of a request."""
 
-    __slots__ = ("index", "topic")
+    __slots__ = ("context", "index", "topic")
 
-    def __init__(self, topic: str, data: PartitionProduceData, needs: Needs) -> None:
+    def __init__(self, context: RequestContext, topic: str, data: PartitionProduceData, needs: Needs) -> None:
         super().__init__(None, data.records, needs)
+        self.context = context
         self.topic = topic
         self.index = data.index
 
     def log_for(self, broker: Broker) -> PartitionLog:
         topic = self.topic
-        if topic in INTERNAL_TOPICS:
-            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
-        log = broker.log_of(topic, self.index)
+        log = broker.topics.partition(self.context, topic, self.index, Operation.WRITE)
         if self.writing is None:
             if broker.room_bytes < 0 or broker.full_topics:
                 check_room(broker, topic)
@@ -106,7 +107,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     needs = NEEDS.get(request.acks, Needs.WRITTEN)
     parts: list[_Part] = []
     for topic in request.topic_data:
-        parts += [_Part(topic.name, data, needs) for data in topic.partition_data[: PARTITIONS_MAX + 1]]
+        parts += [_Part(context, topic.name, data, needs) for data in topic.partition_data[: PARTITIONS_MAX + 1]]
         if len(parts) > PARTITIONS_MAX:
             raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
     if request.acks not in NEEDS or request.transactional_id is not None:
@@ -115,7 +116,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     for part in parts:
         if part.topic == LEDGER_TOPIC:
             try:
-                check_writer(broker, context.client_host)
+                broker.topics.authorize(context, LEDGER_TOPIC, Operation.WRITE)
             except Refusal as not_allowed:
                 part.fail(not_allowed.kept())
             else:
@@ -136,7 +137,7 @@ def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
 
 def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
     """Look at the records for the ledger in a worker, one request after another; then append all parts."""
-    bytes_max = broker.store.topics[LEDGER_TOPIC].settings.message_bytes_max
+    bytes_max = broker.topics.topic(of_ledger[0].context, LEDGER_TOPIC, Operation.WRITE).settings.message_bytes_max
     _keep_records(request, parts)
 
     def check() -> list[Refusal | None]:

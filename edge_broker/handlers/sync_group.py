@@ -6,7 +6,8 @@ Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
 from __future__ import annotations
 
 from edge_broker.broker.api import serves
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.coordinator.calls import Sync, SyncResult

@@ -32,6 +32,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol, cast
 
+from edge_broker.broker.context import Session
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 
@@ -131,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         "owner",
         "peer",
         "requests",
+        "session",
         "transport",
         "unanswered",
         "work_seconds",
@@ -140,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self.owner = owner
         self.transport: asyncio.Transport | None = None
         self.peer = ""
+        self.session = Session("")
         self.unanswered: deque[Exchange] = deque()
         self.on_close: dict[int, Callable[[], None]] = {}
         self.last_active = now()
@@ -171,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self.session = Session(self.peer)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()

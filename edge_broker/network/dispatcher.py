@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any
 
 from edge_broker.broker.api import APIS, Handler
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.config import BrokerConfig
@@ -183,7 +184,7 @@ class Dispatcher:
         if not api.serves(version):
             self._unsupported(connection, call, handler)
             return
-        context = RequestContext(token, version, client_id or "", connection.peer)
+        context = RequestContext(token, version, client_id or "", connection.session)
         size = len(frame)
         if size <= AT_ONCE_FRAME_BYTES or api_key in (PRODUCE, FETCH):
             try:
@@ -239,7 +240,7 @@ class Dispatcher:
             )
         connection.expect(call)
         call.version = 0
-        outcome = handler(self.broker, RequestContext(call.token, 0, "", connection.peer), None)
+        outcome = handler(self.broker, RequestContext(call.token, 0, "", connection.session), None)
         assert isinstance(outcome, Reply)
         assert isinstance(outcome.response, ApiVersionsResponse)
         outcome.response.error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -410,7 +411,7 @@ class Dispatcher:
         self._freeing = False
         while self._freed:
             name = self._freed[0]
-            if name not in self.broker.changing and (calls := self._behind.get(name)):
+            if name not in self.broker.topics.changing and (calls := self._behind.get(name)):
                 call = next(iter(calls))
                 behind = call.behind
                 assert behind is not None

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from edge_broker.broker.api import Handler
-from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.turns import WORK_BYTES_MAX, Job

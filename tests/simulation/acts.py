@@ -10,7 +10,6 @@ from functools import partial
 
 import pytest
 
-from edge_broker.broker.broker import OFFSETS_TOPIC
 from edge_broker.broker.groups import partition_for
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode, Refusal
@@ -30,6 +29,7 @@ from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog, RollDue
 from edge_broker.storage.removal import OFFSET_MAX, delete_expired
 from edge_broker.storage.scrub import Scrubber
+from edge_broker.storage.topics import OFFSETS_TOPIC
 from tests.simulation.model import Batch, Partition, TopicModel
 from tests.simulation.site import CONFIGS, PARTITIONS, ROOMY, Deviation, Picked, Site, T, WorkerName
 

@@ -16,13 +16,13 @@ from functools import partial
 
 import pytest
 
-from edge_broker.broker.broker import OFFSETS_TOPIC
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.bring_online import bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog, RollDue
 from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.topics import OFFSETS_TOPIC
 from tests.simulation.acts import Acts
 from tests.simulation.model import Partition, covers
 from tests.simulation.site import ROOMY, Deviation

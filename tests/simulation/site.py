@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
-from edge_broker.broker.broker import OFFSETS_TOPIC
 from edge_broker.broker.groups import latest_records
 from edge_broker.coordinator.calls import Effects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -35,6 +34,7 @@ from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
+from edge_broker.storage.topics import OFFSETS_TOPIC
 from tests.simulation.disk import Crashed, SimulatedDisk
 from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_entries
 

@@ -14,7 +14,8 @@ from typing import Any, cast, get_args
 
 from edge_broker.app import log_settings
 from edge_broker.broker.api import Handler
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.groups import load_groups, new_coordinator
 from edge_broker.broker.outcome import Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
@@ -380,7 +381,7 @@ class Site:
     def run(self, key: int, request: Message, version: int = -1) -> Any:
         """The outcome of one handler as a plain function, with nothing around it."""
         version = APIS[key].max_version if version < 0 else version
-        context = RequestContext(999, version, "test", "127.0.0.1:4711")
+        context = RequestContext(999, version, "test", Session("127.0.0.1:4711"))
         return carried_out(HANDLERS[key](self.broker, context, request))
 
     def reopen(self, how: str, *, settled: bool = True) -> Site:

@@ -134,7 +134,7 @@ def test_where_the_offsets_cannot_go_the_topic_stays(kind: str) -> None:
     client = deleting(site)
     site.settle()
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert site.broker.changing == set()
+    assert site.broker.topics.changing == set()
     site.disk.fault = None
     for _ in range(3):  # until the partition is back
         site.loop.advance(2000)
@@ -308,7 +308,7 @@ def test_a_bug_in_the_making_costs_its_client_and_not_the_name(monkeypatch: pyte
     site.settle()
     assert unlucky.transport.closed
     assert waiting.answer().topics[0].error_code == 0
-    assert site.broker.changing == set()
+    assert site.broker.topics.changing == set()
 
 
 @pytest.mark.parametrize("owner", [LogStore, Deletions])

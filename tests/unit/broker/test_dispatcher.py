@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.broker.broker import Broker, RequestContext
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
 from edge_broker.handlers import APIS, HANDLERS

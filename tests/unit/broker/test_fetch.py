@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Do, Reply, Steps, Wait
 from edge_broker.errors import ErrorCode
@@ -642,7 +642,7 @@ def test_errors_of_many_partitions_are_written_in_steps() -> None:
     site.topic()
     asked = [FetchPartition(partition=7, fetch_offset=0, partition_max_bytes=100)] * 5000
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=asked)])
-    context = RequestContext(1, BY_NAME, "test", "127.0.0.1:4711")
+    context = RequestContext(1, BY_NAME, "test", Session("127.0.0.1:4711"))
     gathering = HANDLERS[FETCH](site.broker, context, request)
     assert isinstance(gathering, Steps)
     assert isinstance(ended(gathering.steps), Steps), "what 5,000 partitions weigh is not asked for"

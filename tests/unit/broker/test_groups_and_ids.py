@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Steps
 from edge_broker.config import LEFT_TO_KERNEL_MS
@@ -108,7 +108,9 @@ def test_nothing_is_answered_before_it_is_parked() -> None:
     site = site_with_groups()
     wrong = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=7, member_id="m", topics=commit(5).topics)
     version = APIS[OFFSET_COMMIT].max_version
-    outcome = HANDLERS[OFFSET_COMMIT](site.broker, RequestContext(999, version, "test", "127.0.0.1:4711"), wrong)
+    outcome = HANDLERS[OFFSET_COMMIT](
+        site.broker, RequestContext(999, version, "test", Session("127.0.0.1:4711")), wrong
+    )
     assert isinstance(outcome, Steps)
     for _ in outcome.steps:  # others have their turn at each
         assert not site.broker.effects.left
@@ -319,7 +321,7 @@ def test_that_groups_are_not_ready_is_said_of_each_partition_in_a_step_of_its_ow
     site = site_with_groups()
     site.broker.groups_loaded = False
     asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[1] * 5000)])
-    steps = HANDLERS[OFFSET_FETCH](site.broker, RequestContext(1, 1, "test", "127.0.0.1:4711"), asked)
+    steps = HANDLERS[OFFSET_FETCH](site.broker, RequestContext(1, 1, "test", Session("127.0.0.1:4711")), asked)
     assert isinstance(steps, Steps)
     made = []
     for part in steps.steps:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_broker.app import delete_expired
-from edge_broker.broker.broker import RequestContext
+from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.outcome import Steps
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
@@ -86,7 +86,7 @@ def test_many_who_ask_at_once_get_one_topic() -> None:
     found = [client.answer().topics for client in clients]
     assert {topics[0].topic_id for topics in found} == {site.store.topics["t"].topic_id}
     assert all(topic.error_code == 0 for topics in found for topic in topics)
-    assert site.broker.changing == set()
+    assert site.broker.topics.changing == set()
 
 
 def test_a_topic_that_cannot_be_made_leaves_its_neighbour_and_can_be_made_later() -> None:
@@ -386,7 +386,7 @@ def test_a_name_is_free_again_once_the_old_topic_is_erased() -> None:
     assert made.error_code == 0
     assert site.store.topics["t"].topic_id == made.topic_id
     assert site.disk.names("/data/deleted") == []
-    assert site.broker.changing == set()
+    assert site.broker.topics.changing == set()
     fill(site.store.topics["t"].partitions[0], 1)
     again = site.reopen("cut").store
     assert again.topics["t"].partitions[0].log_end_offset == 1
@@ -513,7 +513,7 @@ def test_many_names_are_sorted_in_steps_and_answered_in_order_once_each() -> Non
     site = Site()
     names = [f"{number * 7919 % 20_000:05d}" for number in range(20_000)]
     asked = [TopicRequest(name=name) for name in [*names, *names[:100]]]
-    context = RequestContext(1, 0, "test", "127.0.0.1:4711")
+    context = RequestContext(1, 0, "test", Session("127.0.0.1:4711"))
     outcome = HANDLERS[DESCRIBE_TOPIC_PARTITIONS](site.broker, context, DescribeTopicPartitionsRequest(topics=asked))
     assert isinstance(outcome, Steps)
     before = 0

@@ -1,0 +1,39 @@
+"""Who asks: what a connection has established, and one request of it.
+
+Lives here: both values. Must never come in: sockets, what somebody may do (topics.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ANONYMOUS = "User:ANONYMOUS"
+PLAINTEXT = "PLAINTEXT"
+
+
+class Session:
+    """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
+
+    What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
+    """
+
+    __slots__ = ("listener", "peer", "principal")
+
+    def __init__(self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT) -> None:
+        self.peer = peer
+        self.principal = principal
+        self.listener = listener
+
+    @property
+    def host(self) -> str:
+        """The client's address; empty for a socket of this machine."""
+        return self.peer.rpartition(":")[0]
+
+
+class RequestContext(NamedTuple):
+    """Who asked: `token` is unique per request, `api_version` the version of request and response."""
+
+    token: int
+    api_version: int
+    client_id: str
+    session: Session

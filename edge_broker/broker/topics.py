@@ -1,0 +1,140 @@
+"""The one door to a topic or a partition, and who has a topic's name for itself.
+
+| asked for | answered, the first that holds |
+|---|---|
+| what the session may not do to a topic of this name | INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED |
+| a topic that is not there | UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID |
+| a partition outside the topic's range | UNKNOWN_TOPIC_OR_PARTITION |
+| another leader epoch than the log's | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320) |
+| a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
+
+Every partition is led here: NOT_LEADER_OR_FOLLOWER comes with a cluster, and belongs behind the range.
+
+Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.effects import Effects
+from edge_broker.broker.ledger_access import Networks, check_writer
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.topics import OFFSETS_TOPIC
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
+
+
+class Operation(IntEnum):
+    """What is to be done to a topic, by the numbers of Kafka's AclOperation."""
+
+    READ = 3
+    WRITE = 4
+    DELETE = 6
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+
+
+class Topics:
+    """The topics of one broker; `ledger_writers` may write to the ledger, as this machine may.
+
+    `changing` holds names of topics that are being made, erased or loaded, `coming` is the number of partitions that
+    are being made.
+    """
+
+    def __init__(self, store: LogStore, effects: Effects, ledger_writers: Networks) -> None:
+        self.changing: set[str] = set()
+        self.coming = 0
+        self._store = store
+        self._effects = effects
+        self._ledger_writers = ledger_writers
+
+    def authorize(self, context: RequestContext, name: str, operation: Operation) -> None:
+        """Refuse what a session may not do to a topic of this name; until there are log-ins, only what is our own."""
+        if name not in OWN_TOPICS:
+            return
+        if operation == Operation.DELETE and name in self._store.topics:
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker")
+        if operation == Operation.WRITE:
+            if name in INTERNAL_TOPICS:
+                raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
+            check_writer(self._ledger_writers, context.session.host)
+
+    def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
+        """The topic of a name or an id; Refusal."""
+        if isinstance(asked, str):
+            self.authorize(context, asked, operation)
+            topic = self._store.topics.get(asked)
+            if topic is None:
+                raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked!r} does not exist; create it first")
+            return topic
+        topic = self._store.topics_by_id.get(asked)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {asked}")
+        self.authorize(context, topic.name, operation)
+        return topic
+
+    def partition(
+        self,
+        context: RequestContext,
+        asked: str | uuid.UUID,
+        index: int,
+        operation: Operation,
+        *,
+        leader_epoch: int = -1,
+    ) -> PartitionLog:
+        """The log of a partition; Refusal, StorageFault. `leader_epoch` is what the client knows, -1: nothing."""
+        topic = self.topic(context, asked, operation)
+        partitions = topic.partitions
+        if not 0 <= index < len(partitions):
+            raise Refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name!r} has {len(partitions)} partitions, none is {index}",
+            )
+        log = partitions[index]
+        if leader_epoch not in (-1, log.leader_epoch):
+            raise _fenced(leader_epoch, log.leader_epoch)
+        if log.fault is not None:
+            raise log.fault.kept()
+        return log
+
+    def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
+        """Why there is no such partition for this session, or NONE; whether its storage works does not matter."""
+        try:
+            self.partition(context, asked, index, operation)
+        except Refusal as refusal:
+            return refusal.code
+        except StorageFault:
+            pass
+        return ErrorCode.NONE
+
+    def visible(self, context: RequestContext) -> Sequence[Topic]:
+        """The topics that a session may describe."""
+        return list(self._store.topics.values())
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a topic of this name, for whom it may be."""
+        return name in self._store.topics
+
+    def take_names(self, names: Collection[str]) -> None:
+        """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""
+        assert self.changing.isdisjoint(names), "a name is taken by one at a time"
+        self.changing.update(names)
+
+    def free_names(self, names: Collection[str]) -> None:
+        """Free names that were taken; the shell wakes the requests that wait for one."""
+        self.changing.difference_update(names)
+        self._effects.freed(names)
+
+
+def _fenced(known: int, leader_epoch: int) -> Refusal:
+    if known < leader_epoch:
+        return Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
+    return Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")
