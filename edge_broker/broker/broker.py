@@ -91,9 +91,8 @@ class Broker:
         batch_bytes_max: int,
         *,
         checking: Checking | None = None,
-        own: bool = False,
     ) -> Appended:
-        """Check and append a batch; the broker's `own` needs no check.
+        """Check and append a batch; the broker's own, with `batch_bytes_max` 0, needs no check.
 
         Refusal; StorageFault: the partition is offline now; Busy: ask again when it moves, with the `checking` that it
         carries, if any.
@@ -104,10 +103,10 @@ class Broker:
             raise Busy
         if checking is not None:
             header = checking.result()
-        elif own:
-            header = read_header(records)
-        else:
+        elif batch_bytes_max:
             header = self._checked(log, records, batch_bytes_max)
+        else:
+            header = read_header(records)
         try:
             if self.throttle.slow:
                 return self._append_behind(log, records, header)

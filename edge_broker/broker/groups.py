@@ -81,7 +81,7 @@ def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] |
 def _keep(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None) -> Outcome:
     """Write the records of one call, then let the coordinator go on."""
     writes = [
-        Write(log, memoryview(bytearray(build_batch(records, timestamp_ms=broker.clock.wall_ms()))), own=True)
+        Write(log, memoryview(bytearray(build_batch(records, timestamp_ms=broker.clock.wall_ms()))))
         for log, records in _by_partition(broker, effects.append).items()
     ]
 

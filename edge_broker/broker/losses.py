@@ -29,7 +29,7 @@ def write_losses(
     def next_batch() -> Outcome:
         if not batches:
             return end(None)
-        write = Write(log, batches.pop(0), own=True)
+        write = Write(log, batches.pop(0))
         return write_all(
             broker, [write], lambda: next_batch() if write.error is None else end(write.error), WRITE_MS_MAX
         )

@@ -44,9 +44,10 @@ _SYNCED = Needs.SYNCED
 
 
 class Write:
-    """One batch for one partition; without `log` its maker overrides `log_for`.
+    """One batch for one partition; without `log` its maker overrides `log_for`, which sets `bytes_max` too.
 
-    `records` is let go of once it is written. `error` holds no frames, and through them no request.
+    A batch of the broker's own has `bytes_max` 0. `records` is let go of once it is written. `error` holds no frames,
+    and through them no request.
     """
 
     __slots__ = (
@@ -55,11 +56,10 @@ class Write:
         "bytes_max",
         "checking",
         "error",
+        "kept",
         "log",
         "needs",
-        "own",
         "records",
-        "size",
         "writing",
     )
 
@@ -68,16 +68,12 @@ class Write:
         log: PartitionLog | None,
         records: memoryview | None,
         needs: Needs = _SYNCED,
-        *,
-        bytes_max: int = 0,
-        own: bool = False,
     ) -> None:
         self.log = log
         self.records = records
-        self.size = 0 if records is None else len(records)
         self.needs = needs
-        self.bytes_max = bytes_max
-        self.own = own
+        self.bytes_max = 0
+        self.kept = False
         self.appended: Appended | None = None
         self.error: Refusal | None = None
         self.checking: Checking | None = None
@@ -111,7 +107,7 @@ class Write:
                 appended = writing.result()
             else:
                 assert self.records is not None
-                appended = broker.append(log, self.records, self.bytes_max, checking=self.checking, own=self.own)
+                appended = broker.append(log, self.records, self.bytes_max, checking=self.checking)
         except CheckUnderWay as under_way:
             self._wait_for(under_way.checking)
         except Busy as busy:
@@ -158,8 +154,9 @@ class Write:
 
     def keep_records(self) -> None:
         """Copy what is not written yet: the buffer that the request came in is used again, or of a request's size."""
-        if self.records is not None and self.checking is None and not self.own:
+        if self.records is not None and not self.kept and self.checking is None:
             self.records = memoryview(bytearray(self.records)) if self.writing is None else None
+            self.kept = True
 
 
 def all_settled(writes: Sequence[Write]) -> bool:
@@ -181,6 +178,7 @@ def wait_for(
     broker: Broker, writes: Sequence[Write], done: Callable[[], Outcome], wait_ms: int, *, syncs: bool = True
 ) -> Wait:
     """As `write_all`, of writes that have been tried; `syncs`: unsynced data is synced at once."""
+    open_sizes = [len(write.records or b"") for write in writes if write.is_open]
     for write in writes:
         write.keep_records()
 
@@ -198,5 +196,4 @@ def wait_for(
         return done()
 
     logs = [write.log for write in writes if write.log is not None]
-    open_sizes = [write.size for write in writes if write.is_open]
     return Wait(logs, ready, wait_ms, too_late, syncs=syncs, holds=bool(open_sizes), kept_bytes=sum(open_sizes))

@@ -130,7 +130,6 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "on_close",
         "owner",
-        "peer",
         "requests",
         "session",
         "transport",
@@ -141,7 +140,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
         self.owner = owner
         self.transport: asyncio.Transport | None = None
-        self.peer = ""
         self.session = Session("")
         self.unanswered: deque[Exchange] = deque()
         self.on_close: dict[int, Callable[[], None]] = {}
@@ -173,8 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take the transport and register, or close at once when the broker is full."""
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
-        self.session = Session(self.peer)
+        self.session = Session(f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local")
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()

@@ -97,7 +97,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Register a connection; False when there are too many already."""
-        ip = connection.peer.rpartition(":")[0]
+        ip = connection.session.host
         count, from_ip = len(self.connections), self._connections_by_ip.get(ip, 0)
         kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
         if count + kept >= self._connections_max:
@@ -107,9 +107,9 @@ class Server:
             self._refused(connection, f"max.connections.per.ip={self._connections_per_ip_max}")
             return False
         self.connections.add(connection)
-        self._peers.add(connection.peer)
+        self._peers.add(connection.session.peer)
         self._connections_by_ip[ip] = from_ip + 1
-        self._came_from[connection] = connection.peer, ip
+        self._came_from[connection] = connection.session.peer, ip
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -117,7 +117,7 @@ class Server:
         return True
 
     def _refused(self, connection: Connection, bound: str) -> None:
-        self._log.line("warning", "connection-refused", client=connection.peer, bound=bound)
+        self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -188,7 +188,7 @@ class Server:
         """Count and log why a connection is closed."""
         if not self._dispatcher.refusing:
             self.violations += 1
-            self._log.line("warning", "connection-closed", client=connection.peer, reason=violation)
+            self._log.line("warning", "connection-closed", client=connection.session.peer, reason=violation)
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.context import Session
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ConfigurationError, ErrorCode
 from edge_broker.protocol.api import PRODUCE
@@ -49,7 +50,7 @@ def zipped(plain: memoryview) -> memoryview:
 
 def client_from(site: Site, address: str) -> Client:
     client = site.client()
-    client.connection.peer = f"{address}:4711"
+    client.connection.session = Session(f"{address}:4711")
     return client
 
 
