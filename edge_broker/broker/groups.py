@@ -18,7 +18,7 @@ from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.write import Write, write_all
 from edge_broker.config import BrokerConfig
-from edge_broker.coordinator.calls import Effects, GroupSettings
+from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record, read_key
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
@@ -56,14 +56,14 @@ def unready(broker: Broker) -> ErrorCode:
     return ErrorCode.NONE if broker.groups_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def park(broker: Broker, context: RequestContext, effects: Effects, translate: Callable[[Any], Message]) -> Park:
+def park(broker: Broker, context: RequestContext, effects: GroupEffects, translate: Callable[[Any], Message]) -> Park:
     """Park a request until its result comes out of the effects, now or later; `translate` makes the response of it."""
     broker.translations[context.token] = translate
     settle(broker, effects)
     return Park()
 
 
-def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None = None) -> None:
+def settle(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None = None) -> None:
     """Hand out the answers and keep the records of one coordinator call.
 
     `done` is called once, on the loop: with NONE when the records are synced, or there are none, else with why not.
@@ -78,7 +78,7 @@ def settle(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] |
         done(ErrorCode.NONE)
 
 
-def _keep(broker: Broker, effects: Effects, done: Callable[[ErrorCode], None] | None) -> Outcome:
+def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None) -> Outcome:
     """Write the records of one call, then let the coordinator go on."""
     writes = [
         Write(log, memoryview(bytearray(build_batch(records, timestamp_ms=broker.clock.wall_ms()))))

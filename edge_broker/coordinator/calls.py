@@ -1,6 +1,6 @@
 """What goes into the group coordinator and what comes out, as plain values.
 
-Lives here: calls, results, and `Effects`, what one call brought about. Must never come in: wire messages and API
+Lives here: calls, results, and `GroupEffects`, what one call brought about. Must never come in: wire messages and API
 versions; handlers translate, and say what a version can do by the flags below.
 """
 
@@ -223,10 +223,10 @@ class Answer(NamedTuple):
     result: Result
 
 
-AfterSync: TypeAlias = "Callable[[ErrorCode, Effects], None]"
+AfterSync: TypeAlias = "Callable[[ErrorCode, GroupEffects], None]"
 
 
-class Effects:
+class GroupEffects:
     """What one call brought about.
 
     `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
@@ -248,11 +248,11 @@ class Effects:
         """The time of day, for records; deadlines go by `now_ms`."""
         return self.now_ms + self.wall_ahead_ms
 
-    def synced(self, now_ms: int) -> Effects:
+    def synced(self, now_ms: int) -> GroupEffects:
         """What becomes due now that `append` is on disk."""
         return self._settle(ErrorCode.NONE, now_ms)
 
-    def failed(self, error: ErrorCode, now_ms: int) -> Effects:
+    def failed(self, error: ErrorCode, now_ms: int) -> GroupEffects:
         """What becomes due as `append` could not be kept; `error` is the log's; clients hear Kafka's for it."""
         return self._settle(error, now_ms)
 
@@ -267,8 +267,8 @@ class Effects:
         if after is not None:
             self._after.append(after)
 
-    def _settle(self, error: ErrorCode, now_ms: int) -> Effects:
-        later = Effects(now_ms, self.wall_ahead_ms)
+    def _settle(self, error: ErrorCode, now_ms: int) -> GroupEffects:
+        later = GroupEffects(now_ms, self.wall_ahead_ms)
         after, self._after = self._after, []
         for call in after:
             call(error, later)

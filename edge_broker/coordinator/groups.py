@@ -23,7 +23,7 @@ from itertools import chain, islice
 from edge_broker.coordinator.calls import (
     NOBODY,
     Commit,
-    Effects,
+    GroupEffects,
     GroupSettings,
     Join,
     JoinResult,
@@ -80,7 +80,7 @@ class GroupCoordinator:
         """When `expire` has something to do next; None when nothing is pending."""
         return self._rebalances.next_deadline_ms()
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> GroupEffects:
         """Do whatever is due at `now_ms`."""
         return self._rebalances.expire(now_ms)
 
@@ -88,11 +88,11 @@ class GroupCoordinator:
         """The connection that waited under `token` is gone; its member has its session timeout to come back."""
         self._rebalances.forget(token, now_ms)
 
-    def stop(self, now_ms: int) -> Effects:
+    def stop(self, now_ms: int) -> GroupEffects:
         """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
         return self._rebalances.stop(now_ms)
 
-    def join(self, join: Join, *, unique_id: str, now_ms: int) -> Effects:
+    def join(self, join: Join, *, unique_id: str, now_ms: int) -> GroupEffects:
         """JoinGroup; `unique_id` (a fresh UUID, at most 64 characters) makes the member id of a new member."""
         assert len(unique_id) <= UNIQUE_ID_BYTES_MAX
         effects = self._rebalances.effects(now_ms)
@@ -122,7 +122,7 @@ class GroupCoordinator:
         self.memory.count(join.group_id)
         return effects
 
-    def _has_memory(self, join: Join, group: Group | None, effects: Effects) -> bool:
+    def _has_memory(self, join: Join, group: Group | None, effects: GroupEffects) -> bool:
         """Whether the member may say so much: as one of its group, and with all groups together."""
         said = protocols_bytes(join.protocols)
         others = 0 if group is None else said_bytes(group, join.member_id)
@@ -130,7 +130,7 @@ class GroupCoordinator:
             return False
         return self._make_room(said + MEMBER_BYTES + (GROUP_BYTES if group is None else 0), join.member_id, effects)
 
-    def _make_room(self, size: int, asking_id: str, effects: Effects) -> bool:
+    def _make_room(self, size: int, asking_id: str, effects: GroupEffects) -> bool:
         """Let go of ids that were given out and not used, then of members without a connection, a few at a time."""
         if not self._is_full(size):
             return True
@@ -175,12 +175,12 @@ class GroupCoordinator:
         joined_count = sum(other.join_token is not None for other in group.members.values())
         return joined_count < self.settings.group_size_max or (member is not None and member.join_token is not None)
 
-    def _turn_away(self, group: Group, join: Join, effects: Effects) -> None:
+    def _turn_away(self, group: Group, join: Join, effects: GroupEffects) -> None:
         self._rebalances.drop(group, join.member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         effects.answer(join.token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
         self._rebalances.complete_join_if_all_joined(group, effects)
 
-    def _join_unknown(self, group: Group, join: Join, unique_id: str, effects: Effects) -> None:
+    def _join_unknown(self, group: Group, join: Join, unique_id: str, effects: GroupEffects) -> None:
         member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{unique_id}"
         known_id = None if join.instance_id is None else group.static_ids.get(join.instance_id)
         if known_id is not None:
@@ -191,7 +191,7 @@ class GroupCoordinator:
         else:
             self._add(group, join, member_id, effects)
 
-    def _join_known(self, group: Group, join: Join, effects: Effects) -> None:
+    def _join_known(self, group: Group, join: Join, effects: GroupEffects) -> None:
         if join.member_id in group.pending_ids and join.instance_id is None:
             self._add(group, join, join.member_id, effects)
             return
@@ -209,7 +209,7 @@ class GroupCoordinator:
         else:
             effects.answer(join.token, joined(group, member))
 
-    def _add(self, group: Group, join: Join, member_id: str, effects: Effects) -> None:
+    def _add(self, group: Group, join: Join, member_id: str, effects: GroupEffects) -> None:
         member = Member(
             member_id,
             join.instance_id,
@@ -229,7 +229,7 @@ class GroupCoordinator:
         self._rebalances.await_new(group, group.members[member_id], effects.now_ms)
         self._rebalances.rebalance(group, effects)
 
-    def _rejoin_static(self, group: Group, member: Member, join: Join, member_id: str, effects: Effects) -> None:
+    def _rejoin_static(self, group: Group, member: Member, join: Join, member_id: str, effects: GroupEffects) -> None:
         """A static member came back without its id: it takes the place of its former self, which is fenced."""
         leader_before = group.leader_id
         answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID, effects)
@@ -245,12 +245,12 @@ class GroupCoordinator:
             self._rebalances.rebalance(group, effects)
 
     def _keep_assignment(
-        self, group: Group, member: Member, join: Join, leader_before: str | None, effects: Effects
+        self, group: Group, member: Member, join: Join, leader_before: str | None, effects: GroupEffects
     ) -> None:
         """No rebalance: the new id is stored, then the member learns of the generation that goes on (KIP-345)."""
         generation_id, member_id = group.generation_id, member.member_id
 
-        def after(error: ErrorCode, later: Effects) -> None:
+        def after(error: ErrorCode, later: GroupEffects) -> None:
             still = group.state is GroupState.STABLE and group.generation_id == generation_id
             token = member.join_token
             if not still or member.member_id != member_id or token not in (join.token, NOBODY):
@@ -265,7 +265,7 @@ class GroupCoordinator:
         self._rebalances.store(group, assignments, effects)
         effects.store([], after)
 
-    def sync(self, sync: Sync, now_ms: int) -> Effects:
+    def sync(self, sync: Sync, now_ms: int) -> GroupEffects:
         """SyncGroup: a member asks for its assignment; the leader brings everybody's."""
         effects = self._rebalances.effects(now_ms)
         group = self.groups.get(sync.group_id)
@@ -289,7 +289,7 @@ class GroupCoordinator:
             self._rebalances.store_assignment(group, dict(sync.assignments), effects)
         return effects
 
-    def _has_memory_for(self, group: Group, brings: int, effects: Effects) -> bool:
+    def _has_memory_for(self, group: Group, brings: int, effects: GroupEffects) -> bool:
         if said_bytes(group) + brings > self.settings.group_bytes_max:
             return False
         return self._make_room(brings, "", effects)
@@ -320,7 +320,7 @@ class GroupCoordinator:
         rebalancing = group.state is GroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
 
-    def leave(self, leave: Leave, now_ms: int) -> Effects:
+    def leave(self, leave: Leave, now_ms: int) -> GroupEffects:
         """LeaveGroup; answered after the sync when the group became empty by it."""
         effects = self._rebalances.effects(now_ms)
         if not leave.group_id:
@@ -348,7 +348,7 @@ class GroupCoordinator:
             _answer_leave(leave.token, left, ErrorCode.NONE, effects)
         return effects
 
-    def _leave_one(self, group: Group, member_id: str, instance_id: str | None, effects: Effects) -> ErrorCode:
+    def _leave_one(self, group: Group, member_id: str, instance_id: str | None, effects: GroupEffects) -> ErrorCode:
         if not member_id:
             static_id = None if instance_id is None else group.static_ids.get(instance_id)
             if static_id is None:
@@ -361,7 +361,7 @@ class GroupCoordinator:
         self._rebalances.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         return ErrorCode.NONE
 
-    def commit(self, commit: Commit, now_ms: int) -> Effects:
+    def commit(self, commit: Commit, now_ms: int) -> GroupEffects:
         """OffsetCommit: answered, and visible to OffsetFetch, once it is on disk."""
         effects = self._rebalances.effects(now_ms)
         group = self.groups.get(commit.group_id)
@@ -380,12 +380,12 @@ class GroupCoordinator:
             effects.store([], partial(self._committed, commit.group_id))
         return effects
 
-    def _committed(self, group_id: str, error: ErrorCode, later: Effects) -> None:
+    def _committed(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
             self.groups[group_id] = Group(group_id, later.wall_ms)
             self.memory.count(group_id)
 
-    def forget_topics(self, topics: Collection[str], now_ms: int) -> Effects:
+    def forget_topics(self, topics: Collection[str], now_ms: int) -> GroupEffects:
         """Drop the offsets of deleted topics, so that a new topic of the same name is read from its beginning."""
         effects = self._rebalances.effects(now_ms)
         self.offsets.forget_topics(topics, effects)
@@ -433,7 +433,7 @@ def _rebalance_timeout_ms(join: Join) -> int:
     return join.session_timeout_ms if join.rebalance_timeout_ms < 0 else join.rebalance_timeout_ms
 
 
-def _update(member: Member, join: Join, effects: Effects) -> None:
+def _update(member: Member, join: Join, effects: GroupEffects) -> None:
     """Take over what the member says now; if an earlier JoinGroup of it still waits, that one is let go."""
     if member.join_token is not None:
         effects.answer(member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
@@ -474,6 +474,6 @@ def _sync_error(group: Group | None, sync: Sync) -> ErrorCode | None:
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else None
 
 
-def _answer_leave(token: int, left: tuple[LeftMember, ...], error: ErrorCode, effects: Effects) -> None:
+def _answer_leave(token: int, left: tuple[LeftMember, ...], error: ErrorCode, effects: GroupEffects) -> None:
     failed = error is not ErrorCode.NONE
     effects.answer(token, LeaveResult(group_error(error)) if failed else LeaveResult(ErrorCode.NONE, left))

@@ -6,7 +6,7 @@ Offsets never expire: offsets.retention.minutes is out of scope, so a commit sta
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, Effects
+from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, GroupEffects
 from edge_broker.coordinator.group import Group, GroupState
 from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value, storable
 from edge_broker.coordinator.storage_errors import commit_error
@@ -49,7 +49,7 @@ class CommittedOffsets:
         if not topics:
             self._by_group.pop(key.group_id, None)
 
-    def commit(self, commit: Commit, metadata_max: int, effects: Effects, *, full: bool = False) -> None:
+    def commit(self, commit: Commit, metadata_max: int, effects: GroupEffects, *, full: bool = False) -> None:
         """Store an allowed commit; its offsets enter, and it is answered, after the sync.
 
         When memory is `full` a partition that has an offset may have another, with no more metadata than before.
@@ -69,7 +69,7 @@ class CommittedOffsets:
             if (one.topic, one.partition) not in refused
         ]
 
-        def after(error: ErrorCode, later: Effects) -> None:
+        def after(error: ErrorCode, later: GroupEffects) -> None:
             if error is ErrorCode.NONE:
                 for key, committed in entries:
                     self.put(key, committed)
@@ -87,14 +87,14 @@ class CommittedOffsets:
         known = self.get(group_id, one.topic, one.partition)
         return known is None or len(one.metadata or "") > len(known.metadata)
 
-    def forget_topics(self, topics: Collection[str], effects: Effects) -> None:
+    def forget_topics(self, topics: Collection[str], effects: GroupEffects) -> None:
         """Drop what any group committed for topics that are deleted, or may have: once that is synced, else nothing."""
         keys = {key: None for key in self._unsure if key.topic in topics}
         for group_id, known in self._by_group.items():
             for topic in topics:
                 keys.update((OffsetKey(group_id, topic, partition), None) for partition in known.get(topic, ()))
 
-        def drop(error: ErrorCode, _later: Effects) -> None:
+        def drop(error: ErrorCode, _later: GroupEffects) -> None:
             if error is ErrorCode.NONE:
                 for key in keys:
                     self.put(key, None)

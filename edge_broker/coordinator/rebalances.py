@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edge_broker.coordinator.calls import NOBODY, Effects, GroupSettings, JoinResult, SyncResult
+from edge_broker.coordinator.calls import NOBODY, GroupEffects, GroupSettings, JoinResult, SyncResult
 from edge_broker.coordinator.deadlines import Deadlines
 from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
 from edge_broker.coordinator.offset_records import group_key, group_value
@@ -40,15 +40,15 @@ class Rebalances:
         self.wall_ahead_ms = 0
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
 
-    def effects(self, now_ms: int) -> Effects:
+    def effects(self, now_ms: int) -> GroupEffects:
         """The effects of a call at `now_ms`, none yet."""
-        return Effects(now_ms, self.wall_ahead_ms)
+        return GroupEffects(now_ms, self.wall_ahead_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
         return self._deadlines.next_ms()
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> GroupEffects:
         """Do whatever is due at `now_ms`."""
         effects = self.effects(now_ms)
         while (due := self._deadlines.take_due(now_ms)) is not None:
@@ -75,7 +75,7 @@ class Rebalances:
                 self.renew_session(group, member, now_ms)
                 return
 
-    def stop(self, now_ms: int) -> Effects:
+    def stop(self, now_ms: int) -> GroupEffects:
         """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
         effects = self.effects(now_ms)
         for group in self.groups.values():
@@ -87,14 +87,14 @@ class Rebalances:
             group.enter(GroupState.DEAD, effects.wall_ms)
         return effects
 
-    def rebalance(self, group: Group, effects: Effects) -> None:
+    def rebalance(self, group: Group, effects: GroupEffects) -> None:
         """Begin a rebalance, or go on with the one under way."""
         if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
             self.prepare_rebalance(group, effects)
         else:
             self.complete_join_if_all_joined(group, effects)
 
-    def prepare_rebalance(self, group: Group, effects: Effects) -> None:
+    def prepare_rebalance(self, group: Group, effects: GroupEffects) -> None:
         """Begin a rebalance: members that wait for an assignment are sent to join again."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._abandon_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
@@ -108,7 +108,7 @@ class Rebalances:
         else:
             self._wait_for_joins(group, group.rebalance_timeout_ms(), effects)
 
-    def _begin_initial_delay(self, group: Group, effects: Effects) -> None:
+    def _begin_initial_delay(self, group: Group, effects: GroupEffects) -> None:
         """The first members of a group get time for more to come, so that one rebalance serves them all."""
         group.initial_delay_ms = self.settings.initial_rebalance_delay_ms
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms() - group.initial_delay_ms, 0)
@@ -118,10 +118,10 @@ class Rebalances:
         else:
             self._complete_join(group, effects)
 
-    def _wait_for_joins(self, group: Group, wait_ms: int, effects: Effects) -> None:
+    def _wait_for_joins(self, group: Group, wait_ms: int, effects: GroupEffects) -> None:
         self._deadlines.set(("join", group.group_id, ""), effects.now_ms + wait_ms)
 
-    def _join_time_is_up(self, group: Group, effects: Effects) -> None:
+    def _join_time_is_up(self, group: Group, effects: GroupEffects) -> None:
         initial = group.previous_state is GroupState.EMPTY
         if not (initial and group.member_came and group.initial_delay_left_ms > 0):
             self._complete_join(group, effects)
@@ -132,13 +132,13 @@ class Rebalances:
         group.initial_delay_left_ms = max(left_ms - waited_ms, 0)
         self._wait_for_joins(group, group.initial_delay_ms, effects)
 
-    def complete_join_if_all_joined(self, group: Group, effects: Effects) -> None:
+    def complete_join_if_all_joined(self, group: Group, effects: GroupEffects) -> None:
         """Go on with the rebalance if nobody is left to wait for."""
         waiting = group.state is GroupState.PREPARING_REBALANCE and group.previous_state is not GroupState.EMPTY
         if waiting and group.all_joined():
             self._complete_join(group, effects)
 
-    def _complete_join(self, group: Group, effects: Effects) -> None:
+    def _complete_join(self, group: Group, effects: GroupEffects) -> None:
         """Begin the next generation with those that joined; static members that did not stay for their session."""
         self._deadlines.cancel(("join", group.group_id, ""))
         for member in list(group.members.values()):
@@ -155,7 +155,7 @@ class Rebalances:
             self._answer_join(group, member, effects)
         self._deadlines.set(("sync", group.group_id, ""), effects.now_ms + group.rebalance_timeout_ms())
 
-    def _answer_join(self, group: Group, member: Member, effects: Effects) -> None:
+    def _answer_join(self, group: Group, member: Member, effects: GroupEffects) -> None:
         if member.join_token is not None:
             effects.answer(member.join_token, joined(group, member))
             member.join_token = None
@@ -163,11 +163,11 @@ class Rebalances:
         member.assignment = None
         self.renew_session(group, member, effects.now_ms)
 
-    def store_assignment(self, group: Group, assignments: dict[str, bytes], effects: Effects) -> None:
+    def store_assignment(self, group: Group, assignments: dict[str, bytes], effects: GroupEffects) -> None:
         """The group is Stable, and everyone is answered, once the assignment is on disk."""
         generation_id = group.storing_generation_id = group.generation_id
 
-        def after(error: ErrorCode, later: Effects) -> None:
+        def after(error: ErrorCode, later: GroupEffects) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return  # the next rebalance has begun and told the waiting members
             if error is not ErrorCode.NONE:
@@ -182,24 +182,24 @@ class Rebalances:
         self.store(group, assignments, effects)
         effects.store([], after)
 
-    def _abandon_sync(self, group: Group, error: ErrorCode, effects: Effects) -> None:
+    def _abandon_sync(self, group: Group, error: ErrorCode, effects: GroupEffects) -> None:
         for member in group.members.values():
             member.assignment = None
             self._answer_sync(group, member, SyncResult(error), effects)
 
-    def _answer_sync(self, group: Group, member: Member, result: SyncResult, effects: Effects) -> None:
+    def _answer_sync(self, group: Group, member: Member, result: SyncResult, effects: GroupEffects) -> None:
         if member.sync_token is None:
             return
         effects.answer(member.sync_token, result)
         member.sync_token = None
         self.renew_session(group, member, effects.now_ms)
 
-    def _sync_time_is_up(self, group: Group, effects: Effects) -> None:
+    def _sync_time_is_up(self, group: Group, effects: GroupEffects) -> None:
         for member_id in list(group.unsynced_ids):
             self.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         self.prepare_rebalance(group, effects)
 
-    def _session_ended(self, group: Group, member_id: str, effects: Effects) -> None:
+    def _session_ended(self, group: Group, member_id: str, effects: GroupEffects) -> None:
         member = group.members.get(member_id)
         if member is not None and member.waits and not member.is_new and not _is_abandoned(member):
             return  # it waits for us; its session goes on with the answer
@@ -233,7 +233,7 @@ class Rebalances:
         """Nobody is waited for under this id any more."""
         self._deadlines.cancel(("session", group.group_id, member_id))
 
-    def drop(self, group: Group, member_id: str, error: ErrorCode, effects: Effects) -> None:
+    def drop(self, group: Group, member_id: str, error: ErrorCode, effects: GroupEffects) -> None:
         """Take a member or a pending id out and tell it if it waits; the caller decides about the rebalance."""
         member = group.members.get(member_id)
         if member is not None:
@@ -241,7 +241,7 @@ class Rebalances:
         group.remove(member_id)
         self.end_session(group, member_id)
 
-    def let_go(self, group: Group, member_id: str, effects: Effects) -> None:
+    def let_go(self, group: Group, member_id: str, effects: GroupEffects) -> None:
         """Drop a member that nobody speaks for any more, or a pending id, before its session ends."""
         was_member = member_id in group.members
         self.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
@@ -265,7 +265,7 @@ class Rebalances:
         for member_id in (*group.members, *group.pending_ids):
             self._deadlines.cancel(("session", group.group_id, member_id))
 
-    def store(self, group: Group, assignments: dict[str, bytes], effects: Effects) -> None:
+    def store(self, group: Group, assignments: dict[str, bytes], effects: GroupEffects) -> None:
         """Append the group's record as it is now, with these assignments."""
         group.is_stored = True
         effects.store([(group_key(group.group_id), group_value(group.stored(assignments)))])
@@ -290,7 +290,7 @@ def synced(group: Group, member: Member) -> SyncResult:
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment or b"")
 
 
-def answer_waiting(member: Member, error: ErrorCode, effects: Effects) -> None:
+def answer_waiting(member: Member, error: ErrorCode, effects: GroupEffects) -> None:
     """Answer whatever the member waits for with an error."""
     if member.join_token is not None:
         named = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else ""

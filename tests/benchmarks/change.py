@@ -38,6 +38,7 @@ PAIRS, PAIRS_MAX = 9, 25
 WIDTH_MAX = 0.06
 RESAMPLES = 10_000
 CODEC_FACTOR = 1.2
+CONSUME_FACTOR = 4
 RATE, CPU = "records_per_s", "broker_cpu_us_per_record"
 LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 
@@ -63,7 +64,8 @@ def produce(load: Load) -> Row:
 
 
 def consume(broker: EdgeBroker, topic: str, scale: float, directory: Path) -> Figures:
-    """Read back what a producer has just written."""
+    """Read back what a producer has just written: enough of it, as the consumer takes 0.7 s for what a load writes."""
+    scale *= CONSUME_FACTOR
     loads.produce(broker, LOADS[1], topic, scale, directory)
     return loads.consume(broker, topic, scale, directory)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 from edge_broker.broker.groups import latest_records
-from edge_broker.coordinator.calls import Effects, GroupSettings
+from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
@@ -91,7 +91,7 @@ class Site(ABC):
         self.watch: DiskWatch | None = None
         self.busy: set[WorkerName] = set()
         self.groups = GroupCoordinator(GroupSettings())
-        self.keeping: list[tuple[Effects, OffsetsKey, int, PartitionLog, int]] = []
+        self.keeping: list[tuple[GroupEffects, OffsetsKey, int, PartitionLog, int]] = []
         self.unanswered: list[tuple[PartitionLog, Partition, int]] = []  # acks=1 that waits for its mark
 
     def note(self, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from edge_broker.coordinator.calls import (
     Commit,
     CommitPartition,
-    Effects,
+    GroupEffects,
     GroupSettings,
     Join,
     JoinResult,
@@ -38,7 +38,7 @@ class Site:
         self.now_ms = 1_000
         self.log: list[Record] = []
         self.durable_records = 0
-        self.unsynced: list[Effects] = []
+        self.unsynced: list[GroupEffects] = []
         self.answers: dict[int, Result] = {}
         self.asked: set[int] = set()
         self.on_answer: Callable[[int, Result], None] = lambda token, result: None
@@ -49,7 +49,7 @@ class Site:
         self.asked.add(self._tokens)
         return self._tokens
 
-    def take(self, effects: Effects) -> None:
+    def take(self, effects: GroupEffects) -> None:
         for token, result in effects.answers:
             assert token in self.asked, f"nobody asked under {token}"
             assert token not in self.answers, f"{token} is answered twice"
