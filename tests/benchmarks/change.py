@@ -38,7 +38,7 @@ PAIRS, PAIRS_MAX = 9, 25
 WIDTH_MAX = 0.06
 RESAMPLES = 10_000
 CODEC_FACTOR = 1.2
-CONSUME_FACTOR = 4
+CONSUME_FACTOR = 3
 RATE, CPU = "records_per_s", "broker_cpu_us_per_record"
 LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 
