@@ -1,7 +1,6 @@
 """What every handler may see of the broker: store, groups, configuration, clock, and the effects that it leaves.
 
-Lives here: one value with all of them. Must never come in: sockets,
-threads, timers.
+Lives here: one value with all of them, and the append. Must never come in: sockets, threads, timers.
 """
 
 from __future__ import annotations
@@ -96,6 +95,7 @@ class Broker:
 
         Refusal; StorageFault: the partition is offline now; Busy: ask again when it moves, with the `checking` that it
         carries, if any.
+
         While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
         may be used again at once, but for a CheckUnderWay's: those are its own from then on.
         """

@@ -57,9 +57,7 @@ class _Gathered:
         self.syncing: set[PartitionLog] = set()
         self.cold: deque[Cold] = deque()
         self.bytes_read = 0
-        self.final = (
-            False  # a partition has an error, or its reader is behind the active segment: nothing is waited for
-        )
+        self.final = False  # an error, or a reader behind the active segment: nothing is waited for
 
     def missing_bytes(self, bytes_min: int) -> int:
         """How much must come before there is enough; 0 when there is nothing to wait for."""
