@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, get_args
 
 from edge_broker import libc
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.disk_space import look, passed_offsets
 from edge_broker.broker.groups import expire_members, load_groups, new_coordinator, stop_groups
 from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.clock import SystemClock
@@ -252,7 +251,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(MARKS_TICK_S, lambda: _look_at_marks(dispatcher))),
         loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
         loop.create_task(every(retention_s, _Retention(broker).start)),
-        loop.create_task(every(SPACE_TICK_S, lambda: look(broker))),
+        loop.create_task(every(SPACE_TICK_S, broker.space.look)),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
 
@@ -294,7 +293,7 @@ class _Retention:
         """Begin, unless the last one is not over yet."""
         if self._pieces is not None:
             return Reply(None)
-        self._pieces = expired_pieces(self._broker, passed_offsets(self._broker))
+        self._pieces = expired_pieces(self._broker, self._broker.space.passed_offsets())
         return self._next(self._pieces)
 
     def _next(self, pieces: Iterator[bool]) -> Do:

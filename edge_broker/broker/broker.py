@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
@@ -21,7 +22,6 @@ from edge_broker.protocol.records_check import check_records
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.full_disk import DiskStatus, DiskWatch
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore
@@ -31,11 +31,10 @@ from edge_broker.storage.write_throttle import WriteThrottle
 class Broker:
     """State of one broker; owned by the event loop.
 
-    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py).
-    `groups_loaded` is False until the committed offsets have been read back; `translations` turns a group's result into
-    the response that the parked request's version wants. `room_bytes` may be written before the disk is looked at
-    again, `full_topics` may not be written to; the rest about space is disk_space.py's. `answers_room` says how many
-    bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
+    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
+    says who may write (disk_space.py). `groups_loaded` is False until the committed offsets have been read back;
+    `translations` turns a group's result into the response that the parked request's version wants. `answers_room` says
+    how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
     """
 
     def __init__(
@@ -57,13 +56,7 @@ class Broker:
         self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.watch = DiskWatch(
-            store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
-        )
-        self.disk_status: DiskStatus | None = None
-        self.looking = self.look_again = self.space_refused = False
-        self.room_bytes = 1 << 62
-        self.full_topics: frozenset[str] = frozenset()
+        self.space = DiskSpace(config, store, self.effects, self.now, self._committed)
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
@@ -78,6 +71,10 @@ class Broker:
     def is_connected(self, peer: str) -> bool:
         """Whether the client ADDRESS:PORT is still there, as far as anybody knows."""
         return self.peers is None or peer in self.peers
+
+    def _committed(self, group: str, topic: str, partition: int) -> int | None:
+        committed = self.groups.offsets.get(group, topic, partition)
+        return None if committed is None else committed.offset
 
     def now(self) -> Now:
         """The time, as the log wants to know it. Any thread may ask."""
@@ -130,7 +127,7 @@ class Broker:
         """A batch of so many bytes was written to a log."""
         self.effects.appended(log)
         self.appended_bytes += size
-        self.room_bytes -= size
+        self.space.room_bytes -= size
 
     def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> BatchHeader:
         """The header of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""

@@ -7,111 +7,138 @@
 | a look closed segments, so that they can go | a look once they are closed |
 | an event while a look is under way | one more look behind it |
 
-Must never come in: what goes (storage/eviction.py), statvfs (storage/full_disk.py).
+Lives here: when, and who may write. Must never come in: what goes (storage/eviction.py), statvfs
+(storage/full_disk.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from edge_broker.broker.broker import Broker
+from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
+from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.full_disk import DiskStatus, Passed
+from edge_broker.storage.age import Now
+from edge_broker.storage.full_disk import DiskStatus, DiskWatch, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 ROLL_MS_MAX = 60_000
 ALWAYS_WRITTEN = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
 
-
-def passed_offsets(broker: Broker) -> Passed:
-    """For each partition of a topic that names groups: below which offset all of them have committed; 0 for none."""
-    found = {}
-    for topic in broker.store.topics.values():
-        groups = topic.settings.groups
-        for log in topic.partitions if groups else ():
-            found[topic.name, log.partition] = _passed_by_all(broker, groups, topic.name, log.partition)
-    return found
+Committed = Callable[[str, str, int], int | None]
+"""The offset that a group has committed for a topic and a partition; None: none."""
 
 
-def _passed_by_all(broker: Broker, groups: Iterable[str], topic: str, partition: int) -> int:
-    """The least offset that these groups have committed; the first that has none is enough to know."""
-    least = 1 << 63
-    for group in groups:
-        committed = broker.groups.offsets.get(group, topic, partition)
-        if committed is None:
-            return 0
-        least = min(least, committed.offset)
-    return least
+class DiskSpace:
+    """The space of one broker's disk; owned by the loop.
 
+    `room_bytes` may be written before the disk is looked at again, `full_topics` may not be written to; `refusing`:
+    nothing is taken but what the broker itself must write. `status` is what the last look found.
+    """
 
-def look(broker: Broker) -> Outcome:
-    """Look at the disk in the worker `files`, unless that is under way: then once more afterwards."""
-    if broker.looking:
-        broker.look_again = True
-        return Reply(None)
-    broker.looking = True
-    passed, now = passed_offsets(broker), broker.now()
-
-    def work() -> DiskStatus:
-        try:
-            return broker.watch.look(passed, now)
-        except (StorageFault, Refusal):
-            raise
-        except Exception as error:  # a bug in one look must not be the end of looking
-            raise StorageFault(broker.store.data_dir, 0, f"the look at the disk failed: {error!r}") from error
-
-    return Do(work, lambda found: _looked(broker, found), lambda _: _over(broker), background=True)
-
-
-def look_soon(broker: Broker) -> None:
-    """Have the disk looked at as soon as the worker is free."""
-    if broker.looking:
-        broker.look_again = True
-    else:
-        broker.effects.start(look(broker))
-
-
-def check_room(broker: Broker, topic: str) -> None:
-    """Refuse a write while there is no room for it: KAFKA_STORAGE_ERROR, which clients retry."""
-    if topic in ALWAYS_WRITTEN:
-        return
-    if broker.room_bytes < 0:
-        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full; nothing was written, it will be taken again")
-    if topic in broker.full_topics:
-        raise Refusal(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic!r} has reached edge.budget.bytes and nothing of it may go"
+    def __init__(
+        self, config: BrokerConfig, store: LogStore, effects: Effects, now: Callable[[], Now], committed: Committed
+    ) -> None:
+        self.watch = DiskWatch(
+            store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
         )
+        self.status: DiskStatus | None = None
+        self.room_bytes = 1 << 62
+        self.full_topics: frozenset[str] = frozenset()
+        self.refusing = False
+        self.looking = False
+        self._look_again = False
+        self._store = store
+        self._effects = effects
+        self._now = now
+        self._committed = committed
 
+    def passed_offsets(self) -> Passed:
+        """For each partition of a topic that names groups: below which offset all have committed; 0 for none."""
+        found = {}
+        for topic in self._store.topics.values():
+            groups = topic.settings.groups
+            for log in topic.partitions if groups else ():
+                found[topic.name, log.partition] = self._passed_by_all(groups, topic.name, log.partition)
+        return found
 
-def _looked(broker: Broker, found: DiskStatus) -> Outcome:
-    broker.disk_status = found
-    if found.refusing != broker.space_refused:
-        now = "refused" if found.refusing else "taken again"
-        broker.effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
-    broker.space_refused, broker.room_bytes, broker.full_topics = found.refusing, found.room_bytes, found.full_topics
-    broker.effects.note(*found.notes)
-    rolls = [log for log in found.rolls if log.begin_roll()]
-    for log in rolls:
-        broker.effects.roll(log)
-    if not rolls:
-        return _over(broker)
+    def _passed_by_all(self, groups: Iterable[str], topic: str, partition: int) -> int:
+        """The least offset that these groups have committed; the first that has none is enough to know."""
+        least = 1 << 63
+        for group in groups:
+            committed = self._committed(group, topic, partition)
+            if committed is None:
+                return 0
+            least = min(least, committed)
+        return least
 
-    def closed() -> Outcome | None:
-        return None if any(log.rolling and log.fault is None for log in rolls) else again()
+    def look(self) -> Outcome:
+        """Look at the disk in the worker `files`, unless that is under way: then once more afterwards."""
+        if self.looking:
+            self._look_again = True
+            return Reply(None)
+        self.looking = True
+        passed, now = self.passed_offsets(), self._now()
 
-    def again() -> Outcome:
-        if any(not log.segments[-1].size for log in rolls):  # else there was no space for that either
-            broker.look_again = True
-        return _over(broker)
+        def work() -> DiskStatus:
+            try:
+                return self.watch.look(passed, now)
+            except (StorageFault, Refusal):
+                raise
+            except Exception as error:  # a bug in one look must not be the end of looking
+                raise StorageFault(self._store.data_dir, 0, f"the look at the disk failed: {error!r}") from error
 
-    return Wait(rolls, closed, ROLL_MS_MAX, again)
+        return Do(work, self._looked, lambda _: self._over(), background=True)
 
+    def look_soon(self) -> None:
+        """Have the disk looked at as soon as the worker is free."""
+        if self.looking:
+            self._look_again = True
+        else:
+            self._effects.start(self.look())
 
-def _over(broker: Broker) -> Outcome:
-    broker.looking = False
-    if not broker.look_again:
-        return Reply(None)
-    broker.look_again = False
-    return look(broker)
+    def check_room(self, topic: str) -> None:
+        """Refuse a write while there is no room for it: KAFKA_STORAGE_ERROR, which clients retry."""
+        if topic in ALWAYS_WRITTEN:
+            return
+        if self.room_bytes < 0:
+            raise Refusal(
+                ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full; nothing was written, it will be taken again"
+            )
+        if topic in self.full_topics:
+            raise Refusal(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic!r} has reached edge.budget.bytes and nothing of it may go"
+            )
+
+    def _looked(self, found: DiskStatus) -> Outcome:
+        self.status = found
+        if found.refusing != self.refusing:
+            now = "refused" if found.refusing else "taken again"
+            self._effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
+        self.refusing, self.room_bytes, self.full_topics = found.refusing, found.room_bytes, found.full_topics
+        self._effects.note(*found.notes)
+        rolls = [log for log in found.rolls if log.begin_roll()]
+        for log in rolls:
+            self._effects.roll(log)
+        if not rolls:
+            return self._over()
+
+        def closed() -> Outcome | None:
+            return None if any(log.rolling and log.fault is None for log in rolls) else again()
+
+        def again() -> Outcome:
+            if any(not log.segments[-1].size for log in rolls):  # else there was no space for that either
+                self._look_again = True
+            return self._over()
+
+        return Wait(rolls, closed, ROLL_MS_MAX, again)
+
+    def _over(self) -> Outcome:
+        self.looking = False
+        if not self._look_again:
+            return Reply(None)
+        self._look_again = False
+        return self.look()

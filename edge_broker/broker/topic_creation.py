@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.disk_space import check_room
 from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.store import Topic
@@ -53,7 +52,7 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
         )
     check_config_size(topic.config)
     check_topic_config(topic.config)
-    check_room(broker, topic.name)
+    broker.space.check_room(topic.name)
 
 
 def create(

@@ -25,7 +25,6 @@ from weakref import ref
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.checking import Checking, CheckUnderWay
-from edge_broker.broker.disk_space import look_soon
 from edge_broker.broker.outcome import Outcome, Wait
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.appending import Appended, Busy, Writing
@@ -114,8 +113,8 @@ class Write:
             self.writing = busy.writing
         except Refusal as refusal:
             self.fail(refusal.kept())
-            if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR and not broker.space_refused:
-                look_soon(broker)
+            if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR and not broker.space.refusing:
+                broker.space.look_soon()
         except StorageFault as fault:
             self.fail(Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
         else:

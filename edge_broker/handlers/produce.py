@@ -18,7 +18,6 @@ from __future__ import annotations
 from edge_broker.broker.api import serves
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.disk_space import check_room
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.topics import Operation
@@ -56,8 +55,9 @@ class _Part(Write):
         topic = self.topic
         log = broker.topics.partition(self.context, topic, self.index, Operation.WRITE)
         if self.writing is None:
-            if broker.room_bytes < 0 or broker.full_topics:
-                check_room(broker, topic)
+            space = broker.space
+            if space.room_bytes < 0 or space.full_topics:
+                space.check_room(topic)
             if self.records is None:
                 raise Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition")
         settings = log.settings

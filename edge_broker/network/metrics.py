@@ -134,7 +134,7 @@ def _syncs(dispatcher: Dispatcher, card: Card | None) -> list[Family]:
 
 
 def _space(broker: Broker) -> list[Family]:
-    look, lost = broker.disk_status, list(broker.watch.lost.items())  # the worker may add to it meanwhile
+    look, lost = broker.space.status, list(broker.space.watch.lost.items())  # the worker may add to it meanwhile
     marks = [({"mark": name}, getattr(look.marks, name)) for name in ("low", "min", "resume")] if look else []
     return [
         _one("disk_free_bytes", "gauge", "Free space at the last look.", look and look.free),
@@ -270,8 +270,8 @@ def health_problem(broker: Broker) -> str | None:
     offline = [log for topic in broker.store.topics.values() for log in topic.partitions if log.fault is not None]
     if offline:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
-    if broker.space_refused and broker.disk_status is not None:
-        return f"the disk is full, writes are refused: {broker.disk_status.free} bytes are free"
+    if broker.space.refusing and broker.space.status is not None:
+        return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free"
     if broker.groups_fault is not None:
         return broker.groups_fault
     if not broker.groups_loaded:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from edge_broker.app import delete_expired
-from edge_broker.broker.disk_space import look, passed_offsets
 from edge_broker.errors import ErrorCode
 from edge_broker.network.metrics import health_problem, metrics_text
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
@@ -32,7 +31,7 @@ SETTINGS = {"edge.disk.free.low.bytes": LOW, "edge.disk.free.min.bytes": MIN}
 def look_at(site: Site, free: int) -> None:
     """Let the broker find so many bytes free."""
     site.disk.room = Space(TOTAL, free)
-    site.dispatcher.start(lambda: look(site.broker))
+    site.dispatcher.start(site.broker.space.look)
     site.settle()
 
 
@@ -86,7 +85,7 @@ def test_what_lies_below_the_mark_is_kept_between_two_looks() -> None:
     client.send(PRODUCE, produce(("t", 0, batch())))
     site.settle()
     assert code(client.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert site.broker.space_refused  # the look came without a second having passed
+    assert site.broker.space.refusing  # the look came without a second having passed
 
 
 def test_a_write_without_space_is_refused_and_the_disk_is_looked_at_at_once() -> None:
@@ -94,7 +93,7 @@ def test_a_write_without_space_is_refused_and_the_disk_is_looked_at_at_once() ->
     site.disk.fault = failing("write", "/t-0/", errno.ENOSPC)
     site.disk.room = Space(TOTAL, 0)
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert site.broker.space_refused
+    assert site.broker.space.refusing
     site.disk.fault = None
     look_at(site, TOTAL)
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
@@ -116,7 +115,7 @@ def test_without_space_to_close_a_segment_the_disk_is_not_looked_at_without_end(
     fill(log, 3, 100)
     site.disk.fault = failing("create", "/t-0/", errno.ENOSPC)
     look_at(site, MIN - 1)
-    assert (log.log_start_offset, log.fault, site.broker.looking) == (0, None, False)
+    assert (log.log_start_offset, log.fault, site.broker.space.looking) == (0, None, False)
     site.disk.fault = None
     look_at(site, LOW - 1)
     assert log.log_start_offset == 3
@@ -126,12 +125,12 @@ def test_passed_is_what_every_named_group_has_committed() -> None:
     site = Site(SETTINGS)
     site.topic("t", config={"edge.required.groups": "g, h"})
     site.topic("free")
-    assert passed_offsets(site.broker) == {("t", 0): 0}
+    assert site.broker.space.passed_offsets() == {("t", 0): 0}
     find(site.client(), "g")
     site.client().ask(OFFSET_COMMIT, commit(7, group="g"))
-    assert passed_offsets(site.broker) == {("t", 0): 0}
+    assert site.broker.space.passed_offsets() == {("t", 0): 0}
     site.client().ask(OFFSET_COMMIT, commit(5, group="h"))
-    assert passed_offsets(site.broker) == {("t", 0): 5}
+    assert site.broker.space.passed_offsets() == {("t", 0): 5}
 
 
 def test_groups_of_the_broker_hold_for_topics_that_name_none() -> None:
@@ -139,9 +138,9 @@ def test_groups_of_the_broker_hold_for_topics_that_name_none() -> None:
     site.topic("t")
     site.topic("own", config={"edge.required.groups": ""})
     site.topic("__consumer_offsets", config={"cleanup.policy": "compact"})
-    assert {topic for topic, _ in passed_offsets(site.broker)} >= {"t"}
-    assert ("own", 0) not in passed_offsets(site.broker)
-    assert (LEDGER_TOPIC, 0) not in passed_offsets(site.broker)
+    assert {topic for topic, _ in site.broker.space.passed_offsets()} >= {"t"}
+    assert ("own", 0) not in site.broker.space.passed_offsets()
+    assert (LEDGER_TOPIC, 0) not in site.broker.space.passed_offsets()
 
 
 @pytest.mark.parametrize(("groups", "cause"), [("", "retention"), ("g", "expired_unpassed")])
@@ -150,7 +149,7 @@ def test_retention_writes_down_what_was_not_passed(groups: str, cause: str) -> N
     (log,) = site.topic(config={"segment.bytes": "4096", "edge.required.groups": groups})
     fill(log, 3, 2500)
     site.loop.advance(10_000)
-    delete_expired(site.broker, passed_offsets(site.broker))
+    delete_expired(site.broker, site.broker.space.passed_offsets())
     assert [entry.cause for entry in log.removed] == [cause]
     assert site.store.topics[LEDGER_TOPIC].partitions[0].log_end_offset == (2 if groups else 0)
 
