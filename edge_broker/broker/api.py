@@ -28,12 +28,13 @@ def serves(
     versions: Mapping[int, str],
     *,
     advertised_min: int = -1,
+    left_out: str = "",
 ) -> Callable[[H], H]:
-    """Register a handler for an API; `versions` says what each that is served has brought."""
+    """Register a handler for an API; `versions` says what each that is served has brought, `left_out` what is not."""
 
     def register(handler: H) -> H:
         assert key not in HANDLERS, f"API key {key} has two handlers"
-        APIS[key] = Api(key, request, response, versions, advertised_min=advertised_min)
+        APIS[key] = Api(key, request, response, versions, advertised_min=advertised_min, left_out=left_out)
         HANDLERS[key] = handler
         return handler
 

@@ -25,6 +25,7 @@ from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRe
         3: "the client's name, features (KIP-511, KIP-584)",
         4: "features from version 0 on (KIP-584)",
     },
+    left_out="features: there are none to agree on",
 )
 def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> Outcome:
     """The range of versions of every served API."""

@@ -43,6 +43,7 @@ DEFAULT = -1
         6: "quotas (KIP-599)",
         7: "topic ids (KIP-516)",
     },
+    left_out="more than one replica",
 )
 @changes_in_steps
 def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Taken:

@@ -26,6 +26,7 @@ BROKERS = 1
         1: "controllers asked themselves (KIP-919)",
         2: "fenced brokers (KIP-1073)",
     },
+    left_out="controllers as endpoints of their own",
 )
 def describe_cluster(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> Outcome:
     """Cluster id, controller and brokers; controllers cannot be asked for, as the broker is its own."""

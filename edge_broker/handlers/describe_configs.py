@@ -38,6 +38,7 @@ TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN,
         3: "types and documentation (KIP-569)",
         4: "compact lengths, tags (KIP-482)",
     },
+    left_out="loggers, clients, groups: topics and brokers alone",
 )
 @reads_in_steps
 def describe_configs(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> Taken:

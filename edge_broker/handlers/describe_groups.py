@@ -33,6 +33,7 @@ MISSING_GROUP_FROM = 6
         5: "compact lengths, tags (KIP-482)",
         6: "GROUP_ID_NOT_FOUND, an error message (KIP-1043)",
     },
+    left_out="authorized operations",
 )
 @reads_in_steps
 def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Taken:

@@ -101,6 +101,7 @@ class _Gathered:
         16: "a new leader in the answer (KIP-951)",
         17: "a replica's directory (KIP-853)",
     },
+    left_out="sessions (KIP-227), declined with session id 0; racks and followers, as there is one broker",
 )
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""

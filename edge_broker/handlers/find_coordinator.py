@@ -32,6 +32,7 @@ BATCHED_FROM = 4
         5: "transactions' own errors (KIP-890)",
         6: "share groups (KIP-932)",
     },
+    left_out="transactions and share groups",
 )
 @reads_in_steps
 def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Taken:

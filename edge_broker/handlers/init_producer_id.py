@@ -27,6 +27,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
         4: "PRODUCER_FENCED (KIP-588)",
         5: "transactions' own errors (KIP-890)",
     },
+    left_out="transactional ids",
 )
 def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
     """Give the next id, after reserving a block when the last one is used up."""

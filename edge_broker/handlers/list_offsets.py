@@ -56,6 +56,7 @@ Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
         9: "the tiered log's end (KIP-1005)",
         10: "a timeout (KIP-1075)",
     },
+    left_out="tiered storage: -5 finds nothing",
 )
 @reads_in_steps
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:

@@ -54,6 +54,7 @@ AUTO_CREATE_FLAG_FROM = 4
         12: "topics by id (KIP-516)",
         13: "an error of the whole answer (KIP-1102)",
     },
+    left_out="authorized operations",
 )
 @reads_in_steps
 def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Taken:

@@ -45,6 +45,7 @@ Found = dict[tuple[str, int], ErrorCode]
         8: "compact lengths, tags (KIP-482)",
         9: "member epochs (KIP-848)",
     },
+    left_out="a time to keep offsets: they stay",
 )
 @changes_in_steps
 def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Taken:

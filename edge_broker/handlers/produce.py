@@ -101,6 +101,7 @@ class _Part(Write):
         12: "partitions join transactions by it (KIP-890)",
     },
     advertised_min=0,
+    left_out="transactions; record formats before version 2 (magic 0 and 1)",
 )
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
     """Append what can be appended; each partition gets its own answer."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """One API: its key and name, its two messages, and its versions: what each has brought.
+    """One API: its key and name, its two messages, and its versions: what each has brought, and what is left out.
 
     `min_version` to `max_version` are served, none left out; `advertised_min` is lower for Produce alone, where
     librdkafka before 2.11.1 turns compression off unless version 0 is on offer (KAFKA-18659).
@@ -34,6 +34,7 @@ class Api:
         "advertised_min",
         "flexible_from",
         "key",
+        "left_out",
         "max_version",
         "min_version",
         "name",
@@ -50,12 +51,14 @@ class Api:
         versions: Mapping[int, str],
         *,
         advertised_min: int = -1,
+        left_out: str = "",
     ) -> None:
         self.key = key
         self.name = request.__name__.removesuffix("Request")
         self.request = request
         self.response = response
         self.versions = versions
+        self.left_out = left_out
         self.min_version = min(versions)
         self.max_version = max(versions)
         assert len(versions) == self.max_version - self.min_version + 1, f"{self.name}: a version is missing"

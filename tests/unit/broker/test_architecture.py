@@ -11,6 +11,7 @@ import pytest
 
 import edge_broker
 from edge_broker.handlers import APIS, HANDLERS
+from tests.support.supported import NOT_SERVED, PATH, supported
 
 ROOT = Path(edge_broker.__file__).parent
 SYNCHRONOUS = ("handlers", "broker", "coordinator", "protocol")
@@ -140,3 +141,9 @@ def test_nothing_is_swallowed() -> None:
             used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
             raised = any(isinstance(one, ast.Raise) for one in ast.walk(node))
             assert not is_broad or raised or node.name in used, f"{name(path)} line {node.lineno}"
+
+
+def test_the_list_of_what_is_served_is_as_the_handlers_say() -> None:
+    assert PATH.read_text() == supported(), "write it again: python -m tests.support.supported"
+    missing = {int(key) for _, keys, _ in NOT_SERVED for key in re.findall(r"\d+", keys)}
+    assert not missing & set(APIS)

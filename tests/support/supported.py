@@ -1,0 +1,76 @@
+"""`edge_broker/SUPPORTED.md`: which Kafka APIs the broker serves, made from its handlers.
+
+`python -m tests.support.supported` writes it; a test says when it is not as the handlers say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import edge_broker
+from edge_broker.handlers import APIS
+from edge_broker.protocol.api import Api
+
+PATH = Path(edge_broker.__file__).parent / "SUPPORTED.md"
+NOT_SERVED = (
+    ("SaslHandshake, SaslAuthenticate", "17, 36", "log-ins come later; keep the listener inside a network you trust"),
+    ("DeleteRecords", "21", "retention and compaction take records, and the ledger says which were lost"),
+    ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
+    ("DescribeAcls, CreateAcls, DeleteAcls", "29 to 31", "access control comes with log-ins"),
+    ("AlterConfigs, IncrementalAlterConfigs", "33, 44", "set a topic's configuration when it is made"),
+    ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
+    ("CreatePartitions", "37", "make a new topic"),
+    ("delegation tokens", "38 to 41", "they belong to log-ins"),
+    ("DeleteGroups, OffsetDelete", "42, 47", "groups and their offsets stay"),
+    ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
+    ("client quotas", "48, 49", "none yet"),
+    ("SCRAM credentials", "50, 51", "they belong to log-ins"),
+    ("DescribeProducers, DescribeTransactions, ListTransactions", "61, 65, 66", "they belong to transactions"),
+    ("ConsumerGroupHeartbeat, ConsumerGroupDescribe", "68, 69", "the new group protocol (KIP-848) comes later"),
+    ("client telemetry", "71, 72", "clients go on without it"),
+    ("share groups", "76 to 79", "not planned"),
+)
+
+HEAD = """# What of the Kafka protocol is served
+
+Made from the handlers (`python -m tests.support.supported`); ApiVersions answers the same. Left out means: refused with
+an error that clients know, or without effect where a client cannot tell. `make differential` compares the answers with
+Apache Kafka's.
+
+| API | key | versions | left out |
+|---|---:|---|---|
+"""
+
+BROUGHT = """
+## What each version brought
+
+| API | version | brought |
+|---|---:|---|
+"""
+
+MISSING = """
+## Not served, and so not advertised
+
+| API | keys | why, or what to do instead |
+|---|---|---|
+"""
+
+
+def supported() -> str:
+    """The file's text."""
+    apis = [APIS[key] for key in sorted(APIS)]
+    served = [f"| {api.name} | {api.key} | {_versions(api)} | {api.left_out} |\n" for api in apis]
+    brought = [f"| {api.name} | {version} | {text} |\n" for api in apis for version, text in api.versions.items()]
+    missing = [f"| {name} | {keys} | {why} |\n" for name, keys, why in NOT_SERVED]
+    return "".join((HEAD, *served, BROUGHT, *brought, MISSING, *missing))
+
+
+def _versions(api: Api) -> str:
+    first, last = api.min_version, api.max_version
+    text = f"{first} to {last}" if first < last else str(first)
+    refused = f"; {api.advertised_min} to {first - 1} are advertised and refused (KAFKA-18659)"
+    return text + refused if api.advertised_min < first else text
+
+
+if __name__ == "__main__":
+    PATH.write_text(supported())
