@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.broker.write import Write, write_all
-from edge_broker.errors import Refusal, StorageFault
+from edge_broker.errors import StorageFault
 from edge_broker.storage.direct_ledger import ledger_batches
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
@@ -24,23 +24,23 @@ def write_losses(
     broker: Broker, log: PartitionLog, losses: Sequence[Loss], done: Callable[[StorageFault | None], None]
 ) -> Outcome:
     """Append the losses and call `done` once, on the loop: with None after the sync, else with why they are not."""
-    batches = list(ledger_batches(losses, broker.now(), str(broker.node_id)))
+    return _write(broker, log, list(ledger_batches(losses, broker.now(), str(broker.node_id))), done)
 
-    def next_batch() -> Outcome:
-        if not batches:
-            return end(None)
-        write = Write(log, batches.pop(0))
-        return write_all(
-            broker, [write], lambda: next_batch() if write.error is None else end(write.error), WRITE_MS_MAX
-        )
 
-    def end(error: Refusal | None) -> Outcome:
-        if error is None:
-            done(None)
-        elif log.fault is not None:
-            done(log.fault.kept())
+def _write(
+    broker: Broker, log: PartitionLog, batches: list[memoryview], done: Callable[[StorageFault | None], None]
+) -> Outcome:
+    """One batch after the other; the first that fails is the last."""
+    write = Write(log, batches.pop(0))
+
+    def written() -> Outcome:
+        if write.error is not None:
+            reason = f"the ledger takes nothing: {write.error}"
+            done(log.fault.kept() if log.fault is not None else StorageFault(log.directory, log.log_end_offset, reason))
+        elif batches:
+            return _write(broker, log, batches, done)
         else:
-            done(StorageFault(log.directory, log.log_end_offset, f"the ledger takes nothing: {error}"))
+            done(None)
         return Reply(None)
 
-    return next_batch()
+    return write_all(broker, [write], written, WRITE_MS_MAX)
