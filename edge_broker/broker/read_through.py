@@ -77,7 +77,7 @@ def _quarantine(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int
         if quarantine(log, found) is None and place in tried:
             return StorageFault(*place, f"{found.reason}, but not each time it is read; check the card")
     except StorageFault as fault:
-        return fault
+        return fault.kept()
     except Refusal as refusal:
         return StorageFault(*place, f"{found.reason}; it cannot be written down: {refusal}")
     tried.add(place)

@@ -94,7 +94,7 @@ def _run(flush: Flush) -> StorageFault | None:
     try:
         flush.run()
     except StorageFault as fault:
-        return fault
+        return fault.kept()
     except Exception as error:  # noqa: BLE001 - a bug: what it left unsynced is unknown, and the others go on
         return StorageFault(flush.end.segment.path, flush.end.position, f"the sync failed: {error!r}")
     return None

@@ -1,0 +1,111 @@
+"""References free all that requests make: nothing is left that holds only itself, as nobody looks for it (garbage.py).
+
+What is left would keep records, and files that compaction has replaced, for as long as the broker is calm.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from edge_broker.broker.losses import write_losses
+from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
+from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from tests.support.broker import Site
+from tests.support.storage import batch
+from tests.unit.broker.test_fetch import BY_NAME, fetch
+from tests.unit.broker.test_groups_and_ids import commit, site_with_groups
+from tests.unit.broker.test_offline_partitions import refuse
+from tests.unit.broker.test_produce import SMALL, produce
+
+
+def acks_1(site: Site) -> None:
+    site.client().ask(PRODUCE, produce(("u", 0, batch(b"x")), acks=1))
+
+
+def acks_all(site: Site) -> None:
+    site.client().ask(PRODUCE, produce(("u", 0, batch(b"x")), ("missing", 0, batch(b"x"))))
+
+
+def a_roll(site: Site) -> None:
+    for _ in range(6):
+        site.client().ask(PRODUCE, produce(("small", 0, batch(bytes(1500)))))
+
+
+def a_slow_disk(site: Site) -> None:
+    site.broker.throttle.slow = True
+    acks_all(site)
+    site.broker.throttle.slow = False
+
+
+def an_offline_partition(site: Site) -> None:
+    refuse(site, "datasync", "/u-0/")
+    acks_all(site)
+    site.client().ask(FETCH, fetch(("u", 0, 0)), BY_NAME)
+    site.disk.fault = None
+    site.loop.advance(120_000)
+    site.settle()
+
+
+def a_client_that_goes(site: Site) -> None:
+    client = site.client()
+    client.send(PRODUCE, produce(("u", 0, batch(b"x"))))
+    client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=1000), BY_NAME)
+    client.lose()
+    site.settle()
+
+
+def a_long_poll(site: Site) -> None:
+    client = site.client()
+    client.send(FETCH, fetch(("u", 0, site.store.topics["u"].partitions[0].log_end_offset), max_wait_ms=1000), BY_NAME)
+    acks_1(site)
+    assert client.answers()
+
+
+def a_cold_read(site: Site) -> None:
+    site.disk.cold = True
+    site.client().ask(FETCH, fetch(("u", 0, 0), ("u", 0, 1 << 40)), BY_NAME)
+    site.disk.cold = False
+
+
+def a_commit(site: Site) -> None:
+    site.client().ask(OFFSET_COMMIT, commit(5))
+
+
+def losses(site: Site) -> None:
+    (log,) = site.store.topics[LEDGER_TOPIC].partitions
+    several = [Loss("evicted", "t", "id", 0, 0, 1, 1, 1)] * 500
+    site.dispatcher.start(lambda: write_losses(site.broker, log, several, lambda fault: None))
+    site.settle()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        acks_1,
+        acks_all,
+        a_roll,
+        a_slow_disk,
+        an_offline_partition,
+        a_client_that_goes,
+        a_long_poll,
+        a_cold_read,
+        a_commit,
+        losses,
+    ],
+)
+def test_nothing_is_left_that_holds_only_itself(work: Callable[[Site], None]) -> None:
+    site = site_with_groups()
+    site.topic("u")
+    site.topic("small", config=SMALL)
+    acks_1(site)
+    work(site)
+    gc.collect()
+    gc.disable()
+    try:
+        work(site)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
