@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from edge_broker.storage.filesystem import mount_of
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from tests.support.kafka_reading import create_topic, read_topic
-from tests.support.processes import EdgeBroker
+from tests.support.processes import EdgeBroker, wait_until
 
 pytestmark = pytest.mark.root
 DEVICE_BYTES = 64 << 20
@@ -27,20 +27,28 @@ def run(*command: str | Path) -> str:
 
 @pytest.fixture
 def card(tmp_path: Path):
-    """An ext4 of its own, mounted; `again()` unmounts it and mounts it."""
+    """An ext4 of its own, mounted; `again()` unmounts it and mounts it.
+
+    A process that takes a mount namespace of its own has a copy of the mount, and the file system stays as long as that
+    process does: whoever mounts it again meanwhile has the same one, which lost nothing.
+    """
     image, mountpoint = tmp_path / "card.img", tmp_path / "card"
     mountpoint.mkdir()
     with image.open("wb") as file:
         file.truncate(DEVICE_BYTES)
     run("mkfs.ext4", "-q", image)
-    run("mount", "-o", "loop", image, mountpoint)
+    device = Path(run("losetup", "--find", "--show", image))
+    alive = Path("/sys/fs/ext4", device.name)
+    run("mount", device, mountpoint)
 
     def again() -> None:
         run("umount", mountpoint)
-        run("mount", "-o", "loop", image, mountpoint)
+        wait_until(lambda: not alive.exists(), 60, f"no mount namespace holds {device} any more")
+        run("mount", device, mountpoint)
 
     yield mountpoint, again
     subprocess.run(["umount", "--lazy", str(mountpoint)], check=True)
+    subprocess.run(["losetup", "--detach", str(device)], check=True)
 
 
 def test_the_word_is_another_after_each_mount_and_the_same_in_every_namespace(card) -> None:
