@@ -205,7 +205,7 @@ class LogStore:
         """What this start found and did, for the next one; a full disk must not be the end of a start. OSError."""
         try:
             self._write_cut(opening)
-            if self._marks is None or self._marks.keys or self._marks.failed:
+            if self._marks != Marks(self.in_use.session, frozenset()):
                 self.in_use.clear(self._offline_marks(opening))
             self._write_age()  # the next start asks whether the power was off in between
             if not opening.clean:

@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from edge_broker.errors import StorageFault
+from edge_broker.protocol.record_batch import assign_offsets
 from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
@@ -202,3 +203,17 @@ def test_whatever_a_cut_does_to_a_write_of_marks_those_that_were_there_are(seed)
     disk.crash()
     told = {loss[2] for loss in ledgered(started(disk, "another"))}
     assert told >= set(range(50 * (3 + seed % 2)))
+
+
+def test_a_start_says_its_session_also_where_nobody_was_in_use(disk):
+    """Else a kill after it counts as a cut: half of the write that it ended would be a loss."""
+    log = make_topic(open_store(disk), config={"flush.ms": "9223372036854775807"}).partitions[0]
+    fill(log, 2)
+    disk.crash()
+    log = started(disk, "another").topics["t"].partitions[0]
+    half = batch(b"half")
+    assign_offsets(half, log.log_end_offset, 0)
+    path = f"{log.directory}/{0:020d}.log"
+    disk.put(path, disk.content(path) + bytes(half)[:-1])
+    disk.kill()
+    assert [cause for cause, *_ in ledgered(started(disk, "another"))] == []
