@@ -10,16 +10,16 @@ from tests.support import root
 
 TESTS = Path(__file__).parents[2]
 NEEDS = {
-    "FuseDisk(": 'pytest.mark.root("fuse")',
-    "small_device(": 'pytest.mark.root("mount")',
-    '"loop",': "pytest.mark.root\n",  # no user namespace has loop devices
+    " FuseDisk(": 'pytest.mark.root("fuse")',
+    " small_device(": 'pytest.mark.root("mount")',
+    '"losetup",': "pytest.mark.root\n",  # no user namespace has loop devices
 }
 
 
 @pytest.mark.parametrize("needs", NEEDS)
 def test_whoever_mounts_carries_the_marker(needs: str) -> None:
-    users = [path for path in TESTS.rglob("test_*.py") if f" {needs}" in path.read_text() and path != Path(__file__)]
-    users = [path for path in users if f"def test_a_{needs}" not in path.read_text()]
+    users = [path for path in TESTS.rglob("test_*.py") if needs in path.read_text() and path != Path(__file__)]
+    users = [path for path in users if f"def test_a_{needs.strip()}" not in path.read_text()]
     assert users, f"nobody uses {needs}"
     assert [path.name for path in users if NEEDS[needs] not in path.read_text()] == []
 
