@@ -23,7 +23,7 @@ from edge_broker.storage.in_use import InUse, Marks
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import PartitionKey, Position, read_positions
 from edge_broker.storage.producers import Producer, SnapshotPosition, decode_snapshot
-from edge_broker.storage.removal import FILE, OFFSET_MAX, Removed, read_removed
+from edge_broker.storage.removal import FILE, OFFSET_MAX, Removed, oldest_that_stays, read_removed, removed_end
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, read_state, read_whole
 from edge_broker.storage.topic_config import LogSettings, topic_settings
@@ -77,8 +77,18 @@ class PartitionFiles:
             raise fault_of(error, path, 0) from error
 
     def segments(self) -> list[Segment]:
-        """The segments with their sizes of now, by offset; the last one is the active one."""
-        return segments_of(self.files, self.path, self.names())
+        """The segments with their sizes of now, by offset; the last one is the active one.
+
+        What the account says is gone is left out: its files go in no order. The account is read last, as it is written
+        before the first of them goes.
+        """
+        segments = segments_of(self.files, self.path, self.names())
+        try:
+            start_offset = removed_end(self.removed())
+        except StorageFault:  # check says so
+            return segments
+        stay = oldest_that_stays((segment.base_offset for segment in segments), start_offset)
+        return [segment for segment in segments if segment.base_offset >= stay]
 
     def topic_id(self) -> uuid.UUID | None:
         """The topic id that the directory itself names; None: it names none that can be read. StorageFault."""

@@ -313,13 +313,14 @@ def _remove_files(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
     fs.sync_directory(directory)
 
 
-def finish_removal(fs: FileSystem, directory: str, names: list[str], start_offset: int) -> list[str]:
-    """Remove the segments that the account says are gone and a crash left; the names that stay. OSError. [start]
+def oldest_that_stays(bases: Iterable[int], start_offset: int) -> int:
+    """Where the oldest segment begins that is not gone: the newest at or below `start_offset`, which holds it."""
+    return max((base for base in bases if base <= start_offset), default=start_offset)
 
-    The newest segment at or below `start_offset` holds it and stays.
-    """
-    bases = [_base_of(name) for name in names if name.endswith(".log")]
-    stay = max((base for base in bases if base <= start_offset), default=start_offset)
+
+def finish_removal(fs: FileSystem, directory: str, names: list[str], start_offset: int) -> list[str]:
+    """Remove the segments that the account says are gone and a crash left; the names that stay. OSError. [start]"""
+    stay = oldest_that_stays((_base_of(name) for name in names if name.endswith(".log")), start_offset)
     gone = [name for name in names if 0 <= _base_of(name) < stay]
     if not gone:
         return names

@@ -167,6 +167,17 @@ def test_damage_is_found_with_file_and_byte(run, data, damage):
     assert ran.rows[-1]["damages"] == len(found)
 
 
+@pytest.mark.parametrize("gone", [0, 24, 48])
+def test_a_removal_that_is_not_over_is_no_damage(run, data, gone):
+    """The files go in no order: a look, or a kill, between two of them finds whichever are left."""
+    (data / "t-0/removed-offsets").write_bytes(encode_state("removed-offsets", 1, ["retention 0 72 72 0 0 99"]))
+    for path in names(data, f"t-0/{gone:020d}.*"):
+        path.unlink()
+    ran = run("log", "check", "--json", "--data-dir", data)
+    assert ran.status == 0, ran.out
+    assert open_store(Disk(), str(data)).topics["t"].partitions[0].log_start_offset == 72
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_sound_directories_are_sound(run, tmp_path, clean):
     path = fill_directory(tmp_path / "data", clean=clean)
