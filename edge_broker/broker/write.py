@@ -153,8 +153,10 @@ class Write:
 
     def keep_records(self) -> None:
         """Copy what is not written yet: the buffer that the request came in is used again, or of a request's size."""
-        if self.records is not None and not self.kept and self.checking is None:
-            self.records = memoryview(bytearray(self.records)) if self.writing is None else None
+        if self.writing is not None:
+            self.records = None  # it has its own copy
+        elif self.records is not None and not self.kept and self.checking is None:
+            self.records = memoryview(bytearray(self.records))
             self.kept = True
 
 

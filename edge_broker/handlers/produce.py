@@ -15,7 +15,7 @@ Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KI
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.ledger_access import ledger_refusal
@@ -84,7 +84,7 @@ class _Part(Write):
         )
 
 
-@serves(
+@Served(
     PRODUCE,
     ProduceRequest,
     ProduceResponse,
@@ -160,6 +160,10 @@ def _keep_records(request: ProduceRequest, parts: list[_Part]) -> None:
     """Let go of the buffer that the request came in, also where it is read: others use it meanwhile."""
     for part in parts:
         part.keep_records()
+    _let_go_of_records(request)
+
+
+def _let_go_of_records(request: ProduceRequest) -> None:
     for topic in request.topic_data:
         for data in topic.partition_data:
             data.records = None
@@ -190,7 +194,7 @@ def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_Part]
 def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     if all_settled(parts):
         return _reply(request, parts)
-    _keep_records(request, parts)
+    _let_go_of_records(request)
     syncs = request.acks == -1 or any(part.topic == LEDGER_TOPIC for part in parts)
     return wait_for(broker, parts, lambda: _reply(request, parts), max(request.timeout_ms, 1), syncs=syncs)
 

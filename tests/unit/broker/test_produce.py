@@ -556,3 +556,13 @@ def test_records_that_wait_count_as_long_as_they_are_kept(end: str) -> None:
     site.settle()
     assert site.dispatcher.requests_pool.used == before
     assert all(client.connection.requests.held == 0 for client in clients)
+
+
+def test_what_a_slow_disk_has_still_to_write_counts_as_held() -> None:
+    site = Site()
+    site.topic()
+    site.broker.throttle.slow = True
+    records = batch(bytes(1000))
+    waits = site.run(PRODUCE, produce(("t", 0, records), acks=1))
+    assert isinstance(waits, Wait)
+    assert (waits.holds, waits.kept_bytes) == (True, len(records))
