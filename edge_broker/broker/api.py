@@ -5,14 +5,13 @@ Lives here: the register. Must never come in: a list of APIs; `edge_broker.handl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome
 from edge_broker.protocol.api import Api
-from edge_broker.protocol.message import Message
 
 Handler: TypeAlias = Callable[[Broker, RequestContext, Any], Outcome]
 H = TypeVar("H", bound=Handler)
@@ -21,21 +20,14 @@ APIS: dict[int, Api] = {}
 HANDLERS: dict[int, Handler] = {}
 
 
-def serves(
-    key: int,
-    request: type[Message],
-    response: type[Message],
-    versions: Mapping[int, str],
-    *,
-    advertised_min: int = -1,
-    left_out: str = "",
-) -> Callable[[H], H]:
-    """Register a handler for an API; `versions` says what each that is served has brought, `left_out` what is not."""
+class Served(Api):
+    """An API whose handler it decorates, and thereby registers."""
 
-    def register(handler: H) -> H:
-        assert key not in HANDLERS, f"API key {key} has two handlers"
-        APIS[key] = Api(key, request, response, versions, advertised_min=advertised_min, left_out=left_out)
-        HANDLERS[key] = handler
+    __slots__ = ()
+
+    def __call__(self, handler: H) -> H:
+        """Register the handler, once."""
+        assert self.key not in HANDLERS, f"API key {self.key} has two handlers"
+        APIS[self.key] = self
+        HANDLERS[self.key] = handler
         return handler
-
-    return register

@@ -82,7 +82,7 @@ class Checking:
     def end(self, error: Exception | None) -> None:
         """Tell the waiting requests how it ended; a Refusal's traceback is not kept, as its frames hold windows."""
         self._check = None
-        self.error = Refusal(error.code, error.message) if isinstance(error, Refusal) else error
+        self.error = error.kept() if isinstance(error, Refusal) else error
         self.done = True
 
     def result(self) -> BatchHeader:
@@ -90,7 +90,7 @@ class Checking:
         if not self.done:
             raise CheckUnderWay(self)
         if isinstance(self.error, Refusal):
-            raise Refusal(self.error.code, self.error.message)  # raised itself, it would keep this frame, and that it
+            raise self.error.kept()  # raised itself, it would keep this frame, and that it
         if self.error is not None:
             raise self.error
         return self.header

@@ -6,7 +6,7 @@ not offered (KAFKA-18659). Must never come in: other promises. Source: KIP-511.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import APIS, serves
+from edge_broker.broker.api import APIS, Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
@@ -14,7 +14,7 @@ from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 
-@serves(
+@Served(
     API_VERSIONS,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
@@ -29,7 +29,7 @@ from edge_broker.storage.topic_config import describe_topic_config
 DEFAULT = -1
 
 
-@serves(
+@Served(
     CREATE_TOPICS,
     CreateTopicsRequest,
     CreateTopicsResponse,

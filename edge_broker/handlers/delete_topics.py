@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import settle
@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
     topic_id: uuid.UUID
 
 
-@serves(
+@Served(
     DELETE_TOPICS,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

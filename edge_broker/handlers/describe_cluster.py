@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
@@ -17,7 +17,7 @@ from edge_broker.protocol.messages.describe_cluster import (
 BROKERS = 1
 
 
-@serves(
+@Served(
     DESCRIBE_CLUSTER,
     DescribeClusterRequest,
     DescribeClusterResponse,

@@ -5,7 +5,7 @@ Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), 
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
@@ -27,7 +27,7 @@ TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
 
-@serves(
+@Served(
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResponse,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.describe_groups import (
 MISSING_GROUP_FROM = 6
 
 
-@serves(
+@Served(
     DESCRIBE_GROUPS,
     DescribeGroupsRequest,
     DescribeGroupsResponse,

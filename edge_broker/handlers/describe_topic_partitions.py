@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from heapq import merge
 from itertools import groupby
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
@@ -31,7 +31,7 @@ PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
 
 
-@serves(
+@Served(
     DESCRIBE_TOPIC_PARTITIONS,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
@@ -81,7 +81,7 @@ class _Gathered:
         return self._reply()
 
 
-@serves(
+@Served(
     FETCH,
     FetchRequest,
     FetchResponse,

@@ -5,7 +5,7 @@ Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
@@ -19,7 +19,7 @@ GROUP = 0
 BATCHED_FROM = 4
 
 
-@serves(
+@Served(
     FIND_COORDINATOR,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

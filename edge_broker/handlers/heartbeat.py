@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
@@ -12,7 +12,7 @@ from edge_broker.protocol.api import HEARTBEAT
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@serves(
+@Served(
     HEARTBEAT,
     HeartbeatRequest,
     HeartbeatResponse,

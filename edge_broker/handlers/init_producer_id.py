@@ -6,7 +6,7 @@ Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply
@@ -15,7 +15,7 @@ from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-@serves(
+@Served(
     INIT_PRODUCER_ID,
     InitProducerIdRequest,
     InitProducerIdResponse,

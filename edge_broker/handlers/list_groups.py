@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import unready
@@ -13,7 +13,7 @@ from edge_broker.protocol.api import LIST_GROUPS
 from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@serves(
+@Served(
     LIST_GROUPS,
     ListGroupsRequest,
     ListGroupsResponse,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
@@ -40,7 +40,7 @@ SYNC_MS_MAX = 5_000
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
-@serves(
+@Served(
     LIST_OFFSETS,
     ListOffsetsRequest,
     ListOffsetsResponse,

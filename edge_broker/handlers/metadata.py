@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
@@ -34,7 +34,7 @@ NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
 
 
-@serves(
+@Served(
     METADATA,
     MetadataRequest,
     MetadataResponse,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import settle, unready
@@ -29,7 +29,7 @@ TOKENS = 1 << 40  # more than there are requests: parts of one have tokens of th
 Found = dict[tuple[str, int], ErrorCode]
 
 
-@serves(
+@Served(
     OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitResponse,

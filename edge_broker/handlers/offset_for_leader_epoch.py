@@ -5,7 +5,7 @@ Source: KIP-101, KIP-279, KIP-320.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-@serves(
+@Served(
     OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

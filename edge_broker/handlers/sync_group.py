@@ -5,7 +5,7 @@ Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import serves
+from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import park, unready
@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroup
 ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have
 
 
-@serves(
+@Served(
     SYNC_GROUP,
     SyncGroupRequest,
     SyncGroupResponse,
