@@ -46,6 +46,7 @@ class Site:
             "FAKETIME_TIMESTAMP_FILE": str(self.clock),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else timed waits return at once, over and over
         }
         self.sent = 0
         self._asking: Consumer | None = None
