@@ -15,15 +15,16 @@ from typing import NamedTuple, TypeVar
 
 from edge_broker.errors import ConfigurationError, Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
-from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in
-from edge_broker.storage.damage import SUFFIX, Bounds, damage_from, read_holes
+from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in
+from edge_broker.storage.damage import SUFFIX, damage_from, read_holes
 from edge_broker.storage.epochs import KIND, Start
 from edge_broker.storage.filesystem import FileSystem
 from edge_broker.storage.in_use import InUse, Marks
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import PartitionKey, Position, read_positions
 from edge_broker.storage.producers import Producer, SnapshotPosition, decode_snapshot
-from edge_broker.storage.removal import FILE, OFFSET_MAX, Removed, oldest_that_stays, read_removed, removed_end
+from edge_broker.storage.removal import OFFSET_MAX
+from edge_broker.storage.removal_account import FILE, Removed, oldest_that_stays, read_removed, removed_end
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, read_state, read_whole
 from edge_broker.storage.topic_config import LogSettings, topic_settings

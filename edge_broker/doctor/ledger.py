@@ -20,7 +20,7 @@ from edge_broker.doctor.output import time_text, write_json, write_table
 from edge_broker.errors import ConfigurationError, ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC, fault_of_record
-from edge_broker.storage.removal import Removed
+from edge_broker.storage.removal_account import Removed
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.topics import id_text
 

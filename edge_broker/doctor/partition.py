@@ -15,8 +15,7 @@ from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
 from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import Now
-from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import Bounds
+from edge_broker.storage.batches import Bounds, Hole
 from edge_broker.storage.epochs import LeaderEpochs, Start
 from edge_broker.storage.producers import SnapshotPosition
 from edge_broker.storage.segment import Segment

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edge_broker.clock import Reading
-    from edge_broker.storage.summary import Summary
 
 KIND = "age"
 KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever trusted, against one write each time
@@ -145,15 +144,6 @@ def age_of(entries: Sequence[Sequence[str]]) -> Age:
     known = (int(known_age_ms), int(known_wall_ms), "" if known_boot_id == "-" else known_boot_id)
     jumps = tuple(Jump(int(first), int(last), int(counted)) for first, last, counted in lines)
     return Age(int(age_ms), boot_id, int(boot_ms), *known, int(unsure_ms), jumps)
-
-
-def expired(summary: Summary, now: Now, retention_ms: int) -> bool:
-    """True when everything in a segment is older than `retention_ms`; -1 keeps it for ever.
-
-    Whatever its records' timestamps say, also none: they count as far as `age_written` believed them.
-    """
-    age_ms = summary.written_age_ms
-    return 0 <= retention_ms < (now.age_ms - age_ms if summary.trusted else now.elapsed_ms(age_ms))
 
 
 def age_written(now: Now, timestamp_ms: int) -> int:

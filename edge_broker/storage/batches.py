@@ -35,6 +35,17 @@ PAGE_BYTES = 4096
 _CHECKED_FIELDS = struct.Struct(">qi4xbI2xi")
 
 
+class Bounds(NamedTuple):
+    """What is known of a segment apart from its bytes.
+
+    Its batches lie before `position` and hold offsets below `end_offset`, none missing when `dense`.
+    """
+
+    position: int
+    end_offset: int
+    dense: bool
+
+
 class Hole(NamedTuple):
     """Offsets [first_offset, end_offset) that are lost, and the bytes [position, end_position) that readers jump over.
 

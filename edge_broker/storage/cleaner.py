@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, HEADER_SIZE, read_header, unpack_records
-from edge_broker.storage.age import Now, age_written, expired
+from edge_broker.storage.age import Now, age_written
 from edge_broker.storage.compaction import (
     BREATH_RECORDS,
     Breathe,
@@ -102,7 +102,7 @@ def _end_offset(log: PartitionLog, dirty_offset: int, now: Now) -> int:
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
     for segment, following in pairwise(segments):
-        if lag_ms and following.base_offset > dirty_offset and not expired(log.summary(segment, now), now, lag_ms - 1):
+        if lag_ms and following.base_offset > dirty_offset and not log.summary(segment, now).expired(now, lag_ms - 1):
             return segment.base_offset
     return segments[-1].base_offset
 
@@ -112,7 +112,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
     if lag_ms >= LONG_MAX:
         return False
     first = next(segment for segment, end in pairwise(log.segments) if end.base_offset > dirty_offset)
-    if expired(log.summary(first, now), now, lag_ms):
+    if log.summary(first, now).expired(now, lag_ms):
         return True
     try:
         batches = whole_batches(log.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")

@@ -34,6 +34,7 @@ from edge_broker.storage.batches import (
     CRC_FROM,
     HEADER_BYTES,
     PAGE_BYTES,
+    Bounds,
     BrokenBatchError,
     Hole,
     batches_in,
@@ -52,17 +53,6 @@ SUFFIX = ".holes"
 ANCHORS_MAX = 64
 MAGIC_AT = 16
 FOLLOWERS_MAX = 3
-
-
-class Bounds(NamedTuple):
-    """What is known of a segment apart from its bytes.
-
-    Its batches lie before `position` and hold offsets below `end_offset`, none missing when `dense`.
-    """
-
-    position: int
-    end_offset: int
-    dense: bool
 
 
 class Damage(NamedTuple):

@@ -26,7 +26,7 @@ from edge_broker.storage.topics import TOPIC_SUFFIX, TopicRecord, decode_partiti
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import FileSystem
-    from edge_broker.storage.space import Spare
+    from edge_broker.storage.spare import Spare
 
 TOPICS, DELETED, ASIDE = "topics", "deleted", "aside"
 

@@ -41,7 +41,7 @@ from edge_broker.storage.removal import (
     remove_front,
     split_at,
 )
-from edge_broker.storage.space import Reserve
+from edge_broker.storage.reserve import Reserve
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.store import WRITTEN_ON
 

@@ -40,13 +40,13 @@ from edge_broker.storage.ledger import Ledger, NoLedger
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.producers import Producers, SnapshotPosition, encode_snapshot
 from edge_broker.storage.reading import LogState, Synced
-from edge_broker.storage.removal import Removed, removed_end
+from edge_broker.storage.removal_account import Removed, removed_end
 from edge_broker.storage.segment import PutFile, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, replace
 
 if TYPE_CHECKING:
     from edge_broker.storage.batched_files import BatchedFiles
-    from edge_broker.storage.space import Spare
+    from edge_broker.storage.spare import Spare
 
 __all__ = ["Appended", "PartitionLog", "RollDue", "make_segment_file"]
 SNAPSHOTS_KEPT = 2

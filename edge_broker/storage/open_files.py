@@ -6,13 +6,19 @@ Lives here: which are kept. Must never come in: what they hold.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from array import array
 
     from edge_broker.storage.filesystem import File, FileSystem
-    from edge_broker.storage.segment import Segment
+
+
+class Segment(Protocol):
+    """What is asked of a segment here; they are told apart by identity."""
+
+    path: str
+    retired: bool
 
 
 class OpenFiles:

@@ -24,8 +24,7 @@ from weakref import ref
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
-from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in, sound_bytes
-from edge_broker.storage.damage import Bounds
+from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in, sound_bytes
 from edge_broker.storage.segment import DamageFound, Segment, WouldBlockError
 
 if TYPE_CHECKING:

@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
-from edge_broker.storage.batches import BrokenBatchError, Hole, batches_in, half_written
+from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in, half_written
 from edge_broker.storage.cuts import Cut, unsynced_cut
 from edge_broker.storage.damage import KIND as HOLES
 from edge_broker.storage.damage import (
-    Bounds,
     add_hole,
     damage_from,
     due_behind,
@@ -47,16 +46,8 @@ from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
 from edge_broker.storage.producers import Producers, SnapshotPosition, bounded, decode_snapshot
 from edge_broker.storage.reading import LogState, Synced
-from edge_broker.storage.removal import (
-    FILE,
-    Removed,
-    finish_removal,
-    read_removed,
-    remove_segments,
-    removed_end,
-    with_removed,
-    write_removed,
-)
+from edge_broker.storage.removal import finish_removal, remove_segments
+from edge_broker.storage.removal_account import FILE, Removed, read_removed, removed_end, with_removed, write_removed
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import (
     drop_leftovers,

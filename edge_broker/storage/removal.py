@@ -1,4 +1,4 @@
-"""Taking segments away from the front of a log, and the account of everything that ever went that way.
+"""Taking segments away from the front of a log.
 
 | step of a removal | a crash after it |
 |---|---|
@@ -6,13 +6,7 @@
 | `removed-offsets` is replaced and synced: the log starts later | the next start removes the files that it names |
 | the files are removed, the directory is synced | done |
 
-| cause in `removed-offsets` | meaning |
-|---|---|
-| retention, retention_bytes | the topic's own policy |
-| passed | for space, and every group that the topic names had it |
-| a cause of the ledger | a loss |
-
-Lives here: that order, the file, and what retention takes. Must never come in: what is taken for want of space
+Lives here: that order, and what retention takes. Must never come in: what is taken for want of space
 (eviction.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
 """
 
@@ -21,39 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.errors import StorageFault
-from edge_broker.storage import age
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import CAUSES, Loss
+from edge_broker.storage.removal_account import (
+    FILE,
+    Removed,
+    oldest_that_stays,
+    with_removed,
+    write_removed,
+)
 from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import encode_state, fault_of, read_state, replace
+from edge_broker.storage.state_files import fault_of
 
 if TYPE_CHECKING:
     from edge_broker.protocol.record_batch import BatchHeader
     from edge_broker.storage.age import Now
     from edge_broker.storage.filesystem import FileSystem
     from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.space import Spare
     from edge_broker.storage.summary import Summary
 
-KIND = "removed-offsets"
-FILE = "removed-offsets"
-POLICY_CAUSES = ("retention", "retention_bytes", "passed")
 DAMAGED = "damaged"
 OFFSET_MAX = (1 << 63) - 1
 _KEPT_SUFFIX = ".snapshot"  # speaks of the producers from that offset on, not of the segment's bytes
-
-
-class Removed(NamedTuple):
-    """Offsets [first_offset, end_offset) that went for one cause: records + control + compacted = end - first."""
-
-    cause: str
-    first_offset: int
-    end_offset: int
-    records: int
-    control: int
-    compacted: int
-    bytes: int
 
 
 class RemovalRange(NamedTuple):
@@ -115,43 +98,6 @@ class RemovalCount:
             self.first_timestamp if self.first_timestamp >= 0 else None,
             self.last_timestamp if self.last_timestamp >= 0 else None,
         )
-
-
-def read_removed(fs: FileSystem, directory: str) -> tuple[Removed, ...]:
-    """The account of a partition; FileNotFoundError, StorageFault when it is damaged."""
-    path = f"{directory}/{FILE}"
-    try:
-        entries = tuple(Removed(line[0], *map(int, line[1:])) for line in read_state(fs, path, KIND))
-    except (ValueError, TypeError) as error:
-        raise StorageFault(path, 0, f"holds a line that is none of {KIND} ({error}); restore it from a copy") from None
-    return entries
-
-
-def write_removed(fs: FileSystem, directory: str, entries: Iterable[Removed], spare: Spare | None = None) -> None:
-    """Replace the account, synced; with a spare also where no space is left. OSError."""
-    data = encode_state(KIND, 1, [" ".join(map(str, entry)) for entry in entries])
-    if spare is None:
-        replace(fs, directory, FILE, data)
-    else:
-        spare.replace(directory, FILE, data)
-
-
-def removed_end(entries: Sequence[Removed]) -> int:
-    """Where the log starts by its account."""
-    return entries[-1].end_offset if entries else 0
-
-
-def with_removed(entries: Sequence[Removed], more: Iterable[Removed]) -> tuple[Removed, ...]:
-    """The account with more at its end; neighbours of one cause are one line."""
-    merged = list(entries)
-    for entry in more:
-        last = merged[-1] if merged else None
-        if last is not None and last.cause == entry.cause and last.end_offset == entry.first_offset:
-            sums = (have + add for have, add in zip(last[3:], entry[3:], strict=True))
-            merged[-1] = Removed(last.cause, last.first_offset, entry.end_offset, *sums)
-        elif entry.end_offset > entry.first_offset:
-            merged.append(entry)
-    return tuple(merged)
 
 
 def count_parts(segment: Segment, parts: Sequence[RemovalRange]) -> list[RemovalCount]:
@@ -288,7 +234,7 @@ def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], 
 
 def _too_old(summary: Summary | None, now: Now, retention_ms: int) -> bool:
     """True also when it is not known yet."""
-    return summary is None or age.expired(summary, now, retention_ms)
+    return summary is None or summary.expired(now, retention_ms)
 
 
 def remove_segments(fs: FileSystem, directory: str, bases: set[int]) -> None:
@@ -311,11 +257,6 @@ def _remove_files(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
     fs.sync_directory(directory)
-
-
-def oldest_that_stays(bases: Iterable[int], start_offset: int) -> int:
-    """Where the oldest segment begins that is not gone: the newest at or below `start_offset`, which holds it."""
-    return max((base for base in bases if base <= start_offset), default=start_offset)
 
 
 def finish_removal(fs: FileSystem, directory: str, names: list[str], start_offset: int) -> list[str]:

@@ -13,7 +13,7 @@
 | `last-recovery` | what the last start that had anything to say found and did |
 | `topics/<topic>.json` | what a topic is |
 | `<topic>-<partition>/` | its log |
-| `.spare` | blocks set aside for a full disk, see space.py |
+| `.spare` | blocks set aside for a full disk, see spare.py |
 | `deleted/` | what is being deleted, see deletion.py |
 | `aside/` | directories that belong to no topic; never deleted here |
 
@@ -49,7 +49,7 @@ from edge_broker.storage.producers import Producers
 from edge_broker.storage.reading import LogState, Synced
 from edge_broker.storage.recovery import RecoveryContext, note_cut, offline_partition, open_partition
 from edge_broker.storage.segment import Segment
-from edge_broker.storage.space import SPARE_BYTES, Spare
+from edge_broker.storage.spare import SPARE_BYTES, Spare
 from edge_broker.storage.state_files import (
     OUT_OF_SPACE,
     drop_leftovers,

@@ -64,6 +64,14 @@ class Summary(NamedTuple):
     trusted: bool
     boot_id: str
 
+    def expired(self, now: Now, retention_ms: int) -> bool:
+        """True when everything in the segment is older than `retention_ms`; -1 keeps it for ever.
+
+        Whatever its records' timestamps say, also none: they count as far as `age_written` believed them.
+        """
+        age_ms = self.written_age_ms
+        return 0 <= retention_ms < (now.age_ms - age_ms if self.trusted else now.elapsed_ms(age_ms))
+
 
 UNWRITTEN = LastWrite(AGE_UNKNOWN, trusted=True, boot_id="-")
 NO_COUNTS = Counts(0, 0, 0, -1, UNWRITTEN)

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.removal import POLICY_CAUSES, Removed, read_removed
+from edge_broker.storage.removal_account import POLICY_CAUSES, Removed, read_removed
 from tests.fault.full_disk import (
     MIB,
     VALUE_BYTES,

@@ -18,18 +18,15 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
     RemovalRange,
-    Removed,
     SegmentRemoval,
     around_holes,
     count_parts,
     delete_expired,
-    read_removed,
     remove_front,
-    removed_end,
     split_at,
-    with_removed,
 )
-from edge_broker.storage.space import Reserve
+from edge_broker.storage.removal_account import Removed, read_removed, removed_end, with_removed
+from edge_broker.storage.reserve import Reserve
 from edge_broker.storage.state_files import temporary_name
 from tests.simulation.disk import Crashed, SimulatedDisk
 from tests.support.storage import NOW, NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync, time_at

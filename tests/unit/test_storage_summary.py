@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.age import Now, expired
+from edge_broker.storage.age import Now
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.segment import Segment
@@ -157,10 +157,10 @@ def test_batches_that_are_missing_at_the_end_are_not_taken_for_compacted() -> No
 def test_expired_is_older_than_retention_and_never_without() -> None:
     summary = Summary(5, 5, 0, 0, 3, 700, -1, -1, 1_000, False, "boot")
     at = NOW._replace(age_ms=11_000, trusted=False)
-    assert not expired(summary, at, 10_000)
-    assert expired(summary, at._replace(age_ms=11_001), 10_000)
-    assert expired(summary, at, 0)
-    assert not expired(summary, at, -1)
+    assert not summary.expired(at, 10_000)
+    assert summary.expired(at._replace(age_ms=11_001), 10_000)
+    assert summary.expired(at, 0)
+    assert not summary.expired(at, -1)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, NOW_MS + YEAR, NOW_MS - YEAR])

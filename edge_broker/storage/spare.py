@@ -1,12 +1,6 @@
-"""Disk space that is set aside for what must go on when the disk is full.
+"""The file `.spare`: blocks for the account of a removal, and for a start, where not one block is free.
 
-| what | how much | for |
-|---|---|---|
-| blocks behind the end of the ledger and of committed offsets | 256 KiB each | losses and commits |
-| `.spare` in the data directory | 256 KiB | the account of a removal, and a start, where not one block is free |
-
-Lives here: keeping both. Must never come in: what is removed to make space (eviction.py). Source: fallocate(2) with
-FALLOC_FL_KEEP_SIZE, rename(2).
+Lives here: keeping it, and writing into it. Must never come in: what needs it. Source: fallocate(2), rename(2).
 """
 
 from __future__ import annotations
@@ -17,38 +11,9 @@ from edge_broker.storage.state_files import OUT_OF_SPACE, replace, temporary_nam
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import FileSystem
-    from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.segment import Segment
 
-RESERVED_BYTES = 256 << 10
 SPARE = ".spare"
 SPARE_BYTES = 256 << 10
-
-
-class Reserve:
-    """Blocks kept ahead of a log's end; `possible` turns False where the file system cannot."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.log = log
-        self.possible = True
-        self._segment: Segment | None = None
-        self._end = 0
-
-    def renew(self) -> None:
-        """Set blocks aside when less than half is left; without space what was set aside stays. OSError. [worker]"""
-        active = self.log.segments[-1]
-        if active is not self._segment:
-            self._segment, self._end = active, 0
-        if not self.possible or self._end - active.size >= RESERVED_BYTES // 2:
-            return
-        size = active.size
-        try:
-            self.possible = active.file.reserve(size, RESERVED_BYTES)
-        except OSError as error:
-            if error.errno in OUT_OF_SPACE:
-                return  # asked for again by the next look at the disk
-            raise
-        self._end = size + RESERVED_BYTES
 
 
 class Spare:
