@@ -19,6 +19,7 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
+from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
@@ -96,7 +97,7 @@ class Broker:
         While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
         may be used again at once, but for a CheckUnderWay's: those are its own from then on.
         """
-        if log.rolling or log.writing is not None or log in self.checking:
+        if log.writer.rolling or log.writer.writing is not None or log in self.checking:
             raise Busy
         if checking is not None:
             header = checking.result()
@@ -105,10 +106,10 @@ class Broker:
         else:
             header = read_header(records)
         try:
-            if self.throttle.slow:
+            if self.throttle.slow or log.writer.waits_for_open:
                 return self._append_behind(log, records, header)
             begin = self.clock.seconds()
-            appended = log.append(records, header, self._now_at(begin, log))
+            appended = log.writer.append(records, header, self._now_at(begin, log))
         except RollDue:
             self.effects.roll(log)
             raise
@@ -125,6 +126,8 @@ class Broker:
 
     def wrote(self, log: PartitionLog, size: int) -> None:
         """A batch of so many bytes was written to a log."""
+        if log.settings.left_to_kernel:
+            single_board.advance(log.state)
         self.effects.appended(log)
         self.appended_bytes += size
         self.space.room_bytes -= size
@@ -158,11 +161,11 @@ class Broker:
 
     def _unsynced_bytes(self) -> int:
         logs = (log for topic in self.store.topics.values() for log in topic.partitions)
-        return sum(log.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
+        return sum(log.writer.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
     def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
         """Leave the write to the worker; the caller waits for it. What was written before is answered."""
-        started = log.begin_write(memoryview(bytearray(records)), header, self.now())
+        started = log.writer.begin_write(memoryview(bytearray(records)), header, self.now())
         if isinstance(started, Appended):
             return started
         self.effects.write(log)

@@ -120,14 +120,14 @@ class DiskSpace:
             self._effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
         self.refusing, self.room_bytes, self.full_topics = found.refusing, found.room_bytes, found.full_topics
         self._effects.note(*found.notes)
-        rolls = [log for log in found.rolls if log.begin_roll()]
+        rolls = [log for log in found.rolls if log.writer.begin_roll()]
         for log in rolls:
             self._effects.roll(log)
         if not rolls:
             return self._over()
 
         def closed() -> Outcome | None:
-            return None if any(log.rolling and log.fault is None for log in rolls) else again()
+            return None if any(log.writer.rolling and log.fault is None for log in rolls) else again()
 
         def again() -> Outcome:
             if any(not log.segments[-1].size for log in rolls):  # else there was no space for that either

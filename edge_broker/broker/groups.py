@@ -205,7 +205,7 @@ class _Loading:
     def _load(self, log: PartitionLog) -> None:
         self._offset = max(self._offset, log.log_start_offset)
         while self._offset < log.high_watermark:
-            chunk = memoryview(log.read(self._offset, LOAD_BYTES, blocking=True) or b"")
+            chunk = memoryview(log.reader.read(self._offset, LOAD_BYTES, blocking=True) or b"")
             if not chunk:
                 return  # what is left was lost, and is in the ledger
             try:

@@ -95,7 +95,7 @@ class Write:
             return True
         if self.writing is not None:
             return not self.writing.done
-        return self.log is not None and self.log.busy
+        return self.log is not None and self.log.writer.busy
 
     def advance(self, broker: Broker) -> None:
         """Append, unless something must end first."""

@@ -248,7 +248,7 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     if end < log.log_end_offset and wanted.fetch_offset >= end and log not in gathered.syncing:
         gathered.syncing.add(log)
         broker.effects.sync(log)  # also for a poll that does not wait
-    if wanted.fetch_offset < log.active_base_offset:
+    if wanted.fetch_offset < log.segments[-1].base_offset:
         gathered.final = True
     if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
         gathered.final = True
@@ -259,7 +259,7 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     bytes_max = max(min(wanted.partition_max_bytes, bytes_left), 0)
     try:
         at_once = gathered.bytes_read < AT_ONCE_BYTES_MAX
-        records = log.read(wanted.fetch_offset, bytes_max, blocking=False) if at_once else None
+        records = log.reader.read(wanted.fetch_offset, bytes_max, blocking=False) if at_once else None
     except StorageFault as fault:
         broker.note_fault(log, fault)
         raise
@@ -272,7 +272,7 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
 
 def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> bool:
     """Tell a reader whose last epoch ended earlier here where to cut (KIP-595)."""
-    epoch, end_offset = log.epoch_end(wanted.last_fetched_epoch)
+    epoch, end_offset = log.reader.epoch_end(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return False
     if epoch < 0:
@@ -292,7 +292,7 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
             if bytes_left <= 0 and gathered.bytes_read > 0:
                 return None
             try:
-                data.records = log.read(offset, max(min(bytes_max, bytes_left), 0), blocking=True) or b""
+                data.records = log.reader.read(offset, max(min(bytes_max, bytes_left), 0), blocking=True) or b""
                 gathered.bytes_read += len(data.records)
             except DamageFound as found:
                 return log, found

@@ -144,7 +144,7 @@ def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionRespo
         answer.leader_epoch = log.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.log_start_offset
-        answer.leader_epoch = log.epoch_at(answer.offset)
+        answer.leader_epoch = log.reader.epoch_at(answer.offset)
     elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
         lookups.append((log, timestamp, answer))
     elif timestamp != LATEST_TIERED:
@@ -156,10 +156,12 @@ def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFaul
     while lookups:
         log, timestamp, answer = lookups[0]
         try:
-            found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            found = (
+                log.reader.max_timestamp() if timestamp == MAX_TIMESTAMP else log.reader.offset_for_timestamp(timestamp)
+            )
             if found is not None:
                 answer.offset, answer.timestamp = found
-                answer.leader_epoch = log.epoch_at(answer.offset)
+                answer.leader_epoch = log.reader.epoch_at(answer.offset)
         except DamageFound as damage:
             return log, damage
         except StorageFault as fault:

@@ -33,6 +33,7 @@ from edge_broker.protocol.api import API_VERSIONS, FETCH, PRODUCE, Api, read_req
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
+from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
 
 NO_TOKEN = -1
@@ -492,6 +493,7 @@ class Dispatcher:
         """Ask everyone who waits for one of `logs`, once, whether that was enough."""
         for log in logs:
             if log.fault is None:
+                single_board.advance(log.state)
                 self._moved[log] = None
             else:
                 self._offline(log)
@@ -564,7 +566,7 @@ class Dispatcher:
     def _write(self, log: PartitionLog) -> None:
         """Have the worker write what the disk would make the loop wait for; appends to this partition wait."""
         self._log_jobs += 1
-        writing, seconds, throttle = log.writing, self.broker.clock.seconds, self.broker.throttle
+        writing, seconds, throttle = log.writer.writing, self.broker.clock.seconds, self.broker.throttle
         assert writing is not None
 
         def work() -> float:
@@ -576,7 +578,7 @@ class Dispatcher:
             self._log_jobs -= 1
             if error is not None:
                 log.fail(StorageFault(writing.path, writing.position, f"the write failed: {error!r}"))
-            log.end_write()
+            log.writer.end_write()
             if writing.error is None:
                 self.broker.wrote(log, len(writing.records))
                 throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
@@ -588,11 +590,11 @@ class Dispatcher:
     def _roll(self, log: PartitionLog) -> None:
         """Close the segment in the disk worker, which syncs it; appends to this partition wait, others do not."""
         self._log_jobs += 1
-        throttle, size = self.broker.throttle, 0 if log.settings.left_to_kernel else log.unsynced_bytes
+        throttle, size = self.broker.throttle, 0 if log.settings.left_to_kernel else log.writer.unsynced_bytes
 
         def done(_result: Any, error: Exception | None) -> None:
             self._log_jobs -= 1
-            log.end_roll()
+            log.writer.end_roll()
             if error is None:
                 throttle.unsynced_bytes = max(0, throttle.unsynced_bytes - size)
             elif isinstance(error, StorageFault):
@@ -602,4 +604,4 @@ class Dispatcher:
                 log.fail(StorageFault(f"{log.topic}-{log.partition}", log.log_end_offset, repr(error)))
             self.moved(log)
 
-        self._workers["disk"].submit(log.roll, done)
+        self._workers["disk"].submit(log.roller.roll, done)

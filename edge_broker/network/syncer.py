@@ -132,13 +132,13 @@ class Syncer:
         self._next_start = self._loop.time() + self._interval_min_s
         round_: Round = []
         for log in self._wanted:
-            flush = log.begin_flush()
+            flush = log.writer.begin_flush()
             if flush is not None:
                 round_.append((log, flush))
         self._wanted.clear()
         marking = self._in_use.begin_write()
         if round_ or marking is not None:
-            self._throttle.syncing_bytes = sum(log.unsynced_bytes for log, _ in round_)
+            self._throttle.syncing_bytes = sum(log.writer.unsynced_bytes for log, _ in round_)
             way = self._how.way(len(round_))
             self._worker.submit(
                 lambda: self._run(round_, way, marking),
@@ -167,10 +167,10 @@ class Syncer:
         self._how.took(way, len(round_), result[1])
         for (log, flush), fault in zip(round_, result[2], strict=True):
             if fault is None:
-                log.finish_flush(flush)
+                log.writer.finish_flush(flush)
             else:
                 log.fail(fault)
-        self._throttle.unsynced_bytes = sum(log.unsynced_bytes for log in (*self._wanted, *self._due))
+        self._throttle.unsynced_bytes = sum(log.writer.unsynced_bytes for log in (*self._wanted, *self._due))
         self._throttle.syncing_bytes = 0
         marked = self._end_marking(marking)
         self._moved(list(dict.fromkeys([*(log for log, _ in round_), *marked])))

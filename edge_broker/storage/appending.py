@@ -9,15 +9,15 @@
 While a write is under way the log takes no other append, so their order holds; what is under way is neither shown nor
 synced. A write that fails leaves nothing behind: without space it is refused, else the partition goes offline.
 
-Lives here: the writing half of a PartitionLog, up to its flushes. Must never come in: closing segments
-(log.py), which disk is quick (write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
+Lives here: LogWriter, up to its flushes. Must never come in: closing segments (rolling.py), which disk is quick
+(write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
+(write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import ref
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
@@ -31,17 +31,16 @@ from edge_broker.protocol.record_batch import (
 )
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.group_commit import Flush
-from edge_broker.storage.reading import LogState, Mark, ReadableLog, Synced
+from edge_broker.storage.log_state import LogState
 from edge_broker.storage.segment import OFFSETS_MAX, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, write_all
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import File
     from edge_broker.storage.producer_memory import ProducerMemory
-    from edge_broker.storage.producers import Producer
+    from edge_broker.storage.producers import Producer, Producers
 
 EXPIRY_INTERVAL_MS = 60_000
-MARKS_KEPT = 16
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
 _ATTRIBUTES_LOW_POSITION = 22
@@ -77,11 +76,10 @@ class Appended(NamedTuple):
 class Writing:
     """A batch on its way into the file, in a worker's hands."""
 
-    __slots__ = ("appended", "done", "error", "file", "header", "news", "now", "path", "position", "records")
+    __slots__ = ("appended", "done", "error", "file", "header", "news", "now", "path", "position", "records", "segment")
 
     def __init__(
         self,
-        file: File,
         segment: Segment,
         records: memoryview,
         header: BatchHeader,
@@ -89,7 +87,8 @@ class Writing:
         appended: Appended,
         now: Now,
     ) -> None:
-        self.file = file
+        self.segment = segment
+        self.file: File | None = None  # until it runs
         self.path = segment.path
         self.position = segment.size
         self.records = records
@@ -103,9 +102,12 @@ class Writing:
     def run(self) -> None:
         """Write, or keep in `error` why not. [worker]"""
         try:
+            self.file = self.segment.file
             write_batch(self.file, self.path, self.records, self.position)
         except (Refusal, StorageFault) as error:
             self.error = error.kept()
+        except OSError as error:
+            self.error = fault_of(error, self.path, self.position)
 
     def result(self) -> Appended:
         """What append would have returned or raised; WriteUnderWay until then."""
@@ -116,21 +118,28 @@ class Writing:
         return self.appended
 
 
-class WritableLog(ReadableLog):
-    """The active segment of one partition and what is written to it."""
+class LogWriter:
+    """The active segment of one partition and what is written to it.
 
-    def __init__(self, state: LogState) -> None:
-        super().__init__(state)
+    While `rolling` it belongs to the worker that rolls (rolling.py), and takes no append.
+    """
+
+    def __init__(self, state: LogState, producers: Producers) -> None:
+        self.state = state
+        self.producers = producers
+        self.producer_memory: ProducerMemory | None = None  # the store's
         self.rolling = False
         self.writing: Writing | None = None
-        self._producers = state.producers
-        self.producer_memory: ProducerMemory | None = None  # the store's
+        self.retreated = False  # a refused write was cut off again, and no sync has told the disk
+        self.stay_bytes = 0  # up to here the segment is written on, as no next one could be made
+        self.roll_refusal: Refusal | None = None
         self._expire_at_age_ms = AGE_UNKNOWN
         self._index_due = 0
-        self._stay_bytes = 0
-        self._roll_refusal: Refusal | None = None
-        self.marked = False  # on the disk it says that answers may have come before their sync (in_use.py)
-        self._retreated = False  # a refused write was cut off again, and no sync has told the disk
+
+    def begin_segment(self, segment: Segment) -> None:
+        """Append to a new segment from now on. [worker]"""
+        self._index_due = self.stay_bytes = 0
+        self.state.begin(segment)
 
     @property
     def busy(self) -> bool:
@@ -138,14 +147,27 @@ class WritableLog(ReadableLog):
         return self.rolling or self.writing is not None
 
     @property
+    def waits_for_open(self) -> bool:
+        """True where `append` would open the file first, for which the loop does not wait."""
+        return self.state.active.held is None
+
+    @property
     def unsynced_bytes(self) -> int:
         """Bytes of the active segment that the disk has not confirmed."""
-        synced = self._synced
-        return self._active.size - (synced.position if synced.segment is self._active else 0)
+        state = self.state
+        synced, active = state.synced, state.active
+        return active.size - (synced.position if synced.segment is active else 0)
 
-    def fail(self, fault: StorageFault) -> None:
-        """Take the partition offline; the first fault stays."""
-        self.fault = self.fault or fault.kept()
+    def begin_roll(self) -> bool:
+        """Have the active segment closed before it is full; False when it is empty, or being closed already. Loop."""
+        if self.busy or self.state.fault is not None or not self.state.active.size:
+            return False
+        self.rolling = True
+        return True
+
+    def end_roll(self) -> None:
+        """Let appends go on behind a roll, once those that wait for it come first."""
+        self.rolling = False
 
     def append(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
         """Stamp offsets and leader epoch into a batch in place and write it with one call.
@@ -158,14 +180,14 @@ class WritableLog(ReadableLog):
         if isinstance(news, Appended):
             return news
         appended = self._assign(records, header, now)
-        active = self._active
+        active = self.state.active
         try:
             write_batch(self._pin(), active.path, records, active.size)
         except StorageFault as fault:
-            self.fail(fault)
+            self.state.fail(fault)
             raise
         except Refusal:
-            self._retreated = True
+            self.retreated = True
             raise
         self._take_in(size, header, news, appended, now)
         return appended
@@ -179,7 +201,7 @@ class WritableLog(ReadableLog):
         if isinstance(news, Appended):
             return news
         appended = self._assign(records, header, now)
-        self.writing = Writing(self._pin(), self._active, records, header, news, appended, now)
+        self.writing = Writing(self.state.active, records, header, news, appended, now)
         return self.writing
 
     def end_write(self) -> None:
@@ -188,27 +210,28 @@ class WritableLog(ReadableLog):
         assert writing is not None, "there is no write to end"
         writing.done = True
         if isinstance(writing.error, StorageFault):
-            self.fail(writing.error)
-        self._retreated = self._retreated or writing.error is not None
-        writing.error = writing.error or self.fault
+            self.state.fail(writing.error)
+        self.retreated = self.retreated or writing.error is not None
+        writing.error = writing.error or self.state.fault
         if writing.error is None:
-            self._active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
+            self.state.active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
             self._take_in(len(writing.records), writing.header, writing.news, writing.appended, writing.now)
 
     def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
         """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
-        if self.fault is not None:
-            raise self.fault.kept()
+        state = self.state
+        if state.fault is not None:
+            raise state.fault.kept()
         if self.writing is not None:
             raise WriteUnderWay(None)
-        if self._roll_refusal is not None:
+        if self.roll_refusal is not None:
             raise self._refusal()
         news = None
         if header.producer_id >= 0:
             if now.age_ms >= self._expire_at_age_ms:
                 self._expire_at_age_ms = now.age_ms + EXPIRY_INTERVAL_MS
-                self._producers.expire(now, self.settings.producer_id_expiration_ms)
-            again, news = self._producers.admit(header, self.log_end_offset, now.age_ms)
+                self.producers.expire(now, state.settings.producer_id_expiration_ms)
+            again, news = self.producers.admit(header, state.log_end_offset, now.age_ms)
             if again is not None:
                 return Appended(again.base_offset, again.last_offset + 1, -1, duplicate=True)
         if self.rolling or self._roll_is_due(size, header, now):
@@ -218,29 +241,30 @@ class WritableLog(ReadableLog):
 
     def _pin(self) -> File:
         """The active segment's file, held until its bytes are synced; StorageFault."""
-        active = self._active
+        active = self.state.active
         if active.pinned is None:
             try:
                 active.pinned = active.file
             except OSError as error:
                 fault = fault_of(error, active.path, active.size)
-                self.fail(fault)
+                self.state.fail(fault)
                 raise fault from error
         return active.pinned
 
     def _refusal(self) -> Refusal:
-        refusal, self._roll_refusal = self._roll_refusal, None
+        refusal, self.roll_refusal = self.roll_refusal, None
         assert refusal is not None
         return refusal
 
     def _roll_is_due(self, size: int, header: BatchHeader, now: Now) -> bool:
-        active, settings = self._active, self.settings
+        state = self.state
+        active, settings = state.active, state.settings
         if not active.size:
             return False
         size += active.size
-        if self.log_end_offset - active.base_offset + header.last_offset_delta >= OFFSETS_MAX:
+        if state.log_end_offset - active.base_offset + header.last_offset_delta >= OFFSETS_MAX:
             return True
-        if size <= self._stay_bytes:
+        if size <= self.stay_bytes:
             return False
         if size > settings.segment_bytes:
             return True
@@ -249,12 +273,12 @@ class WritableLog(ReadableLog):
 
     def _assign(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
         assert len(records) == header.batch_length + SIZE_OVERHEAD, "append was given another batch than was checked"
-        append_time_ms = -1
-        if self.settings.log_append_time:
+        state, append_time_ms = self.state, -1
+        if state.settings.log_append_time:
             header.max_timestamp = append_time_ms = now.wall_ms
             stamp_append_time(records, append_time_ms)
-        offset = self.log_end_offset
-        assign_offsets(records, offset, self.leader_epoch)
+        offset = state.log_end_offset
+        assign_offsets(records, offset, state.leader_epoch)
         return Appended(offset, offset + header.last_offset_delta + 1, append_time_ms)
 
     def _take_in(
@@ -265,7 +289,8 @@ class WritableLog(ReadableLog):
         appended: Appended,
         now: Now,
     ) -> None:
-        active = self._active
+        state = self.state
+        active = state.active
         position, base_offset, end_offset = active.size, appended.base_offset, appended.end_offset
         if position == 0:
             active.born_age_ms = now.age_ms
@@ -275,35 +300,33 @@ class WritableLog(ReadableLog):
             active.max_timestamp_offset = end_offset - 1
         if position >= self._index_due:
             self._index_due = active.note(base_offset, end_offset - 1, position, self._index_due)
-        if self.leader_epoch > self._epochs.latest:
-            self._epochs.note(self.leader_epoch, base_offset)
+        if state.leader_epoch > state.epochs.latest:
+            state.epochs.note(state.leader_epoch, base_offset)
         active.size = position + size
         if news is not None:
-            grown = self._producers.keep(header.producer_id, news)
+            grown = self.producers.keep(header.producer_id, news)
             if grown and self.producer_memory is not None:
                 self.producer_memory.add(grown)
-        self.log_end_offset = end_offset
+        state.log_end_offset = end_offset
 
     def begin_flush(self) -> Flush | None:
         """A flush of what is written and not yet confirmed; None when there is nothing."""
-        if self.fault is not None or self._synced.offset == self.log_end_offset:
+        state = self.state
+        begin = state.synced
+        if state.fault is not None or begin.offset == state.log_end_offset:
             return None
-        active, begin = self._active, self._synced
-        end = Synced(active, active.size, self.log_end_offset)
-        return Flush(begin.position if begin.segment is active else 0, end, self._time_now())
+        end = state.end()
+        return Flush(begin.position if begin.segment is end.segment else 0, end)
 
     def finish_flush(self, flush: Flush) -> None:
-        """Show what the flush confirmed."""
-        if self.rolling or self.fault is not None:
-            return  # a roll syncs and shows everything itself, in the worker
-        if flush.end.offset > self._synced.offset:
-            self._synced = flush.end
-            self._shown_time = flush.shown_time
-            self._marks[flush.end.offset] = Mark(ref(flush.end.segment), flush.end.position)
-            if len(self._marks) > MARKS_KEPT:
-                del self._marks[next(iter(self._marks))]
-            if flush.end.position == flush.end.segment.size:
-                flush.end.segment.pinned = None
+        """Take in what the flush confirmed."""
+        state, end = self.state, flush.end
+        if self.rolling or state.fault is not None:
+            return  # a roll syncs everything itself, in the worker
+        if end.offset > state.synced.offset:
+            state.confirm(end)
+            if end.position == end.segment.size:
+                end.segment.pinned = None
 
 
 def write_batch(file: File, path: str, records: memoryview, position: int) -> None:

@@ -50,7 +50,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     topic = store.topics.get(log.topic)
     if topic is None or log not in topic.partitions:
         return None
-    segment, position, offset = log.synced
+    segment, position, offset, _ = log.synced
     try:
         epoch = store.raise_leader_epoch(log.leader_epoch)
         file = log.files.fs.open(segment.path)
@@ -66,7 +66,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     except OSError as error:
         raise fault_of(error, segment.path, position) from error
     if fresh.fault is None:
-        fresh.begin_epoch()
+        fresh.roller.begin_epoch()
     if fresh.fault is not None:
         raise fresh.fault.kept()
     return BroughtOnline(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)

@@ -115,7 +115,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
     if log.summary(first, now).expired(now, lag_ms):
         return True
     try:
-        batches = whole_batches(log.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
+        batches = whole_batches(log.reader.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
     except DamageFound as found:
         quarantine(log, found)
         return True  # the next pass begins behind it
@@ -193,7 +193,7 @@ class Cleaning:
         if self._offsets.end_offset <= self._what.dirty_offset:
             return
         log = self.log
-        known = log.producers.known()
+        known = log.writer.producers.known()
         now_ms = self._now.wall_ms if self._now.trusted else None
         last_offsets = {producer_id: producer.batches[-1].last_offset for producer_id, producer in known.items()}
         delete_retention_ms = log.settings.delete_retention_ms
@@ -225,7 +225,7 @@ class Cleaning:
     def _read(self, offset: int) -> list[memoryview]:
         while True:
             try:
-                return whole_batches(self.log.read(offset, READ_BYTES, blocking=True) or b"")
+                return whole_batches(self.log.reader.read(offset, READ_BYTES, blocking=True) or b"")
             except DamageFound as found:
                 self._quarantine(found)
 
@@ -387,7 +387,7 @@ class Cleaning:
         except StorageFault as fault:
             log.fail(fault)
             raise
-        log.replace_segments(group, cleaned)
+        log.state.replace_segments(group, cleaned)
 
 
 def _work_of(header: BatchHeader) -> int:

@@ -92,7 +92,7 @@ def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
     if log.fault is not None:
         raise log.fault.kept()  # another topic may have its directory now
     segment = found.segment
-    bounds = log.bounds(segment)
+    bounds = log.state.bounds(segment)
     if bounds is None:
         return None
     try:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.ledger import LEDGER_CONFIG, Loss, Noticed, encode_loss
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.topic_config import LogSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -61,23 +63,24 @@ class DirectLedger:
                 self._append(batch, now)
             except (Refusal, RollDue) as error:
                 raise StorageFault(log.directory, log.log_end_offset, f"the ledger takes nothing: {error}") from error
-        flush = log.begin_flush()
+        flush = log.writer.begin_flush()
         if flush is not None:
             try:
                 flush.run()
             except StorageFault as fault:
                 log.fail(fault)
                 raise
-            log.finish_flush(flush)
+            log.writer.finish_flush(flush)
+            single_board.advance(log.state)
 
     def _append(self, batch: memoryview, now: Now) -> None:
         header = check_batch(batch, BATCH_BYTES_MAX)
         try:
-            self.log.append(batch, header, now)
+            self.log.writer.append(batch, header, now)
         except RollDue:
-            self.log.roll()
-            self.log.end_roll()
-            self.log.append(batch, header, now)
+            self.log.roller.roll()
+            self.log.writer.end_roll()
+            self.log.writer.append(batch, header, now)
 
 
 class EarlyLedger:

@@ -10,7 +10,7 @@ Every method raises OSError as the system does. A name is durable only after `sy
 import errno
 import fcntl
 import os
-from resource import RUSAGE_THREAD, getrusage
+from resource import RLIMIT_NOFILE, RUSAGE_THREAD, getrlimit, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
 from edge_broker import libc
@@ -65,6 +65,9 @@ class File(Protocol):
 
 class FileSystem(Protocol):
     """What storage may do with names; paths are texts with `/`."""
+
+    def files_max(self) -> int:
+        """How many files this process may have open, connections included."""
 
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""
@@ -219,6 +222,10 @@ class Disk:
 
     def __init__(self) -> None:
         self._whole: dict[str, DiskFile] = {}
+
+    def files_max(self) -> int:
+        """The soft limit; see `FileSystem`."""
+        return getrlimit(RLIMIT_NOFILE)[0]
 
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""

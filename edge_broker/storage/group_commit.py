@@ -27,7 +27,7 @@ from edge_broker.storage.state_files import fault_of, synced_all
 if TYPE_CHECKING:
     from edge_broker.storage.card import Card
     from edge_broker.storage.filesystem import FileSystem
-    from edge_broker.storage.reading import Synced
+    from edge_broker.storage.log_state import LogEnd
 
 Way = Literal["each", "all"]
 EACH_ROUNDS = 64
@@ -37,12 +37,11 @@ SLOW = 3
 class Flush:
     """What one sync will confirm: everything written when it was begun, from byte `begin` of its segment on."""
 
-    __slots__ = ("begin", "end", "shown_time")
+    __slots__ = ("begin", "end")
 
-    def __init__(self, begin: int, end: Synced, shown_time: tuple[int, int]) -> None:
+    def __init__(self, begin: int, end: LogEnd) -> None:
         self.begin = begin
         self.end = end
-        self.shown_time = shown_time
 
     def start(self) -> None:
         """Begin to write what the sync will wait for. [worker]"""

@@ -175,7 +175,7 @@ class InUse:
         idle = []
         for log, seen in self._marked.items():
             end = log.log_end_offset
-            if end != seen.end_offset or log.synced_offset != end or log.busy or log.fault is not None:
+            if end != seen.end_offset or log.synced.offset != end or log.writer.busy or log.fault is not None:
                 self._marked[log] = _Seen(end, now_s)
             elif now_s - seen.since_s >= IDLE_S:
                 idle.append(log)

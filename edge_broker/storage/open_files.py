@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from edge_broker.storage.filesystem import File, FileSystem
 
 
+FILES_MIN, FILES_MAX = 64, 4096
+
+
 class Segment(Protocol):
     """What is asked of a segment here; they are told apart by identity."""
 
@@ -29,19 +32,26 @@ class OpenFiles:
     a removed or replaced file gives its space back once nobody reads it.
     """
 
-    def __init__(self, fs: FileSystem, files_max: int = 256, indexes_max: int = 32) -> None:
+    def __init__(self, fs: FileSystem, files_max: int = 0, indexes_max: int = 32) -> None:
         self.fs = fs
         self._files: OrderedDict[Segment, File] = OrderedDict()
         self._indexes: OrderedDict[Segment, array[int]] = OrderedDict()
-        self._files_max = files_max
+        self._files_max = files_max or min(max(fs.files_max() // 2, FILES_MIN), FILES_MAX)  # connections need some, too
         self._indexes_max = indexes_max
 
     def file(self, segment: Segment) -> File:
         """The open file of a segment."""
-        file = self._files.pop(segment, None)
+        file = self.held(segment)
         if file is None:
             file = self.fs.open(segment.path)
-        self.keep_file(segment, file)
+            self.keep_file(segment, file)
+        return file
+
+    def held(self, segment: Segment) -> File | None:
+        """The open file of a segment, if it is here."""
+        file = self._files.pop(segment, None)
+        if file is not None:
+            self.keep_file(segment, file)
         return file
 
     def keep_file(self, segment: Segment, file: File) -> None:

@@ -41,13 +41,14 @@ from edge_broker.storage.damage import (
 )
 from edge_broker.storage.epochs import KIND, LeaderEpochs
 from edge_broker.storage.ledger import LEDGER_TOPIC, Ledger, Loss, NoLedger
-from edge_broker.storage.log import PartitionLog, make_segment_file
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
 from edge_broker.storage.producers import Producers, SnapshotPosition, bounded, decode_snapshot
-from edge_broker.storage.reading import LogState, Synced
 from edge_broker.storage.removal import finish_removal, remove_segments
 from edge_broker.storage.removal_account import FILE, Removed, read_removed, removed_end, with_removed, write_removed
+from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import (
     drop_leftovers,
@@ -145,8 +146,7 @@ def offline_partition(
     """A partition that answers with its fault alone."""
     segment = Segment(opening.files, directory, 0, 0)
     where = (topic, partition, directory, settings, opening.files)
-    end = Synced(segment, 0, 0)
-    log = PartitionLog(LogState(*where, [segment], end, opening.leader_epoch, LeaderEpochs(), Producers()))
+    log = PartitionLog(LogState(*where, [segment], 0, opening.leader_epoch, LeaderEpochs()), Producers())
     log.fail(fault)
     log.may_come_online = False
     return log
@@ -296,9 +296,9 @@ def _open_clean(
     take_place(active, snapshot[0])
     active.open_tail(active.size, stored.offset)
     where = (found.topic, found.partition, found.directory, settings, opening.files)
-    end = Synced(active, active.size, stored.offset)
-    log = PartitionLog(LogState(*where, found.segments, end, opening.leader_epoch, epochs, snapshot[1]))
-    log.trust_files(epochs.starts, stored.offset)
+    state = LogState(*where, found.segments, stored.offset, opening.leader_epoch, epochs)
+    log = PartitionLog(state, snapshot[1])
+    log.roller.trust_files(epochs.starts, stored.offset)
     return log
 
 
@@ -350,12 +350,12 @@ class _Recovery:
             self._write_epochs()
         self._drop_snapshots(end_offset)
         where = (found.topic, found.partition, found.directory, self._settings, self._files)
-        synced = Synced(active, active.size, end_offset)
-        leader_epoch = self._opening.leader_epoch
-        log = PartitionLog(LogState(*where, self._segments, synced, leader_epoch, self._epochs, self._producers))
-        log.trust_files(self._epochs_written, self._snapshot_offset if self._snapshot_offset == end_offset else 0)
+        state = LogState(*where, self._segments, end_offset, self._opening.leader_epoch, self._epochs)
+        log = PartitionLog(state, self._producers)
+        snapshot_offset = self._snapshot_offset if self._snapshot_offset == end_offset else 0
+        log.roller.trust_files(self._epochs_written, snapshot_offset)
         if self._seals:
-            log.begin_epoch()
+            log.roller.begin_epoch()
         return log
 
     def _leave_whole(self, active: Segment, end_offset: int, end: int) -> int:

@@ -98,7 +98,7 @@ def _closed_segment(log: PartitionLog, base_offset: int) -> Segment | None:
 
 def _pieces(log: PartitionLog, segment: Segment, position: int, offset: int) -> Iterator[tuple[int, int, int, int]]:
     """Size, bytes that came from the disk, position and offset behind of each piece; DamageFound, StorageFault."""
-    bounds = log.bounds(segment)
+    bounds = log.state.bounds(segment)
     if bounds is None:
         return
     file = _open(segment)

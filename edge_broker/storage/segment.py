@@ -119,8 +119,13 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The open file."""
+        """The open file; opened where it is not. OSError. [worker]"""
         return self.pinned or self.files.file(self)
+
+    @property
+    def held(self) -> File | None:
+        """The file if it is open, for those who must not wait for the disk."""
+        return self.pinned or self.files.held(self)
 
     def name(self, suffix: str) -> str:
         """The name of a file beside the log, such as `index`."""
@@ -162,7 +167,11 @@ class Segment:
     def read(self, size: int, position: int, *, blocking: bool) -> Bytes:
         """`size` bytes of the file. StorageFault; when not blocking WouldBlockError, else DamageFound."""
         try:
-            data = self.file.read(size, position) if blocking else self.file.read_cached(size, position)
+            if blocking:
+                data: Bytes | None = self.file.read(size, position)
+            else:
+                held = self.held
+                data = held.read_cached(size, position) if held is not None else None
         except OSError as error:
             if not blocking:
                 raise WouldBlockError from None  # the reader asks again, and sees to it

@@ -41,13 +41,14 @@ from edge_broker.storage.filesystem import File, FileSystem
 from edge_broker.storage.group_commit import GroupCommit
 from edge_broker.storage.in_use import InUse, MarkKey, Marks, Session
 from edge_broker.storage.ledger import LEDGER_CONFIG, LEDGER_TOPIC, Ledger, Loss, NoLedger
-from edge_broker.storage.log import PartitionLog, make_segment_file
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
 from edge_broker.storage.producer_memory import ProducerMemory
 from edge_broker.storage.producers import Producers
-from edge_broker.storage.reading import LogState, Synced
 from edge_broker.storage.recovery import RecoveryContext, note_cut, offline_partition, open_partition
+from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.spare import SPARE_BYTES, Spare
 from edge_broker.storage.state_files import (
@@ -379,7 +380,7 @@ class LogStore:
             stored = self._positions.stored.get((record.topic_id, partition))
             where = (record.name, record.topic_id, partition, directory)
             partitions.append(open_partition(opening, *where, settings, stored))
-            self.producer_memory.join(partitions[-1].producers)
+            self.producer_memory.join(partitions[-1].writer.producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)
 
     def _offline_topic(self, opening: RecoveryContext, topic: str, names: list[str], fault: StorageFault) -> Topic:
@@ -441,8 +442,7 @@ class LogStore:
         make_segment_file(self._files, segment)
         segment.open_tail()
         where = (topic, partition, directory, settings, self._files)
-        end = Synced(segment, 0, 0)
-        return PartitionLog(LogState(*where, [segment], end, self.leader_epoch, LeaderEpochs(), Producers()))
+        return PartitionLog(LogState(*where, [segment], 0, self.leader_epoch, LeaderEpochs()), Producers())
 
     def add_topic(self, topic: Topic) -> None:
         """Show a topic that was made."""
@@ -450,9 +450,9 @@ class LogStore:
             log.topic_id = id_text(topic.topic_id)
             log.ledger = self.ledger
             log.spare = self.spare
-            log.producer_memory = self.producer_memory
-            log.producer_memory.join(log.producers)
-            log.stays_without_space = topic.name in WRITTEN_ON
+            log.writer.producer_memory = self.producer_memory
+            log.writer.producer_memory.join(log.writer.producers)
+            log.roller.stays_without_space = topic.name in WRITTEN_ON
         self.topics[topic.name] = topic
         if topic.topic_id != NO_UUID:
             self.topics_by_id[topic.topic_id] = topic
@@ -583,7 +583,7 @@ class LogStore:
             try:
                 if log.fault is not None:
                     raise log.fault.kept()
-                log.stop(batch)
+                log.roller.stop(batch)
             except StorageFault as fault:
                 faults.append(fault)
                 if batch is not None:
@@ -595,12 +595,12 @@ class LogStore:
         return faults + [log.fault for log in logs if log.directory in failed and log.fault is not None]
 
     def _sync_together(self, logs: list[PartitionLog]) -> None:
-        round_ = [(log, flush) for log in logs if (flush := log.begin_flush()) is not None]
+        round_ = [(log, flush) for log in logs if (flush := log.writer.begin_flush()) is not None]
         for (log, flush), fault in zip(
             round_, self.group_commit.run([flush for _, flush in round_], "all"), strict=True
         ):
             if fault is None:
-                log.finish_flush(flush)
+                log.writer.finish_flush(flush)
             else:
                 log.fail(fault)
 
@@ -614,7 +614,7 @@ class LogStore:
             return
         self._closed = True
         logs = [log for topic in self._kept_topics() for log in topic.partitions]
-        faults = self._stop_logs([log for log in logs if log.stop_due])
+        faults = self._stop_logs([log for log in logs if log.roller.stop_due])
         try:
             self._write_positions()
             self.in_use.end()

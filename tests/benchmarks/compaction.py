@@ -29,10 +29,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from edge_broker.clock import SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.compaction import SLOT_BYTES, OffsetMap
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 from tests.support.kafka_reading import create_topic
@@ -260,11 +262,12 @@ def _append(log: PartitionLog, batch: bytes, store: LogStore, clock: SystemClock
     records = memoryview(bytearray(batch))
     header = check_batch(records, 1 << 20)
     try:
-        log.append(records, header, store.age.now(clock.reading()))
+        log.writer.append(records, header, store.age.now(clock.reading()))
     except RollDue:
-        log.roll()
-        log.end_roll()
-        log.append(records, header, store.age.now(clock.reading()))
+        log.roller.roll()
+        log.writer.end_roll()
+        single_board.advance(log.state)
+        log.writer.append(records, header, store.age.now(clock.reading()))
 
 
 if __name__ == "__main__":

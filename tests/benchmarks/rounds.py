@@ -14,6 +14,7 @@ import tempfile
 import time
 from typing import get_args
 
+from edge_broker.storage import single_board
 from edge_broker.storage.card import describe, measure
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.group_commit import Way
@@ -63,14 +64,15 @@ def one_round(store: LogStore, logs: list[PartitionLog], way: Way) -> float:
     """Make every partition dirty and sync all of them; seconds of the sync."""
     for log in logs:
         append(log, batch(bytes(1000)))
-    flushes = [(log, flush) for log in logs if (flush := log.begin_flush()) is not None]
+    flushes = [(log, flush) for log in logs if (flush := log.writer.begin_flush()) is not None]
     begin = time.perf_counter()
     faults = store.group_commit.run([flush for _, flush in flushes], way)
     seconds = time.perf_counter() - begin
     if any(faults):
         raise RuntimeError(f"a sync failed: {faults}")
     for log, flush in flushes:
-        log.finish_flush(flush)
+        log.writer.finish_flush(flush)
+        single_board.advance(log.state)
     return seconds
 
 

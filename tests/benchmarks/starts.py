@@ -29,6 +29,7 @@ from pathlib import Path
 
 from edge_broker.clock import Reading, SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.storage import single_board
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
@@ -49,16 +50,17 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
     value = os.urandom(RECORD_BYTES)
     made = build_batch([(None, value)] * RECORDS, timestamp_ms=reading.wall_ms)
     records = memoryview(bytearray(made))
-    log.append(records, check_batch(records, 1 << 20), store.age.now(reading))
+    log.writer.append(records, check_batch(records, 1 << 20), store.age.now(reading))
     return len(records)
 
 
 def sync(log: PartitionLog) -> None:
     """Confirm what is written."""
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     if flush is not None:
         flush.run()
-        log.finish_flush(flush)
+        log.writer.finish_flush(flush)
+        single_board.advance(log.state)
 
 
 def fill(data_dir: Path, partitions: int) -> None:
@@ -70,9 +72,10 @@ def fill(data_dir: Path, partitions: int) -> None:
     for log in topic.partitions:
         for _ in range(SEALED):
             append(log, clock.reading(), store)
-            log.rolling = True
-            log.roll()
-            log.end_roll()
+            log.writer.rolling = True
+            log.roller.roll()
+            log.writer.end_roll()
+            single_board.advance(log.state)
         written = 0
         while written < OPEN_BYTES:
             written += append(log, clock.reading(), store)

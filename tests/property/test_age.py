@@ -9,8 +9,9 @@ import pytest
 
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.storage import single_board
 from edge_broker.storage.age import KEPT_MS, STEP_MS, Age
-from edge_broker.storage.log import RollDue
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
@@ -157,15 +158,17 @@ class Site(Board):
         records = memoryview(bytearray(build_batch([(None, b"x")], timestamp_ms=timestamp_ms)))
         header = check_batch(records, 1 << 20)
         try:
-            log.append(records, header, now)
+            log.writer.append(records, header, now)
         except RollDue:
-            log.roll()
-            log.end_roll()
-            log.append(records, header, now)
-        flush = log.begin_flush()
+            log.roller.roll()
+            log.writer.end_roll()
+            single_board.advance(log.state)
+            log.writer.append(records, header, now)
+        flush = log.writer.begin_flush()
         assert flush is not None
         flush.run()
-        log.finish_flush(flush)
+        log.writer.finish_flush(flush)
+        single_board.advance(log.state)
         self.written_true_ms.append(self.true_ms)
         if now.trusted:
             self.sure_true_ms.append(self.true_ms)
@@ -179,9 +182,9 @@ class Site(Board):
         for offset in range(start, log.log_start_offset):
             assert self.true_ms - self.written_true_ms[offset] > self.retention_ms, f"offset {offset} was young"
         age = self.store.age
-        if self.trusted and log.segments_count > 1:
+        if self.trusted and len(log.segments) > 1:
             unknown_ms = self.true_ms - age.age_ms  # what no trusted clock ever told, and no more
-            oldest_ms = self.true_ms - self.sure_true_ms[log._segments[1].base_offset - 1]
+            oldest_ms = self.true_ms - self.sure_true_ms[log.segments[1].base_offset - 1]
             assert oldest_ms <= self.retention_ms + unknown_ms, "what is past its retention by known time was kept"
 
 

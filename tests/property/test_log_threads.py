@@ -15,8 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.record_batch import check_batch, read_header
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.topic_config import LogSettings
@@ -29,7 +31,7 @@ def check_read(log: PartitionLog, written: list[bytes], offset: int) -> int:
     """Read at an offset as the reader does; how many batches were right."""
     high_watermark = log.high_watermark
     try:
-        batches = whole_batches(log.read(offset, 3000, blocking=True) or b"")
+        batches = whole_batches(log.reader.read(offset, 3000, blocking=True) or b"")
     except Refusal as refused:
         if refused.code != ErrorCode.OFFSET_OUT_OF_RANGE or offset >= log.log_start_offset:
             raise
@@ -50,14 +52,14 @@ def reader(log: PartitionLog, written: list[bytes], stop: threading.Event) -> in
         assert high_watermark >= seen
         seen = high_watermark
         right += check_read(log, written, chance.randrange(log.log_start_offset, seen + 1))
-        log.max_timestamp()
+        log.reader.max_timestamp()
     return right
 
 
 def test_threads_see_one_log(tmp_path):
     store = open_store(Disk(), str(tmp_path / "d"), LogSettings(segment_bytes=8192, index_interval_bytes=128))
     log = make_topic(store, config={"retention.bytes": "200000"}).partitions[0]
-    log._files._files_max = 2
+    log.files._files_max = 2
     written: list[bytes] = []
     stop = threading.Event()
     with ThreadPoolExecutor(1) as disk, ThreadPoolExecutor(1) as reading:
@@ -71,17 +73,19 @@ def test_threads_see_one_log(tmp_path):
                 expected[:8] = number.to_bytes(8, "big")
                 written.append(bytes(expected))  # before it is appended: the reader may see it at once after a roll
                 try:
-                    log.append(records, header, NOW)
+                    log.writer.append(records, header, NOW)
                 except RollDue:
-                    disk.submit(log.roll).result()
-                    log.end_roll()
-                    log.append(records, header, NOW)
+                    disk.submit(log.roller.roll).result()
+                    log.writer.end_roll()
+                    single_board.advance(log.state)
+                    log.writer.append(records, header, NOW)
                     disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()
-                    log.finish_flush(syncing[1])
+                    log.writer.finish_flush(syncing[1])
+                    single_board.advance(log.state)
                     syncing = None
-                if syncing is None and (flush := log.begin_flush()) is not None:
+                if syncing is None and (flush := log.writer.begin_flush()) is not None:
                     syncing = (disk.submit(flush.run), flush)
         finally:
             stop.set()

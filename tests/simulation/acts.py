@@ -23,10 +23,12 @@ from edge_broker.protocol.record_batch import (
     read_header,
     records_of,
 )
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.group_commit import Flush, Way
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import OFFSET_MAX, delete_expired
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.topics import OFFSETS_TOPIC
@@ -127,7 +129,8 @@ class Acts(Site):
         buffer = memoryview(bytearray(batch))
         model.attempt = buffer
         try:
-            appended = log.append(buffer, read_header(buffer), self.now)
+            appended = log.writer.append(buffer, read_header(buffer), self.now)
+            single_board.advance(log.state)
         except Refusal:
             model.refused.append(buffer)
             raise
@@ -159,15 +162,16 @@ class Acts(Site):
     def roll(self, log: PartitionLog, model: Partition) -> None:
         """Close the active segment."""
         self.note(f"roll {log!r}")
-        self.worker("disk", log.roll)
-        log.end_roll()
+        self.worker("disk", log.roller.roll)
+        log.writer.end_roll()
+        single_board.advance(log.state)
         assert log.fault is None, f"{log!r} is offline after a roll: {log.fault}"
         model.confirm(model.end)
         self.settle()
 
     def retry(self, log: PartitionLog, model: Partition) -> None:
         """Every producer sends one of its last batches again."""
-        known = log._producers.known()
+        known = log.writer.producers.known()
         for producer_id, (epoch, written) in model.producers().items():
             first, last, offset, last_offset = self.dice.choice(written)
             if producer_id not in known or all(one.base_offset != offset for one in known[producer_id].batches):
@@ -180,13 +184,14 @@ class Acts(Site):
                 base_sequence=first,
             )
             buffer = memoryview(bytearray(again))
-            appended = log.append(buffer, read_header(buffer), self.now)
+            appended = log.writer.append(buffer, read_header(buffer), self.now)
+            single_board.advance(log.state)
             assert appended == (offset, last_offset + 1, -1, True)
 
     def out_of_order(self, log: PartitionLog, model: Partition) -> None:
         """Every producer sends what does not fit; nothing changes."""
         for producer_id, (epoch, written) in model.producers().items():
-            if producer_id not in log._producers.known():
+            if producer_id not in log.writer.producers.known():
                 continue
             for wrong, sequence, code in (
                 (epoch, written[-1][1] + 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -209,7 +214,8 @@ class Acts(Site):
         """The code with which an append is refused."""
         buffer = memoryview(bytearray(batch))
         try:
-            log.append(buffer, read_header(buffer), self.now)
+            log.writer.append(buffer, read_header(buffer), self.now)
+            single_board.advance(log.state)
         except Refusal as refused:
             return refused.code
         return ErrorCode.NONE
@@ -243,8 +249,8 @@ class Acts(Site):
         picked = [also] if also else [one for _ in range(self.dice.choice((1, 1, 2, 4))) if (one := self.pick())]
         round_: list[tuple[PartitionLog, Partition, Flush, int]] = []
         for log, model in {id(log): (log, model) for log, model in picked}.values():
-            flush = log.begin_flush()
-            assert (flush is None) == (log.synced_offset == model.end)
+            flush = log.writer.begin_flush()
+            assert (flush is None) == (log.synced.offset == model.end)
             if flush is not None:
                 round_.append((log, model, flush, model.end))
         marking = self.store.in_use.begin_write()
@@ -277,10 +283,11 @@ class Acts(Site):
     def finish_round(self, round_: Sequence[tuple[PartitionLog, Partition, Flush, int]]) -> None:
         """Show what a round confirmed."""
         for log, model, flush, covered in round_:
-            log.finish_flush(flush)
-            if not log.rolling and log.fault is None:
+            log.writer.finish_flush(flush)
+            single_board.advance(log.state)
+            if not log.writer.rolling and log.fault is None:
                 model.confirm(covered)
-                assert log.synced_offset == model.confirmed
+                assert log.synced.offset == model.confirmed
                 self.note(f"synced {log!r} up to {model.confirmed}")
         self.settle()
 
@@ -333,17 +340,17 @@ class Acts(Site):
         if found:
             last = read_header(found[-1])
             wanted = self.dice.randrange(log.log_start_offset, last.next_offset)
-            data = log.read(wanted, 500, blocking=False)
+            data = log.reader.read(wanted, 500, blocking=False)
             if data:
                 header = read_header(data)
                 assert wanted <= header.last_offset
                 assert model.compact or model.flipped or header.base_offset <= wanted
                 assert bytes(data)[: header.size] in found
         self.disk.cold = False
-        assert log.read(log.log_end_offset, 500, blocking=True) == b""
+        assert log.reader.read(log.log_end_offset, 500, blocking=True) == b""
         for outside in (log.log_end_offset + 1, log.log_start_offset - 1):
             with pytest.raises(Refusal, match="out of range"):
-                log.read(outside, 500, blocking=True)
+                log.reader.read(outside, 500, blocking=True)
         if not model.flipped:
             self.read_time(log, found)
 
@@ -367,9 +374,11 @@ class Acts(Site):
         wanted = self.world.now_ms - self.dice.randrange(2000)
         times = [(record.offset, record.timestamp) for batch in found for record in records_of(memoryview(batch))]
         expected = next(((offset, timestamp) for offset, timestamp in times if timestamp >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected
+        assert log.reader.offset_for_timestamp(wanted) == expected
         greatest = max((read_header(batch).max_timestamp for batch in found), default=-1)
-        assert log.max_timestamp()[1] == greatest, f"{log!r}: {log.max_timestamp()}, greatest is {greatest}"
+        assert log.reader.max_timestamp()[1] == greatest, (
+            f"{log!r}: {log.reader.max_timestamp()}, greatest is {greatest}"
+        )
 
     def checkpoint(self) -> None:
         """Write the confirmed ends down."""
@@ -417,7 +426,7 @@ class Acts(Site):
                 model.removed(log, self.losses(log), self.world.now_ms)
                 model.removing = self.failing  # the account that could not be written may be on the disk all the same
         for log in look.rolls:
-            if not self.failing and store.holds(log) and log.begin_roll() and "disk" not in self.busy:
+            if not self.failing and store.holds(log) and log.writer.begin_roll() and "disk" not in self.busy:
                 self.roll(log, self.world.topics[log.topic].partitions[log.partition])
 
     def clean(self) -> None:
@@ -492,7 +501,7 @@ class Acts(Site):
         store = self.store
         assert store is not None
         names = [name for name in store.topics if name not in (OFFSETS_TOPIC, LEDGER_TOPIC)]
-        names = [name for name in names if not any(log.rolling for log in store.topics[name].partitions)]
+        names = [name for name in names if not any(log.writer.rolling for log in store.topics[name].partitions)]
         if len(names) < 2 or self.world.doubtful is not None:
             return
         name = self.dice.choice(names)

@@ -263,6 +263,10 @@ class SimulatedDisk:
             self._names.change([(directory, name, pages)])
         return SimulatedFile(self, path, pages)
 
+    def files_max(self) -> int:
+        """As where nobody set a limit."""
+        return 1024
+
     def size(self, path: str) -> int:
         """Bytes in a file."""
         return len(self._pages(path).current)

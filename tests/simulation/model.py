@@ -277,7 +277,7 @@ class Partition:
         """All producers whose batches are there, and of those alone; what retention took may be known still."""
         if self.flipped:
             return
-        known = {key: (one.epoch, tuple(map(tuple, one.batches))) for key, one in log._producers.known().items()}
+        known = {key: (one.epoch, tuple(map(tuple, one.batches))) for key, one in log.writer.producers.known().items()}
         expected = self.producers()
         assert set(known) <= set(expected), f"{log!r} knows producers that never wrote: {set(known) - set(expected)}"
         for producer, (epoch, written) in expected.items():
@@ -304,11 +304,11 @@ class Partition:
         assert list(starts) == sorted(starts), f"{log!r}: epochs {list(starts)}"
         assert log.leader_epoch >= self.epoch, f"{log!r}: epoch {log.leader_epoch} after {self.epoch}"
         self.epoch = log.leader_epoch
-        assert log.epoch_end(log.leader_epoch) == (log.leader_epoch, log.log_end_offset)
+        assert log.reader.epoch_end(log.leader_epoch) == (log.leader_epoch, log.log_end_offset)
         for epoch in range(min(starts, default=log.leader_epoch), log.leader_epoch):
             found = max(known for known in starts if known <= epoch)
             end = next((start for known, start in starts.items() if known > epoch), log.log_end_offset)
-            told = log.epoch_end(epoch)  # an epoch may have begun and have no batch
+            told = log.reader.epoch_end(epoch)  # an epoch may have begun and have no batch
             assert (found <= told[0] <= epoch, told[1]) == (True, end), f"{log!r}: end of epoch {epoch} is {told}"
 
 

@@ -18,9 +18,11 @@ import pytest
 
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, read_header
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.bring_online import bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from edge_broker.storage.log import PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from tests.simulation.acts import Acts
@@ -113,9 +115,10 @@ class Program(Acts):
         self.disk.fault = full
         try:
             self.expect_refusal(log, model, memoryview(bytearray(batch)))
-            if log.rolling:
-                log.roll()
-                log.end_roll()
+            if log.writer.rolling:
+                log.roller.roll()
+                log.writer.end_roll()
+                single_board.advance(log.state)
                 model.confirm(model.end)
                 self.expect_refusal(log, model, memoryview(bytearray(batch)))
         finally:
@@ -127,7 +130,7 @@ class Program(Acts):
         """Append to a full disk."""
         model.attempt = buffer
         with pytest.raises((Refusal, RollDue)):
-            log.append(buffer, read_header(buffer), self.now)
+            log.writer.append(buffer, read_header(buffer), self.now)
         model.refused.append(buffer)
 
     def full_disk(self) -> None:
@@ -158,7 +161,7 @@ class Program(Acts):
         if picked is None:
             return
         log, model = picked
-        flush = log.begin_flush()
+        flush = log.writer.begin_flush()
         if flush is None:
             return
         self.disk.fault = failing("datasync", self.dice.choice((errno.EIO, errno.ENOSPC)))
@@ -176,13 +179,13 @@ class Program(Acts):
     def fail_write(self) -> None:
         """A write fails: the partition goes offline."""
         picked = self.pick()
-        if picked is None or picked[0].rolling:
+        if picked is None or picked[0].writer.rolling:
             return
         log, model = picked
         self.disk.fault = failing("write", errno.EIO)
         model.attempt = memoryview(bytearray(self.batch(model)))
         try:
-            log.append(model.attempt, read_header(model.attempt), self.now)
+            log.writer.append(model.attempt, read_header(model.attempt), self.now)
         except RollDue:
             self.disk.fault = None
             self.roll(log, model)
@@ -307,9 +310,9 @@ class Program(Acts):
     def expect_offline(self, log: PartitionLog) -> None:
         """Everything is answered with the fault."""
         assert log.fault is not None, f"{log!r} is online after a failure"
-        assert log.begin_flush() is None
+        assert log.writer.begin_flush() is None
         with pytest.raises(StorageFault):
-            log.read(log.log_start_offset, 100, blocking=True)
+            log.reader.read(log.log_start_offset, 100, blocking=True)
 
     def crash_soon(self) -> None:
         """Let the power go, or the process be killed, at one of the next steps."""

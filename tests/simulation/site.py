@@ -292,7 +292,7 @@ class Site(ABC):
         offset = log.log_start_offset
         while offset < log.high_watermark:
             try:
-                data = log.read(offset, self.dice.randrange(1, 6000), blocking=True)
+                data = log.reader.read(offset, self.dice.randrange(1, 6000), blocking=True)
             except DamageFound as damage:
                 self.quarantine(log, damage)
                 continue

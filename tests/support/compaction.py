@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import check_batch
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import Appended, RollDue
 from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.log import Appended, PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from tests.support.record_batches import NO_PRODUCER, make_batch, records_in
 from tests.support.storage import NOW, NOW_MS, read_all, sync
 
@@ -36,10 +38,10 @@ def put(log: PartitionLog, records: memoryview, now: Now = NOW) -> Appended:
     """Append a batch that is made already; a control or a thinned out one, too."""
     header = check_batch(records, 1 << 30) if not records[22] & 0x20 else _header(records)
     try:
-        return log.append(records, header, now)
+        return log.writer.append(records, header, now)
     except RollDue:
         roll(log)
-        return log.append(records, header, now)
+        return log.writer.append(records, header, now)
 
 
 def _header(records: memoryview):  # type: ignore[no-untyped-def]
@@ -50,9 +52,10 @@ def _header(records: memoryview):  # type: ignore[no-untyped-def]
 
 def roll(log: PartitionLog) -> None:
     """Close the active segment."""
-    log.rolling = True
-    log.roll()
-    log.end_roll()
+    log.writer.rolling = True
+    log.roller.roll()
+    log.writer.end_roll()
+    single_board.advance(log.state)
 
 
 def fill_keys(log: PartitionLog, rounds: int, keys: int = 8, size: int = 40) -> Latest:

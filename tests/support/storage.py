@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
+from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
+from edge_broker.storage.appending import Appended, RollDue
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
-from edge_broker.storage.log import Appended, PartitionLog, RollDue
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore, Topic
@@ -86,19 +88,22 @@ def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appe
     """Append one batch, rolling first when that is due."""
     header = check_batch(records, 1 << 30)
     try:
-        return log.append(records, header, time_at(now_ms))
+        appended = log.writer.append(records, header, time_at(now_ms))
     except RollDue:
-        log.roll()
-        log.end_roll()
-        return log.append(records, header, time_at(now_ms))
+        log.roller.roll()
+        log.writer.end_roll()
+        appended = log.writer.append(records, header, time_at(now_ms))
+    single_board.advance(log.state)
+    return appended
 
 
 def sync(log: PartitionLog) -> None:
     """Sync what is written."""
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     if flush is not None:
         flush.run()
-        log.finish_flush(flush)
+        log.writer.finish_flush(flush)
+        single_board.advance(log.state)
 
 
 def fill(log: PartitionLog, batches: int, size: int = 100) -> list[bytes]:
@@ -117,7 +122,7 @@ def read_all(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]:
     found: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.high_watermark:
-        batches = whole_batches(log.read(offset, bytes_max, blocking=True) or b"")
+        batches = whole_batches(log.reader.read(offset, bytes_max, blocking=True) or b"")
         assert batches, f"no batch at offset {offset} of {log!r}"
         found.extend(bytes(one) for one in batches)
         offset = read_header(batches[-1]).next_offset
@@ -130,7 +135,7 @@ def read_through_damage(log: PartitionLog, bytes_max: int = 1000) -> list[bytes]
     offset = log.log_start_offset
     while offset < log.high_watermark:
         try:
-            data = log.read(offset, bytes_max, blocking=True)
+            data = log.reader.read(offset, bytes_max, blocking=True)
         except DamageFound as damage:
             quarantine(log, damage)
             continue

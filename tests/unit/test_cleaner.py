@@ -45,21 +45,21 @@ def compacted(store, **config):
 
 
 def ends(log):
-    return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epoch, log._epochs.starts
+    return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epoch, log.state.epochs.starts
 
 
 def test_the_last_value_of_each_key_stays_where_it_is(store):
     log = compacted(store).partitions[0]
     latest = fill_keys(log, 100)
     active = log.segments[-1].base_offset
-    before, known, there = ends(log), log.producers.known(), content(log)
+    before, known, there = ends(log), log.writer.producers.known(), content(log)
     cleaner = clean(store)
     after = content(log)
     assert latest_of(log) == latest
     assert after == [record for record in there if record[0] >= active or record in after]
     assert len([record for record in after if record[0] < active]) == 8
     assert ends(log) == before
-    assert log.producers.known() == known
+    assert log.writer.producers.known() == known
     assert cleaner.passes == 1
     assert cleaner.removed == len(there) - len(after)
     assert not clean(store).passes
@@ -68,19 +68,19 @@ def test_the_last_value_of_each_key_stays_where_it_is(store):
 def test_cleaned_segments_merge_and_are_found_by_offset_and_time(store):
     log = compacted(store).partitions[0]
     fill_keys(log, 400, keys=3)
-    segments = log.segments_count
+    segments = len(log.segments)
     assert segments > 10
     clean(store)
     for round_ in range(4):
         latest = fill_keys(log, 30 + round_, keys=3)
         clean(store)
-    assert log.segments_count < 5
+    assert len(log.segments) < 5
     assert latest_of(log).items() >= latest.items()
     for offset in range(log.log_end_offset):
-        data = log.read(offset, 200, blocking=True)
+        data = log.reader.read(offset, 200, blocking=True)
         assert read_header(data).last_offset >= offset
-    assert log.offset_for_timestamp(NOW_MS) is not None
-    assert log.max_timestamp()[1] == NOW_MS
+    assert log.reader.offset_for_timestamp(NOW_MS) is not None
+    assert log.reader.max_timestamp()[1] == NOW_MS
 
 
 def test_a_restart_finds_the_same(store, disk):
@@ -90,12 +90,12 @@ def test_a_restart_finds_the_same(store, disk):
     sync(log)
     clean(store)
     before, there = ends(log), content(log)
-    known = log.producers.known()
+    known = log.writer.producers.known()
     disk.crash()
     store = open_store(disk)
     (log,) = store.topics["t"].partitions
     assert (ends(log)[:3], content(log)) == (before[:3], there)
-    assert log.producers.known().keys() == known.keys()
+    assert log.writer.producers.known().keys() == known.keys()
     store.close()
     disk.unlock("/data/.lock")
     store = open_store(disk)
@@ -167,8 +167,8 @@ def test_a_producers_last_batch_leaves_its_header_for_a_start_without_snapshots(
     fill_keys(log, 60)
     clean(store)
     log = reopened_without_snapshots(disk)
-    assert log.producers.known()[7].batches[-1].last_sequence == 3
-    assert log.producers.known()[7].batches[-1].last_offset == 3
+    assert log.writer.producers.known()[7].batches[-1].last_sequence == 3
+    assert log.writer.producers.known()[7].batches[-1].last_offset == 3
     again = write(log, (b"a", b"3"), producer=(7, 2, 3))
     assert (again.duplicate, again.base_offset) == (True, 3)
     assert not write(log, (b"a", b"4"), producer=(7, 2, 4)).duplicate
@@ -188,7 +188,7 @@ def test_a_segment_that_loses_every_record_keeps_one_header(store):
     log = compacted(store).partitions[0]
     fill_keys(log, 20)
     roll(log)
-    segments = log.segments_count
+    segments = len(log.segments)
     latest = fill_keys(log, 1)
     assert segments == 4
     roll(log)
@@ -204,7 +204,7 @@ def test_retention_still_deletes_where_the_policy_says_both(store):
     log = compacted(store, cleanup_policy="compact,delete", retention_ms="1000").partitions[0]
     fill_keys(log, 100)
     clean(store)
-    sealed = log.segments_count - 1
+    sealed = len(log.segments) - 1
     assert delete_expired(log, NOW) == 0
     assert delete_expired(log, time_at(NOW_MS + 2000)) == sealed > 0
     entry = log.removed[0]
@@ -251,7 +251,7 @@ def test_what_compaction_took_from_the_end_of_a_segment_is_no_damage_when_its_su
     log = store.topics[log.topic].partitions[0]
     summary = log.summary(log.segments[0], NOW)
     assert summary._replace(written_age_ms=right.written_age_ms) == right
-    assert log.read(summary.end_offset - 1, 100, blocking=True), "the next segment answers"
+    assert log.reader.read(summary.end_offset - 1, 100, blocking=True), "the next segment answers"
     scrubber = Scrubber(store)
     while scrubber.step():
         pass
@@ -295,10 +295,10 @@ def test_what_compaction_took_is_known_after_one_read_in_the_worker(store, disk)
     disk.crash()
     (log,) = open_store(disk).topics["t"].partitions
     log.segments[0].load_index()
-    assert log.read(gap, 1, blocking=False) is None, "whether anything is missing there is in the summary alone"
-    data = log.read(gap, 1, blocking=True)
+    assert log.reader.read(gap, 1, blocking=False) is None, "whether anything is missing there is in the summary alone"
+    data = log.reader.read(gap, 1, blocking=True)
     assert read_header(data).base_offset > gap
-    assert log.read(gap, 1, blocking=False) == data
+    assert log.reader.read(gap, 1, blocking=False) == data
 
 
 def test_an_index_made_again_reaches_over_what_compaction_took(store, disk):
@@ -347,9 +347,9 @@ def test_lags_hold_compaction_back_and_bring_it_about(store):
     fill_keys(late, 50)
     assert not cleanable(late, 0, time_at(NOW_MS + 5000)).due
     assert cleanable(late, 0, time_at(NOW_MS + 5001)).due
-    segments = late.segments_count
+    segments = len(late.segments)
     write(late, (b"a", b"1"), now=time_at(NOW_MS + 5001))
-    assert late.segments_count == segments + 1, "a segment is closed in time to be compacted"
+    assert len(late.segments) == segments + 1, "a segment is closed in time to be compacted"
 
 
 def test_only_compacted_topics_with_closed_segments_are_cleaned(store):
@@ -408,7 +408,7 @@ def test_an_old_snapshot_inside_a_merged_segment_is_not_believed(store, disk):
     assert [segment.base_offset for segment in log.segments] == [0, 9, 23]
     there = content(log)[9:]
     clean(store)
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
     disk.crash()
     newest = max(name for name in disk.names("/data/t-0") if name.endswith(".snapshot"))
     disk.flip(f"/data/t-0/{newest}", 30)
@@ -416,7 +416,7 @@ def test_an_old_snapshot_inside_a_merged_segment_is_not_believed(store, disk):
     (log,) = store.topics["t"].partitions
     assert content(log) == there
     assert not [note for note in store.recovery_notes if "cut" in note]
-    assert log.producers.known()[7].batches[-1].last_sequence == 21
+    assert log.writer.producers.known()[7].batches[-1].last_sequence == 21
 
 
 def test_without_space_it_waits(store, disk):

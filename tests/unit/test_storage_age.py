@@ -12,7 +12,7 @@ from edge_broker.config import read_config
 from edge_broker.errors import ConfigurationError
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, Now, age_of, age_written
-from edge_broker.storage.log import RollDue
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
@@ -160,15 +160,15 @@ def test_a_damaged_age_begins_anew_and_is_noted() -> None:
 def test_a_jump_of_the_wall_clock_rolls_nothing_and_forgets_no_producer(jump: int) -> None:
     log = make_topic(open_store(SimulatedDisk(1)), config={"segment.ms": "60000"}).partitions[0]
     first, jumped = batch(b"a", producer=(7, 0, 0)), Now(NOW_MS + jump, 1_000, True, "boot")
-    assert log.append(first, read_header(first), NOW).base_offset == 0
+    assert log.writer.append(first, read_header(first), NOW).base_offset == 0
     again = batch(b"a", producer=(7, 0, 0))
-    assert log.append(again, read_header(again), jumped).duplicate
+    assert log.writer.append(again, read_header(again), jumped).duplicate
     second = batch(b"b", producer=(7, 0, 1))
-    log.append(second, read_header(second), jumped)
-    assert log.segments_count == 1
+    log.writer.append(second, read_header(second), jumped)
+    assert len(log.segments) == 1
     third = batch(b"c", producer=(7, 0, 2))
     with pytest.raises(RollDue):
-        log.append(third, read_header(third), time_at(NOW_MS + 60_001))
+        log.writer.append(third, read_header(third), time_at(NOW_MS + 60_001))
 
 
 def test_the_systems_clocks() -> None:

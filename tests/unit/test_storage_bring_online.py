@@ -34,7 +34,7 @@ def failing(kind: str, path_part: str, error: int = errno.EIO) -> Any:
 def fail_sync(disk: SimulatedDisk, log: PartitionLog) -> None:
     """Let the disk refuse the sync of what is written."""
     disk.fault = failing("datasync", f"/{log.topic}-{log.partition}/")
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     assert flush is not None
     with pytest.raises(StorageFault) as failed:
         flush.run()
@@ -94,8 +94,8 @@ def test_the_old_segment_is_sealed_and_the_epochs_say_where_the_new_one_begins()
     fail_sync(disk, log)
     online_again(store, log)
     assert [segment.base_offset for segment in log.segments] == [0, 4]
-    assert log.epoch_end(0) == (0, 4)
-    assert log.epoch_end(1) == (1, 4)
+    assert log.reader.epoch_end(0) == (0, 4)
+    assert log.reader.epoch_end(1) == (1, 4)
     assert b"\n0 0\n1 4\n" in disk.content(f"{log.directory}/leader-epoch-checkpoint")
     assert disk.exists(f"{log.directory}/{'0' * 20}.index")
     store.close()
@@ -285,6 +285,6 @@ def test_what_waits_for_the_old_log_is_not_confirmed_by_the_new_one() -> None:
     fail_sync(disk, log)
     online_again(store, log)
     late = batch(b"x")
-    log.append(late, check_batch(late, 1 << 20), NOW)
-    assert log.begin_flush() is not None
+    log.writer.append(late, check_batch(late, 1 << 20), NOW)
+    assert log.writer.begin_flush() is not None
     assert log.high_watermark == 0

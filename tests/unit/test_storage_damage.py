@@ -119,7 +119,7 @@ def test_lost_pages(damaged, disk, start, end):
     first, last = start // size, min((end - 1) // size, damaged.bases[1] - 1)
     assert read_through_damage(log) == damaged.rest(*range(first, last + 1))
     assert damaged.ledger.offsets() == [(first, last + 1)]
-    assert log.read(first, 10_000, blocking=True)[:8] == (last + 1).to_bytes(8, "big")  # the next that can be read
+    assert log.reader.read(first, 10_000, blocking=True)[:8] == (last + 1).to_bytes(8, "big")  # the next one
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 3.5])
@@ -141,7 +141,7 @@ def test_a_closed_segment_that_is_missing(damaged, disk):
     lost = range(damaged.bases[1], damaged.bases[2])
     assert read_through_damage(log) == damaged.rest(*lost)
     assert damaged.ledger.offsets() == [(lost.start, lost.stop)]
-    assert log.read(lost.start + 2, 10_000, blocking=True)[:8] == lost.stop.to_bytes(8, "big")
+    assert log.reader.read(lost.start + 2, 10_000, blocking=True)[:8] == lost.stop.to_bytes(8, "big")
 
 
 def test_a_file_that_goes_while_the_broker_runs(damaged, disk):
@@ -178,7 +178,7 @@ def test_a_read_that_fails_for_want_of_something_else_is_no_damage(damaged, disk
 
     disk.fault = broken
     with pytest.raises(StorageFault, match="not now"):
-        log.read(0, 100, blocking=True)
+        log.reader.read(0, 100, blocking=True)
     disk.fault = None
     assert read_through_damage(log) == damaged.written
     assert damaged.ledger.losses == []
@@ -190,7 +190,7 @@ def test_two_readers_that_meet_the_same_damage_write_it_down_once(damaged, disk)
     found = []
     for _ in range(2):
         with pytest.raises(DamageFound) as met:
-            log.read(3, 1000, blocking=True)
+            log.reader.read(3, 1000, blocking=True)
         found.append(met.value)
     assert quarantine(log, found[0]) == Hole(3, 4, at(damaged, 3), at(damaged, 4))
     assert quarantine(log, found[1]) is None
@@ -283,9 +283,9 @@ def test_lookups_by_time_stop_at_damage_and_go_on_behind_it(damaged, disk):
     disk.flip(LOG, at(damaged, 0, 70))
     log = damaged.open()
     with pytest.raises(DamageFound) as met:
-        log.offset_for_timestamp(NOW_MS)
+        log.reader.offset_for_timestamp(NOW_MS)
     quarantine(log, met.value)
-    assert log.offset_for_timestamp(NOW_MS) == (1, NOW_MS)
+    assert log.reader.offset_for_timestamp(NOW_MS) == (1, NOW_MS)
 
 
 @pytest.mark.parametrize("start", ["this process wrote it", "a start found it"])
@@ -295,15 +295,15 @@ def test_what_memory_holds_is_checked_at_every_read(disk, start):
     if start == "a start found it":
         disk.crash()
         log = open_store(disk, settings=SETTINGS).topics["t"].partitions[0]
-    log.read(0, 1, blocking=True)  # the index of a closed segment may have to be read first
+    log.reader.read(0, 1, blocking=True)  # the index of a closed segment may have to be read first
     first, rest = len(written[0]), b"".join(written[: log.segments[1].base_offset])
     for _ in range(2):
-        assert log.read(0, 100_000, blocking=False) == rest
+        assert log.reader.read(0, 100_000, blocking=False) == rest
     disk.flip(LOG, first * 2 + 100)
-    assert log.read(0, 100_000, blocking=False) == rest[: first * 2]
-    assert log.read(2, 100_000, blocking=False) is None
+    assert log.reader.read(0, 100_000, blocking=False) == rest[: first * 2]
+    assert log.reader.read(2, 100_000, blocking=False) is None
     with pytest.raises(DamageFound, match=f"at byte {first * 2}: the CRC"):
-        log.read(2, 100_000, blocking=True)
+        log.reader.read(2, 100_000, blocking=True)
 
 
 def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another_topics(disk):

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from edge_broker.errors import StorageFault
+from edge_broker.storage import single_board
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.support.storage import append, batch, fill, make_topic, open_store, read_all, sync
@@ -114,9 +115,10 @@ def test_what_was_not_synced_before_is_synced_by_the_start_that_shows_it(disk: S
 def test_an_empty_segment_behind_a_roll_is_known_to_a_clean_start(disk: SimulatedDisk) -> None:
     store = with_records(disk)
     log = store.topics["t"].partitions[0]
-    assert log.begin_roll()
-    log.roll()
-    log.end_roll()
+    assert log.writer.begin_roll()
+    log.roller.roll()
+    log.writer.end_roll()
+    single_board.advance(log.state)
     for how in ("stop", "kill", "stop"):
         store = again(disk, store, how)
         log = store.topics["t"].partitions[0]

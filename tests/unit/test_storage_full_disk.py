@@ -7,6 +7,7 @@ import os
 import pytest
 
 from edge_broker.protocol.record_batch import records_of
+from edge_broker.storage import single_board
 from edge_broker.storage.eviction import Marks
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
@@ -60,9 +61,10 @@ class Card:
         found = self.look(passed)
         while found.rolls:
             for log in found.rolls:
-                assert log.begin_roll()
-                log.roll()
-                log.end_roll()
+                assert log.writer.begin_roll()
+                log.roller.roll()
+                log.writer.end_roll()
+                single_board.advance(log.state)
             found = self.look(passed)
         return found
 

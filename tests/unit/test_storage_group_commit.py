@@ -10,6 +10,7 @@ import pytest
 
 from edge_broker import libc
 from edge_broker.errors import StorageFault
+from edge_broker.storage import single_board
 from edge_broker.storage.card import BYTES_MAX, Card, Cost, describe, measure, read_card, write_card
 from edge_broker.storage.filesystem import SYNCFS_HOLDS, Disk
 from edge_broker.storage.group_commit import EACH_ROUNDS, Flush, GroupCommit
@@ -69,14 +70,15 @@ class Bench:
         faults = self.how.run(flushes, way)  # type: ignore[arg-type]
         for log, flush, fault in zip(self.logs, flushes, faults, strict=True):
             if fault is None:
-                log.finish_flush(flush)
+                log.writer.finish_flush(flush)
+                single_board.advance(log.state)
             else:
                 log.fail(fault)
         return [log for log in self.logs if log.fault is not None]
 
     @staticmethod
     def flush(log: PartitionLog) -> Flush:
-        flush = log.begin_flush()
+        flush = log.writer.begin_flush()
         assert flush is not None
         return flush
 
@@ -102,7 +104,7 @@ def test_the_write_out_begins_where_the_last_sync_ended() -> None:
 
 def test_a_failed_syncfs_costs_whoever_failed_and_no_other() -> None:
     bench = Bench()
-    bench.disk.fail_writeout(bench.logs[2]._active.path)
+    bench.disk.fail_writeout(bench.logs[2].state.active.path)
     assert bench.run("all") == [bench.logs[2]]
     assert bench.steps == ["sync_all"] + ["datasync"] * 5
     assert [log.high_watermark for log in bench.logs] == [1, 1, 0, 1, 1]

@@ -149,7 +149,7 @@ def test_what_a_failed_sync_took_is_in_the_ledger_although_nobody_brought_the_pa
     store = marked_and_filled(disk)
     log = store.topics["t"].partitions[0]
     append(log, batch(b"answered"))
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     disk.loses_all = True
     disk.fault = fail("datasync", "/data/t-0/", errno.EIO)
     with pytest.raises(StorageFault):
@@ -176,7 +176,7 @@ def test_a_partition_that_came_back_is_not_failed_any_more(disk):
     log = store.topics["t"].partitions[0]
     log.fail(StorageFault("t-0", 0, "the sync failed"))
     for fault, failed in ((log.fault, 1), (None, 0)):
-        log.fault = fault
+        log.state.fault = fault
         store.in_use.look(0.0)
         marking = store.in_use.begin_write()
         marking.run()

@@ -9,8 +9,9 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batch, read_header, records_of
+from edge_broker.storage import single_board
+from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Disk, DiskFile
-from edge_broker.storage.log import RollDue
 from edge_broker.storage.removal import delete_expired, expired
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS, LogSettings
@@ -39,17 +40,18 @@ def fail_on(kind, error=errno.EIO, path_end=""):
 def test_nothing_is_shown_before_it_is_synced(disk):
     log = new_log(disk)
     assert append(log, batch(b"a", b"b")) == (0, 2, -1, False)
-    assert (log.log_end_offset, log.synced_offset, log.high_watermark) == (2, 0, 0)
-    assert log.read(0, 1000, blocking=True) == b""
-    assert log.max_timestamp() == (-1, -1)
-    flush = log.begin_flush()
+    assert (log.log_end_offset, log.synced.offset, log.high_watermark) == (2, 0, 0)
+    assert log.reader.read(0, 1000, blocking=True) == b""
+    assert log.reader.max_timestamp() == (-1, -1)
+    flush = log.writer.begin_flush()
     append(log, batch(b"c"))
     flush.run()
     assert log.high_watermark == 0
-    log.finish_flush(flush)
+    log.writer.finish_flush(flush)
+    single_board.advance(log.state)
     assert (log.log_end_offset, log.high_watermark) == (3, 2)
     assert len(read_all(log)) == 1
-    assert log.max_timestamp() == (1, NOW_MS)
+    assert log.reader.max_timestamp() == (1, NOW_MS)
 
 
 def test_topic_left_to_the_kernel_shows_what_is_written(disk):
@@ -57,7 +59,7 @@ def test_topic_left_to_the_kernel_shows_what_is_written(disk):
     append(log, batch(b"a"))
     assert log.high_watermark == 1
     assert len(read_all(log)) == 1
-    assert log.max_timestamp() == (0, NOW_MS)
+    assert log.reader.max_timestamp() == (0, NOW_MS)
 
 
 def test_offsets_and_epoch_are_stamped_and_the_bytes_are_kept(disk):
@@ -74,10 +76,10 @@ def test_offsets_and_epoch_are_stamped_and_the_bytes_are_kept(disk):
 def test_reads_hold_whole_batches_one_at_least_and_at_most_so_many_bytes(disk):
     log = new_log(disk)
     written = fill(log, 10, 200)
-    assert log.read(3, 1, blocking=True) == written[3]
-    assert log.read(3, len(written[3]) * 2 + 20, blocking=True) == written[3] + written[4]
-    assert log.read(3, 1 << 20, blocking=True) == b"".join(written[3:])
-    assert log.read(10, 100, blocking=True) == b""
+    assert log.reader.read(3, 1, blocking=True) == written[3]
+    assert log.reader.read(3, len(written[3]) * 2 + 20, blocking=True) == written[3] + written[4]
+    assert log.reader.read(3, 1 << 20, blocking=True) == b"".join(written[3:])
+    assert log.reader.read(10, 100, blocking=True) == b""
 
 
 @pytest.mark.parametrize("offset", [-1, 11])
@@ -85,7 +87,7 @@ def test_reads_outside_the_log_are_refused(disk, offset):
     log = new_log(disk)
     fill(log, 10)
     with pytest.raises(Refusal) as refused:
-        log.read(offset, 100, blocking=True)
+        log.reader.read(offset, 100, blocking=True)
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -93,8 +95,8 @@ def test_cold_data_is_left_to_a_worker(disk):
     log = new_log(disk)
     written = fill(log, 3)
     disk.cold = True
-    assert log.read(0, 1 << 20, blocking=False) is None
-    assert log.read(0, 1 << 20, blocking=True) == b"".join(written)
+    assert log.reader.read(0, 1 << 20, blocking=False) is None
+    assert log.reader.read(0, 1 << 20, blocking=True) == b"".join(written)
 
 
 def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
@@ -103,13 +105,14 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
     append(log, records)
     late = batch(b"y" * 3000)
     with pytest.raises(RollDue):
-        log.append(late, check_batch(late, 1 << 20), NOW)
-    assert log.rolling
+        log.writer.append(late, check_batch(late, 1 << 20), NOW)
+    assert log.writer.rolling
     assert read_header(late).base_offset == 0
-    log.roll()
+    log.roller.roll()
     with pytest.raises(RollDue):
-        log.append(late, check_batch(late, 1 << 20), NOW_MS)
-    log.end_roll()
+        log.writer.append(late, check_batch(late, 1 << 20), NOW_MS)
+    log.writer.end_roll()
+    single_board.advance(log.state)
     assert log.high_watermark == log.log_end_offset == 1
     assert append(log, late).base_offset == 1
     sync(log)
@@ -122,35 +125,36 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
 def test_a_roll_that_is_not_due_does_nothing(disk):
     log = new_log(disk)
     fill(log, 1)
-    log.roll()
-    assert log.segments_count == 1
+    log.roller.roll()
+    assert len(log.segments) == 1
 
 
 def test_old_segment_is_closed_by_the_next_append(disk):
     log = new_log(disk, segment_ms=1000)
     append(log, batch(), NOW_MS)
     append(log, batch(), NOW_MS + 1000)
-    assert log.segments_count == 1
+    assert len(log.segments) == 1
     append(log, batch(), NOW_MS + 1001)
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
 
 
 def test_a_sync_that_began_before_a_roll_changes_nothing_afterwards(disk):
     log = new_log(disk, segment_bytes=4096)
     append(log, batch(b"x" * 1000))
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     flush.run()
     append(log, batch(b"x" * 2500))
     append(log, batch(b"x" * 1000))
-    assert (log.segments_count, log.synced_offset) == (2, 2)
-    log.finish_flush(flush)
-    assert log.synced_offset == 2
+    assert (len(log.segments), log.synced.offset) == (2, 2)
+    log.writer.finish_flush(flush)
+    single_board.advance(log.state)
+    assert log.synced.offset == 2
 
 
 def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
     log = new_log(disk)
     append(log, batch())
-    flush = log.begin_flush()
+    flush = log.writer.begin_flush()
     disk.fault = fail_on("datasync")
     with pytest.raises(StorageFault, match=r"00\.log at byte \d+: Input/output error") as failed:
         flush.run()
@@ -158,10 +162,11 @@ def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
     with pytest.raises(StorageFault, match="an earlier sync failed"):
         flush.run()
     log.fail(failed.value)
-    log.finish_flush(flush)
+    log.writer.finish_flush(flush)
+    single_board.advance(log.state)
     assert log.high_watermark == 0
-    assert log.begin_flush() is None
-    for call in (lambda: append(log, batch()), lambda: log.read(0, 9, blocking=True), log.max_timestamp):
+    assert log.writer.begin_flush() is None
+    for call in (lambda: append(log, batch()), lambda: log.reader.read(0, 9, blocking=True), log.reader.max_timestamp):
         with pytest.raises(StorageFault):
             call()
 
@@ -256,7 +261,7 @@ def test_log_append_time_is_stamped_with_a_right_crc(disk):
     sync(log)
     data = bytearray(read_all(log)[0])
     assert next(records_of(memoryview(data))).timestamp == NOW_MS + 7
-    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7)
+    assert log.reader.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7)
     data[22] &= ~8
     assert check_batch(bytes(batch(b"a", timestamp_ms=5)), 1000)
     disk.crash()
@@ -268,12 +273,12 @@ def test_offset_for_timestamp_looks_into_sealed_and_active_segments(disk):
     for number in range(40):
         append(log, batch(b"x" * 300, b"y", timestamp_ms=NOW_MS + number * 10))
     sync(log)
-    assert log.segments_count > 2
+    assert len(log.segments) > 2
     for number in (0, 1, 5, 20, 39):
-        assert log.offset_for_timestamp(NOW_MS + number * 10) == (number * 2, NOW_MS + number * 10)
-        assert log.offset_for_timestamp(NOW_MS + number * 10 - 5) == (number * 2, NOW_MS + number * 10)
-    assert log.offset_for_timestamp(NOW_MS + 391) is None
-    assert log.max_timestamp() == (79, NOW_MS + 390)
+        assert log.reader.offset_for_timestamp(NOW_MS + number * 10) == (number * 2, NOW_MS + number * 10)
+        assert log.reader.offset_for_timestamp(NOW_MS + number * 10 - 5) == (number * 2, NOW_MS + number * 10)
+    assert log.reader.offset_for_timestamp(NOW_MS + 391) is None
+    assert log.reader.max_timestamp() == (79, NOW_MS + 390)
 
 
 def test_offset_for_timestamp_of_a_batch_that_cannot_be_unpacked(disk):
@@ -282,23 +287,23 @@ def test_offset_for_timestamp_of_a_batch_that_cannot_be_unpacked(disk):
     records[22] = 1  # says gzip, is not
     records[CRC_POSITION:CHECKED_POSITION] = crc32c(records[CHECKED_POSITION:]).to_bytes(4, "big")
     append_unchecked(log, records)
-    assert log.offset_for_timestamp(NOW_MS - 5) == (0, NOW_MS)
+    assert log.reader.offset_for_timestamp(NOW_MS - 5) == (0, NOW_MS)
 
 
 def append_unchecked(log, records):
-    log.append(records, read_header(records), NOW)
+    log.writer.append(records, read_header(records), NOW)
     sync(log)
 
 
 def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1000)
     written = fill(log, 60, 200)
-    sealed = log.segments_count - 1
+    sealed = len(log.segments) - 1
     assert not expired(log, time_at(NOW_MS + 1000))
     assert delete_expired(log, time_at(NOW_MS + 1000)) == 0
     assert expired(log, time_at(NOW_MS + 1001))
     assert delete_expired(log, time_at(NOW_MS + 1001)) == sealed
-    assert log.segments_count == 1
+    assert len(log.segments) == 1
     start = log.log_start_offset
     assert read_all(log) == written[start:]
     assert [name for name in disk.names(log.directory) if name.startswith("0" * 20)] == []
@@ -310,12 +315,13 @@ def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
 def test_greatest_timestamp_goes_with_the_segment_that_had_it(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1000)
     fill(log, 10, 200)
-    log.rolling = True
-    log.roll()
-    log.end_roll()
-    assert log.max_timestamp() == (0, NOW_MS)
+    log.writer.rolling = True
+    log.roller.roll()
+    log.writer.end_roll()
+    single_board.advance(log.state)
+    assert log.reader.max_timestamp() == (0, NOW_MS)
     assert delete_expired(log, time_at(NOW_MS + 1001)) == 1
-    assert log.max_timestamp() == (-1, -1)
+    assert log.reader.max_timestamp() == (-1, -1)
 
 
 def test_failed_deletion_is_finished_by_the_next_start(disk):
@@ -330,7 +336,7 @@ def test_failed_deletion_is_finished_by_the_next_start(disk):
     assert read_all(log) == written[start:]
     disk.crash()
     again = open_store(disk).topics["t"].partitions[0]
-    assert (again.log_start_offset, again.log_end_offset, again.segments_count) == (start, 60, 1)
+    assert (again.log_start_offset, again.log_end_offset, len(again.segments)) == (start, 60, 1)
     assert not [name for name in disk.names(again.directory) if name.startswith("0" * 20)]
 
 
@@ -351,10 +357,10 @@ def test_compacted_topics_are_kept_whole(disk):
 def test_epoch_end_never_exceeds_the_high_watermark(disk):
     log = new_log(disk)
     append(log, batch())
-    assert log.epoch_end(0) == (0, 0)
+    assert log.reader.epoch_end(0) == (0, 0)
     sync(log)
-    assert log.epoch_end(0) == (0, 1)
-    assert log.epoch_end(1) == (-1, -1)
+    assert log.reader.epoch_end(0) == (0, 1)
+    assert log.reader.epoch_end(1) == (-1, -1)
 
 
 def test_damaged_or_lost_indexes_are_made_again(disk):
@@ -364,11 +370,11 @@ def test_damaged_or_lost_indexes_are_made_again(disk):
     for damage in (b"\xff" * 16, b"\0" * 160, b"\x01"):
         disk.put(f"{log.directory}/{0:020d}.index", damage)
         log.close_files()
-        assert log.read(15, 10, blocking=False) is None
-        assert log.read(15, 10, blocking=True) == written[15]
+        assert log.reader.read(15, 10, blocking=False) is None
+        assert log.reader.read(15, 10, blocking=True) == written[15]
     disk.remove(f"{log.directory}/{0:020d}.index")
     log.close_files()
-    assert log.read(15, 10, blocking=True) == written[15]
+    assert log.reader.read(15, 10, blocking=True) == written[15]
 
 
 def test_damaged_batch_in_front_of_the_wanted_one_is_found_and_names_the_byte(disk):
@@ -380,17 +386,17 @@ def test_damaged_batch_in_front_of_the_wanted_one_is_found_and_names_the_byte(di
         disk.flip(f"{log.directory}/{0:020d}.log", position - bit * 5)
     log.close_files()
     with pytest.raises(DamageFound, match=f"00.log at byte {len(written[0])}"):
-        log.read(1, 10, blocking=True)
+        log.reader.read(1, 10, blocking=True)
 
 
 def test_open_files_are_bounded_and_readers_keep_theirs(tmp_path):
     store = open_store(Disk(), str(tmp_path), LogSettings(segment_bytes=4096, index_interval_bytes=128))
     log = make_topic(store).partitions[0]
-    log._files._files_max = 4
+    log.files._files_max = 4
     written = fill(log, 200, 1000)
-    held = log._segments[0].file
+    held = log.segments[0].file
     assert read_all(log, 4000) == written
-    assert log._files.count() <= 4
+    assert log.files.count() <= 4
     assert bytes(held.read(61, 0)) == written[0][:61]
     store.close()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage import producers
+from edge_broker.storage import producers, single_board
 from edge_broker.storage.producers import BYTES_MAX, PRODUCER_BYTES, WRITTEN_BYTES, Producer, SnapshotPosition, Written
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import NOW_MS, append, batch, make_topic, open_store, sync
@@ -23,7 +23,7 @@ def disk():
 
 
 def known(*logs):
-    return {producer_id for log in logs for producer_id in log.producers.known()}
+    return {producer_id for log in logs for producer_id in log.writer.producers.known()}
 
 
 def write(log, producer_id, sequence=0, *, at=0):
@@ -35,7 +35,7 @@ def all_logs(store):
 
 
 def held(store):
-    return sum(log.producers.held for log in all_logs(store))
+    return sum(log.writer.producers.held for log in all_logs(store))
 
 
 def test_random_producer_ids_over_many_partitions_stay_within_the_bound(disk, few):
@@ -82,9 +82,10 @@ def test_snapshots_of_many_partitions_do_not_add_up_at_a_start(disk, few, end):
         for number in range(FEW):
             write(log, 1000 * place + number, at=1000 * place + number)
         sync(log)
-        log.rolling = True
-        log.roll()
-        log.end_roll()
+        log.writer.rolling = True
+        log.roller.roll()
+        log.writer.end_roll()
+        single_board.advance(log.state)
     if end == "clean":
         store.close()
     disk.crash()
@@ -102,7 +103,7 @@ def test_a_walk_through_the_log_keeps_to_the_bound(disk, few):
         write(log, number)
     sync(log)
     disk.crash()
-    found = open_store(disk).topics["t"].partitions[0].producers
+    found = open_store(disk).topics["t"].partitions[0].writer.producers
     assert found.held <= FEW * ONE
     assert 3 * FEW - 1 in found.known()
 
@@ -126,7 +127,7 @@ def test_what_goes_with_a_topic_is_not_counted_for_ever(disk, few):
         log = make_topic(store, name).partitions[0]
         for number in range(FEW * 3 // 4):
             write(log, number)
-        assert len(log.producers) == FEW * 3 // 4
+        assert len(log.writer.producers) == FEW * 3 // 4
         store.erase_topic(store.remove_topic(name))
         del log
     assert store.producer_memory.evicted == 0

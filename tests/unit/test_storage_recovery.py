@@ -8,6 +8,7 @@ import pytest
 
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
+from edge_broker.storage import single_board
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import add_hole
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -66,7 +67,7 @@ def test_clean_stop_is_trusted_and_nothing_is_scanned(disk):
     assert read_all(log)[:50] == written
     assert append(log, batch(producer=(9, 0, 0))).duplicate
     assert append(log, batch()).base_offset == 51
-    assert log.max_timestamp() == (0, NOW_MS)
+    assert log.reader.max_timestamp() == (0, NOW_MS)
 
 
 def test_second_clean_stop_without_work_writes_no_snapshot(disk):
@@ -97,9 +98,9 @@ def test_unclean_start_raises_the_epoch_before_anything_is_appended(disk):
     append(log, records)
     sync(log)
     assert read_header(records).leader_epoch == 1
-    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 2), (1, 3), (-1, -1)]
+    assert [log.reader.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 2), (1, 3), (-1, -1)]
     store, log = crash_and_open(disk)
-    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 2), (1, 3), (2, 3)]
+    assert [log.reader.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 2), (1, 3), (2, 3)]
 
 
 def put_tail(disk, data):
@@ -257,7 +258,7 @@ def test_damage_below_the_stored_position_is_contained_and_never_cut(disk):
     disk.flip(LOG, position + 16)  # the magic of the third batch
     store, log = crash_and_open(disk)
     assert len(disk.content(LOG)) == size
-    assert log.segments_count == 2  # the damaged one is closed
+    assert len(log.segments) == 2  # the damaged one is closed
     assert log.segments[0].holes == (Hole(2, 3, position, position + len(written[2])),)
     assert any(f"at byte {position}" in note and "in the ledger" in note for note in store.recovery_notes)
     store = check_it_goes_on(disk, log, [*written[:2], *written[3:]], 6)
@@ -404,9 +405,10 @@ def test_damage_behind_a_hole_without_offsets_holds_no_start_up(disk):
 
 
 def close_segment(store, log):
-    log.rolling = True
-    log.roll()
-    log.end_roll()
+    log.writer.rolling = True
+    log.roller.roll()
+    log.writer.end_roll()
+    single_board.advance(log.state)
 
 
 @pytest.mark.parametrize("close", [close_segment, lambda store, _: store.close()], ids=["roll", "stop"])
@@ -427,7 +429,7 @@ def test_what_was_refused_and_cut_off_does_not_come_back_in_a_closed_segment(clo
 
         disk.fault = full
         with pytest.raises(Refusal):
-            log.append(records, read_header(records), time_at(NOW_MS))
+            log.writer.append(records, read_header(records), time_at(NOW_MS))
         disk.fault = None
         close(store, log)
         _, log = crash_and_open(disk)
@@ -508,7 +510,7 @@ def test_damaged_epoch_checkpoint_is_rebuilt_from_the_batches(disk):
     fill(log, 60, 200)
     disk.put("/data/t-0/leader-epoch-checkpoint", b"damaged")
     store, log = crash_and_open(disk)
-    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 60), (1, 120), (2, 120)]
+    assert [log.reader.epoch_end(epoch) for epoch in (0, 1, 2)] == [(0, 60), (1, 120), (2, 120)]
 
 
 def test_damaged_positions_file_is_noted_and_the_log_is_kept(disk):
@@ -530,7 +532,7 @@ def test_directory_of_another_topic_is_refused_and_not_touched(disk):
     assert "does not name topic id" in str(log.fault)
     assert disk.content(LOG) == b"".join(written)
     with pytest.raises(StorageFault):
-        log.read(0, 10, blocking=True)
+        log.reader.read(0, 10, blocking=True)
 
 
 def test_missing_directory_takes_the_partition_offline_and_no_other(disk):
@@ -583,4 +585,4 @@ def test_segment_that_was_closed_by_a_crash_goes_on_with_its_age(disk):
     store = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + 500), uuid.uuid4)
     log = store.topics["t"].partitions[0]
     append(log, batch(), NOW_MS + 1001)
-    assert log.segments_count == 2
+    assert len(log.segments) == 2

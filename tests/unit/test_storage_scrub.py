@@ -107,7 +107,7 @@ def test_a_batch_larger_than_a_piece_is_one_piece(disk):
     for _ in range(5):
         append(log, batch(bytes(2 * PIECE_BYTES)))
     sync(log)
-    assert one_round(Scrubber(store)) == (sum(segment.size for segment in log.segments[:-1]), log.segments_count - 1)
+    assert one_round(Scrubber(store)) == (sum(segment.size for segment in log.segments[:-1]), len(log.segments) - 1)
 
 
 def test_segments_that_go_while_it_is_their_turn_are_left_behind(disk):

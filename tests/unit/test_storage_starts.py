@@ -83,7 +83,7 @@ def filled(disk: SimulatedDisk) -> LogStore:
         for _ in range(14):
             append(log, batch(bytes(1000)))
         sync(log)
-        assert log.segments_count > 3
+        assert len(log.segments) > 3
     return store
 
 

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired
@@ -31,12 +32,12 @@ def sealed(disk: SimulatedDisk, **config: str) -> tuple[LogStore, PartitionLog]:
     append(log, batch(b"e", timestamp_ms=NOW_MS + 50), NOW_MS + 200)
     append(log, batch(b"f", timestamp_ms=NOW_MS + 60_300), NOW_MS + 60_300)
     sync(log)
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
     return store, log
 
 
 def first_segment(log: PartitionLog) -> Segment:
-    return log._segments[0]
+    return log.segments[0]
 
 
 def expected(log: PartitionLog) -> Summary:
@@ -174,10 +175,11 @@ def test_untrusted_records_expire_by_age_whatever_they_say(timestamp: int) -> No
     for age_ms in (0, 2, 4):
         records = batch(b"x", timestamp_ms=timestamp)
         if age_ms:
-            log.rolling = True
-            log.roll()
-            log.end_roll()
-        log.append(records, read_header(records), at(age_ms))
+            log.writer.rolling = True
+            log.roller.roll()
+            log.writer.end_roll()
+            single_board.advance(log.state)
+        log.writer.append(records, read_header(records), at(age_ms))
     for jump in (YEAR, -YEAR):
         assert delete_expired(log, at(10_000, NOW_MS + jump)) == 0
     assert delete_expired(log, at(10_002, NOW_MS - YEAR)) == 1
@@ -196,7 +198,7 @@ def test_filling_and_rolling_agrees_with_the_log() -> None:
     disk = SimulatedDisk(1)
     log = make_topic(open_store(disk), config={"segment.bytes": "4096"}).partitions[0]
     fill(log, 200)
-    for segment, following in zip(log._segments, log._segments[1:], strict=False):
+    for segment, following in zip(log.segments, log.segments[1:], strict=False):
         written = segment.stored_summary
         assert written is not None
         disk.remove(f"{segment.directory}/{segment.name('summary')}")

@@ -45,10 +45,10 @@ def result(client: Client) -> int:
 def begin_roll(site: Site) -> None:
     """The segment of `__consumer_offsets` is being closed, in a worker that has not begun yet."""
     (log,) = site.store.topics[OFFSETS].partitions
-    assert log.begin_roll()
+    assert log.writer.begin_roll()
     site.broker.effects.roll(log)
     site.dispatcher.apply()
-    assert log.rolling
+    assert log.writer.rolling
 
 
 def work_until(site: Site, client: Client, dice: random.Random) -> list[Any]:

@@ -22,7 +22,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.storage.ledger import NoLedger
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.reading import LogReader, whole_batches
 from edge_broker.storage.removal import delete_expired
 from tests.support.broker import Site
 from tests.support.steps import ended
@@ -123,7 +123,7 @@ def test_left_to_the_kernel_is_shown_when_written() -> None:
     assert client.answers() == []
     write(site, log, b"a")
     assert parts(client.answer())[0].high_watermark == 1
-    assert log.synced_offset == 0
+    assert log.synced.offset == 0
 
 
 # long polls
@@ -132,13 +132,13 @@ def test_left_to_the_kernel_is_shown_when_written() -> None:
 def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The partitions that are read from now on, in order."""
     found: list[int] = []
-    read = PartitionLog.read
+    read = LogReader.read
 
-    def counted(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
-        found.append(log.partition)
-        return read(log, *arguments, **options)
+    def counted(reader: LogReader, *arguments: Any, **options: Any) -> Any:
+        found.append(reader.state.partition)
+        return read(reader, *arguments, **options)
 
-    monkeypatch.setattr(PartitionLog, "read", counted)
+    monkeypatch.setattr(LogReader, "read", counted)
     return found
 
 
@@ -180,7 +180,7 @@ def test_a_reader_behind_the_active_segment_waits_for_nothing() -> None:
         append(log, batch(value))
         site.dispatcher.moved(log)
         site.settle()
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
     assert sizes(client.answer()) == [log.segments[0].size]
     client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_wait_ms=5000), BY_NAME)
     assert sizes(client.answer()) == [log.segments[0].size]
@@ -446,7 +446,7 @@ def test_cold_data_that_was_answered_is_let_go_of_without_a_garbage_collection(m
     (log,) = site.topic()
     fill(log, 3)
     site.disk.cold = True
-    given, read = [], log.read
+    given, read = [], log.reader.read
 
     def noted(*arguments, **options):
         data = read(*arguments, **options)
@@ -455,7 +455,7 @@ def test_cold_data_that_was_answered_is_let_go_of_without_a_garbage_collection(m
             given.append(weakref.ref(data))
         return data
 
-    monkeypatch.setattr(log, "read", noted)
+    monkeypatch.setattr(log.reader, "read", noted)
     client = site.client()
     gc.disable()
     try:

@@ -187,7 +187,7 @@ def test_another_leader_epoch_is_fenced() -> None:
 def test_each_partition_has_a_leader_epoch_of_its_own() -> None:
     site = Site()
     logs = site.topic(partitions=2)
-    logs[1].leader_epoch = 7
+    logs[1].state.leader_epoch = 7
     response = site.client().ask(METADATA, MetadataRequest(topics=None))
     assert [partition.leader_epoch for partition in response.topics[-1].partitions] == [0, 7]
     places = ("t", 0), ("t", 1)

@@ -115,7 +115,7 @@ def test_left_to_the_kernel_is_answered_after_the_write_and_never_synced_by_the_
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a"))))
     assert part(client.answer()).base_offset == 0
-    assert (log.high_watermark, log.synced_offset) == (1, 0)
+    assert (log.high_watermark, log.synced.offset) == (1, 0)
     site.loop.advance(86_400_000)
     assert not site.disk_worker
 
@@ -242,7 +242,7 @@ def test_a_full_segment_is_closed_first_and_the_neighbour_does_not_wait(acks: in
     assert client.answers() == []
     site.settle()
     assert part(client.answer()).base_offset == 1
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
     assert other.log_end_offset == 1
 
 
@@ -258,7 +258,7 @@ def test_order_holds_over_rolls_for_everyone_who_waits() -> None:
     site.settle()
     assert [code(client.answer()) for client in clients] == [ErrorCode.NONE] * 9
     assert values(log)[1:] == [str(number).encode() for number in range(9)]
-    assert log.segments_count > 3
+    assert len(log.segments) > 3
 
 
 def test_order_holds_over_rolls_for_pipelined_requests_of_one_connection() -> None:
@@ -286,7 +286,7 @@ def test_nothing_overtakes_between_the_end_of_a_roll_and_the_loop_learning_of_it
     early, late = site.client(), site.client()
     early.send(PRODUCE, produce(("t", 0, batch(bytes(1000) + b"1"))))
     site.disk_worker.work()
-    assert log.segments_count == 2
+    assert len(log.segments) == 2
     late.send(PRODUCE, produce(("t", 0, batch(b"2"))))
     assert log.log_end_offset == 1
     site.settle()
@@ -545,7 +545,7 @@ def test_records_that_wait_count_as_long_as_they_are_kept(end: str) -> None:
     clients = [site.client() for _ in range(5)]
     for client in clients:
         client.send(PRODUCE, produce(("t", 0, batch(b"y" * 50_000)), acks=1, timeout_ms=1000))
-    assert log.rolling
+    assert log.writer.rolling
     assert site.dispatcher.requests_pool.used - before > 5 * 45_000
     if end == "connection lost":
         for client in clients:

@@ -79,7 +79,7 @@ def test_a_lost_checkpoint_is_made_again_from_the_batches(last: str, loss: str) 
         site.disk.flip(CHECKPOINT, 40)
     again = Site(disk=site.disk)
     log = log_of(again)
-    assert [log.epoch_end(epoch) for epoch in range(4)] == [(0, 30), (1, 60), (2, 90), (3, 120)]
+    assert [log.reader.epoch_end(epoch) for epoch in range(4)] == [(0, 30), (1, 60), (2, 90), (3, 120)]
     fill(log, 1)
     again.store.close()
     assert again.disk.content(CHECKPOINT).decode().splitlines()[1:5] == ["0 0", "1 30", "2 60", "3 90"]

@@ -168,7 +168,7 @@ def test_a_greatest_timestamp_that_is_none_is_put_right(codec: str) -> None:
     (stored,) = read_all(log)
     assert read_header(stored).max_timestamp == NOW_MS + 9
     assert [found.timestamp - NOW_MS for found in records_of(stored)] == [3, 9, 5]
-    assert log.max_timestamp() == (2, NOW_MS + 9)
+    assert log.reader.max_timestamp() == (2, NOW_MS + 9)
 
 
 def test_a_large_batch_is_checked_in_turns_and_holds_up_its_own_partition_alone() -> None:

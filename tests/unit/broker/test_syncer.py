@@ -22,7 +22,7 @@ MARKS = (*FILES, temporary_name("", FILES[1])[1:])
 
 
 class Bench:
-    """A syncer over real logs; `told` is what it said of them: topic-partition and high watermark."""
+    """A syncer over real logs; `told` is what it said of them: partition and synced end."""
 
     def __init__(self, interval_min_ms: int = 0, partitions: int = 3) -> None:
         self.disk = SimulatedDisk(1)
@@ -45,7 +45,7 @@ class Bench:
         self.disk.fault = self.note
 
     def moved(self, logs: Sequence[PartitionLog]) -> None:
-        self.told += [(log.partition, log.high_watermark) for log in logs]
+        self.told += [(log.partition, log.synced.offset) for log in logs]
 
     def note(self, kind: str, path: str, size: int) -> None:
         if kind == "datasync":

@@ -47,10 +47,10 @@ def test_an_append_is_answered_after_the_worker_has_written_it(acks: int) -> Non
     (log,) = site.topic()
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=acks))
-    assert (log.log_end_offset, log.begin_flush(), client.answers()) == (0, None, [])
+    assert (log.log_end_offset, log.writer.begin_flush(), client.answers()) == (0, None, [])
     assert not client.transport.reading
     writer(site).work()
-    assert (log.log_end_offset, log.begin_flush(), client.answers()) == (0, None, [])
+    assert (log.log_end_offset, log.writer.begin_flush(), client.answers()) == (0, None, [])
     writer(site).report()
     assert log.log_end_offset == 1
     if acks == -1:
@@ -129,7 +129,7 @@ def test_a_roll_comes_between_two_writes() -> None:
         client.send(PRODUCE, produce(("t", 0, batch(bytes(1800)))))
     site.settle()
     assert [part(client.answer()).base_offset for client in clients] == list(range(5))
-    assert log.segments_count == 3
+    assert len(log.segments) == 3
     assert len(read_all(log, 1 << 20)) == 5
 
 
@@ -363,12 +363,12 @@ def test_much_that_is_unsynced_is_synced_early_and_too_much_is_slow() -> None:
     for _ in range(2):
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
     assert site.dispatcher.syncer.busy
-    while log.unsynced_bytes <= throttle.UNSYNCED_BYTES_MAX:
+    while log.writer.unsynced_bytes <= throttle.UNSYNCED_BYTES_MAX:
         assert not site.broker.throttle.slow
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
     assert site.broker.throttle.slow
     site.settle()
-    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes == 0
+    assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes == 0
 
 
 def test_what_is_being_synced_asks_for_no_second_round() -> None:
@@ -383,7 +383,7 @@ def test_what_is_being_synced_asks_for_no_second_round() -> None:
         client.send(PRODUCE, much)
     site.settle()
     assert site.dispatcher.syncer.rounds == 1
-    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes > 3_000_000
+    assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes > 3_000_000
 
 
 def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
@@ -391,11 +391,11 @@ def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
     (log,) = site.topic(config={"segment.bytes": str(throttle.EARLY_SYNC_BYTES)})
     client = site.client()
     much = produce(("t", 0, batch(bytes((1 << 20) - 200))), acks=1)
-    while log.segments_count == 1:
+    while len(log.segments) == 1:
         client.send(PRODUCE, much)
         site.settle()
     assert log.log_end_offset > throttle.EARLY_SYNC_BYTES >> 20
-    assert site.broker.throttle.unsynced_bytes == log.unsynced_bytes == log.size // log.log_end_offset
+    assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes == log.size // log.log_end_offset
     assert site.dispatcher.syncer.rounds == 0
 
 

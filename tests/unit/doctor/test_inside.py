@@ -83,7 +83,7 @@ def test_honest_batches_are_not_noted(run, store) -> None:
 
 def append_control(log, control: memoryview) -> None:
     """What a coordinator would append: no producer may."""
-    log.append(control, read_header(control), time_at(NOW_MS))
+    log.writer.append(control, read_header(control), time_at(NOW_MS))
 
 
 def test_a_broker_starts_and_compacts_over_lies(tmp_path) -> None:

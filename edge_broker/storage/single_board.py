@@ -1,0 +1,24 @@
+"""Who decides what may be shown where a board stands alone: its own disk.
+
+| topic | high watermark |
+|---|---|
+| left to the kernel | the log's end |
+| any other | the synced end |
+
+The last stable offset is the high watermark, as there are no transactions.
+
+Lives here: that rule. Must never come in: other brokers, whose rule is another file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edge_broker.storage.log_state import LogState
+
+
+def advance(state: LogState) -> None:
+    """Tell a log what may be shown, whenever one of its ends may have moved. Loop."""
+    shown = state.end() if state.settings.left_to_kernel else state.synced
+    state.advance(shown, shown.offset)
