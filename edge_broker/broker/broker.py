@@ -25,6 +25,7 @@ from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
+from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
 
@@ -97,7 +98,8 @@ class Broker:
         While a log rolls, is written to, or has a batch checked, nothing overtakes what already waits for it. `records`
         may be used again at once, but for a CheckUnderWay's: those are its own from then on.
         """
-        if log.writer.rolling or log.writer.writing is not None or log in self.checking:
+        writer = log.writer
+        if writer.rolling or writer.writing is not None or log in self.checking:
             raise Busy
         if checking is not None:
             header = checking.result()
@@ -106,10 +108,12 @@ class Broker:
         else:
             header = read_header(records)
         try:
-            if self.throttle.slow or log.writer.waits_for_open:
+            if self.throttle.slow:
                 return self._append_behind(log, records, header)
             begin = self.clock.seconds()
-            appended = log.writer.append(records, header, self._now_at(begin, log))
+            appended = writer.append(records, header, self._now_at(begin, log), opens=False)
+        except WouldBlockError:
+            return self._append_behind(log, records, header)
         except RollDue:
             self.effects.roll(log)
             raise
@@ -126,7 +130,7 @@ class Broker:
 
     def wrote(self, log: PartitionLog, size: int) -> None:
         """A batch of so many bytes was written to a log."""
-        if log.settings.left_to_kernel:
+        if log.state.settings.left_to_kernel:
             single_board.advance(log.state)
         self.effects.appended(log)
         self.appended_bytes += size
@@ -139,7 +143,7 @@ class Broker:
             raise Refusal(
                 ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
             )
-        size, settings = len(records), log.settings
+        size, settings = len(records), log.state.settings
         if size <= self.check_bytes and not header.attributes & CODEC_MASK:
             check_records(records, header, keys_required=settings.compacts, times_checked=not settings.log_append_time)
             self.check_bytes -= size
@@ -154,7 +158,7 @@ class Broker:
 
     def _now_at(self, seconds: float, log: PartitionLog) -> Now:
         """The time, read once for all that is appended within 10 ms, or 1 ms where the log has it stamped."""
-        exact_s = 0.001 if log.settings.log_append_time else 0.01
+        exact_s = 0.001 if log.state.settings.log_append_time else 0.01
         if seconds - self._now_s > exact_s or self._now_age is not self.store.age:
             self._now_s, self._now_age, self._now = seconds, self.store.age, self.now()
         return self._now

@@ -101,10 +101,11 @@ class Topics:
                 f"topic {topic.name!r} has {len(partitions)} partitions, none is {index}",
             )
         log = partitions[index]
-        if leader_epoch not in (-1, log.leader_epoch):
-            raise _fenced(leader_epoch, log.leader_epoch)
-        if log.fault is not None:
-            raise log.fault.kept()
+        state = log.state
+        if leader_epoch not in (-1, state.leader_epoch):
+            raise _fenced(leader_epoch, state.leader_epoch)
+        if state.fault is not None:
+            raise state.fault.kept()
         return log
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:

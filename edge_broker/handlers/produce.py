@@ -60,7 +60,7 @@ class _Part(Write):
                 space.check_room(topic)
             if self.records is None:
                 raise Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition")
-        settings = log.settings
+        settings = log.state.settings
         self.bytes_max = settings.message_bytes_max
         if topic == LEDGER_TOPIC:
             self.needs = Needs.SYNCED

@@ -32,7 +32,7 @@ from edge_broker.protocol.record_batch import (
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log_state import LogState
-from edge_broker.storage.segment import OFFSETS_MAX, Segment
+from edge_broker.storage.segment import OFFSETS_MAX, Segment, WouldBlockError
 from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, write_all
 
 if TYPE_CHECKING:
@@ -147,11 +147,6 @@ class LogWriter:
         return self.rolling or self.writing is not None
 
     @property
-    def waits_for_open(self) -> bool:
-        """True where `append` would open the file first, for which the loop does not wait."""
-        return self.state.active.held is None
-
-    @property
     def unsynced_bytes(self) -> int:
         """Bytes of the active segment that the disk has not confirmed."""
         state = self.state
@@ -169,11 +164,12 @@ class LogWriter:
         """Let appends go on behind a roll, once those that wait for it come first."""
         self.rolling = False
 
-    def append(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
+    def append(self, records: memoryview, header: BatchHeader, now: Now, *, opens: bool = True) -> Appended:
         """Stamp offsets and leader epoch into a batch in place and write it with one call.
 
         `records` must be writable and hold exactly the batch of this header, checked. Raises Refusal (the producer's
-        fault, or no space left: nothing is written), RollDue, WriteUnderWay, StorageFault (the partition is offline).
+        fault, or no space left: nothing is written), RollDue, WriteUnderWay, StorageFault (the partition is offline);
+        unless it `opens` the file where that is not open, WouldBlockError: leave it to `begin_write`.
         """
         size = len(records)
         news = self._admit(size, header, now)
@@ -182,7 +178,7 @@ class LogWriter:
         appended = self._assign(records, header, now)
         active = self.state.active
         try:
-            write_batch(self._pin(), active.path, records, active.size)
+            write_batch(self._pin(opens), active.path, records, active.size)
         except StorageFault as fault:
             self.state.fail(fault)
             raise
@@ -239,16 +235,18 @@ class LogWriter:
             raise RollDue
         return news
 
-    def _pin(self) -> File:
-        """The active segment's file, held until its bytes are synced; StorageFault."""
+    def _pin(self, opens: bool) -> File:
+        """The active segment's file, held until its bytes are synced; StorageFault, WouldBlockError."""
         active = self.state.active
         if active.pinned is None:
             try:
-                active.pinned = active.file
+                active.pinned = active.file if opens else active.held
             except OSError as error:
                 fault = fault_of(error, active.path, active.size)
                 self.state.fail(fault)
                 raise fault from error
+            if active.pinned is None:
+                raise WouldBlockError
         return active.pinned
 
     def _refusal(self) -> Refusal:

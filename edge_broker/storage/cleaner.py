@@ -102,6 +102,8 @@ def _end_offset(log: PartitionLog, dirty_offset: int, now: Now) -> int:
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
     for segment, following in pairwise(segments):
+        if following.base_offset > log.high_watermark:
+            return segment.base_offset
         if lag_ms and following.base_offset > dirty_offset and not log.summary(segment, now).expired(now, lag_ms - 1):
             return segment.base_offset
     return segments[-1].base_offset

@@ -114,6 +114,15 @@ class LogState:
         """End of what may be shown."""
         return self.shown.offset
 
+    @property
+    def sealed(self) -> tuple[Segment, ...]:
+        """The closed segments that may be shown whole: nothing else expires or is compacted."""
+        segments, end_offset = self.segments, self.shown.offset
+        count = len(segments) - 1
+        while count and segments[count].base_offset > end_offset:
+            count -= 1
+        return segments[:count]
+
     def advance(self, shown: LogEnd, last_stable_offset: int) -> None:
         """Be told what may be shown, and read with isolation.level=read_committed. Loop."""
         self.shown = shown

@@ -216,7 +216,7 @@ def expired(log: PartitionLog, now: Now) -> bool:
 
 def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None]) -> list[str]:
     """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
-    settings, sealed = log.settings, log.segments[:-1]
+    settings, sealed = log.settings, log.state.sealed
     if log.fault is not None or not settings.deletes:
         return []
     excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
