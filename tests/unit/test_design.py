@@ -40,3 +40,12 @@ def test_a_step_is_where_the_road_says(path: str, name: str) -> None:
 @pytest.mark.parametrize("path", FILES)
 def test_a_file_is_where_the_design_says(path: str) -> None:
     assert (BROKER / path).exists() or (ROOT / path).exists()
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+NAMED = sorted(set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", CONTRIBUTING)))
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_a_file_is_where_the_newcomers_page_says(path: str) -> None:
+    assert (BROKER / path).exists() or (ROOT / path).exists()
