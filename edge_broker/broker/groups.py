@@ -17,6 +17,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.write import Write, write_all
+from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -134,7 +135,7 @@ def stop_groups(broker: Broker) -> Outcome:
 
 
 def load_groups(broker: Broker) -> Outcome:
-    """Read `__consumer_offsets` back in the reader thread; groups are served once it is done.
+    """Read `__consumer_offsets` back and rebuild the groups in the reader thread; they are served once that is done.
 
     What is damaged is quarantined, and the groups are what the rest says of them. Requests that must know what is
     committed wait behind the topic's name.
@@ -143,18 +144,15 @@ def load_groups(broker: Broker) -> Outcome:
     if topic is None:
         broker.groups_loaded = True
         return Reply(None)
-    loading = _Loading(topic.partitions)
+    loading = Loading(broker.groups.settings, broker.clock, topic.partitions)
     broker.topics.take_names([OFFSETS_TOPIC])
 
     def loaded() -> Outcome:
         broker.topics.free_names([OFFSETS_TOPIC])
-        if loading.fault is not None:
+        if loading.groups is None:
             broker.groups_fault = f"committed offsets cannot be read, groups are not served: {loading.fault}"
             return Reply(None)
-        ahead_ms = broker.clock.wall_ms() - broker.clock.steady_ms()
-        broker.groups = GroupCoordinator.load(
-            broker.groups.settings, loading.newest.items(), broker.clock.steady_ms(), wall_ahead_ms=ahead_ms
-        )
+        broker.groups = loading.groups
         broker.groups.is_connected = broker.is_connected
         broker.effects.note(*broker.groups.load_notes)
         broker.groups_loaded = True
@@ -166,29 +164,25 @@ def load_groups(broker: Broker) -> Outcome:
     return read_through(broker, loading.work, loaded, refused)
 
 
-def latest_records(logs: list[PartitionLog]) -> dict[bytes, bytes | None]:
-    """The newest value of every key in whole logs; DamageFound, StorageFault, Refusal. [worker]"""
-    loading = _Loading(logs)
-    met = loading.work()
-    if met is not None or loading.fault is not None:
-        raise met[1] if met is not None else loading.fault or AssertionError
-    return loading.newest
+class Loading:
+    """Takes the newest value of every key from whole logs, then makes the groups of them: `groups`, else `fault`."""
 
-
-class _Loading:
-    """Takes the newest value of every key from whole logs, one after another. [worker]"""
-
-    def __init__(self, logs: list[PartitionLog]) -> None:
-        self.newest: dict[bytes, bytes | None] = {}
+    def __init__(self, settings: GroupSettings, clock: Clock, logs: list[PartitionLog]) -> None:
+        self.groups: GroupCoordinator | None = None
         self.fault: Exception | None = None
+        self._settings = settings
+        self._clock = clock
+        self._newest: dict[bytes, bytes | None] = {}
         self._left = list(logs)
         self._offset = 0
 
     def stop(self, fault: Exception) -> None:
+        """There will be no groups."""
         self.fault = fault
         self._left.clear()
 
     def work(self) -> DamageMet | None:
+        """Read on; the groups are there when it has met no damage, unless there is a fault. [worker: reader]"""
         while self._left:
             log = self._left[0]
             try:
@@ -200,6 +194,11 @@ class _Loading:
             else:
                 self._left.pop(0)
                 self._offset = 0
+        if self.fault is None:
+            now_ms = self._clock.steady_ms()
+            ahead_ms = self._clock.wall_ms() - now_ms
+            self.groups = GroupCoordinator.load(self._settings, self._newest.items(), now_ms, wall_ahead_ms=ahead_ms)
+            self._newest = {}
         return None
 
     def _load(self, log: PartitionLog) -> None:
@@ -209,7 +208,7 @@ class _Loading:
             if not chunk:
                 return  # what is left was lost, and is in the ledger
             try:
-                behind = _take(chunk, self.newest)
+                behind = _take(chunk, self._newest)
             except ProtocolViolation as violation:
                 reason = f"damaged behind offset {self._offset}: {violation}; restore the file"
                 raise StorageFault(log.directory, 0, reason) from violation

@@ -15,9 +15,10 @@ import random
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from types import SimpleNamespace
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from edge_broker.broker.groups import latest_records
+from edge_broker.broker.groups import Loading
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
@@ -275,8 +276,11 @@ class Site(ABC):
         assert self.store is not None
         self.groups = GroupCoordinator(GroupSettings())
         if OFFSETS_TOPIC in self.store.topics:
-            records = latest_records(self.store.topics[OFFSETS_TOPIC].partitions)
-            self.groups = GroupCoordinator.load(GroupSettings(), records.items(), self.world.now_ms)
+            clock = SimpleNamespace(steady_ms=lambda: self.world.now_ms, wall_ms=lambda: self.world.now_ms)
+            loading = Loading(GroupSettings(), cast(Any, clock), self.store.topics[OFFSETS_TOPIC].partitions)
+            assert loading.work() is None
+            assert loading.groups is not None, loading.fault
+            self.groups = loading.groups
             assert not self.groups.load_notes, self.groups.load_notes
         self.world.offsets.check(
             ((group, topic, partition), committed.offset)

@@ -11,6 +11,7 @@ from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Steps
 from edge_broker.config import LEFT_TO_KERNEL_MS
+from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import APIS, HANDLERS
@@ -315,6 +316,23 @@ def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
     site.broker.groups_loaded = False
     assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert health_problem(site.broker) == "committed offsets are still being loaded"
+
+
+def test_a_start_rebuilds_groups_in_the_reader_and_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = site_with_groups()
+    for number in range(50):
+        site.client().ask(OFFSET_COMMIT, commit(number, group=f"g{number}"))
+    site.store.close()
+    site.disk.unlock("/data/.lock")
+    again = Site(disk=site.disk, settled=False)
+    again.loop.run()
+    before = again.broker.groups
+    again.reader.work()
+    assert (again.broker.groups, again.broker.groups_loaded) == (before, False), "the loop alone changes what it uses"
+    monkeypatch.setattr(GroupCoordinator, "load", None)  # what was rebuilt is taken over as it is
+    again.reader.report()
+    assert again.broker.groups_loaded
+    assert [committed(again, group=f"g{number}")[0] for number in (0, 49)] == [0, 49]
 
 
 def test_that_groups_are_not_ready_is_said_of_each_partition_in_a_step_of_its_own() -> None:
