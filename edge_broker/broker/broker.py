@@ -6,7 +6,7 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.disk_space import DiskSpace
@@ -30,13 +30,20 @@ from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
 
 
+class Parked(NamedTuple):
+    """A request that waits for a group; `translate` turns the group's result into the response that it wants."""
+
+    group_id: str
+    translate: Callable[[Any], Message | None]
+
+
 class Broker:
     """State of one broker; owned by the event loop.
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
     says who may write (disk_space.py). `groups_loaded` is False until the committed offsets have been read back;
-    `translations` turns a group's result into the response that the parked request's version wants. `answers_room` says
-    how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
+    `parked` has the requests that wait for a group, by token. `answers_room` says how many bytes of records an answer
+    may have just now, `peers` are there (ADDRESS:PORT), if that is known.
     """
 
     def __init__(
@@ -63,7 +70,7 @@ class Broker:
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
-        self.translations: dict[int, Callable[[Any], Message | None]] = {}
+        self.parked: dict[int, Parked] = {}
         self.producer_ids: range = range(0)
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
@@ -183,5 +190,6 @@ class Broker:
 
     def abandon(self, token: int) -> None:
         """Nobody waits for this token any more."""
-        self.translations.pop(token, None)
-        self.groups.forget(token, self.clock.steady_ms())
+        parked = self.parked.pop(token, None)
+        if parked is not None:
+            self.groups.forget(parked.group_id, token, self.clock.steady_ms())

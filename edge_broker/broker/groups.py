@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.broker.broker import Broker
+from edge_broker.broker.broker import Broker, Parked
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
@@ -57,9 +57,11 @@ def unready(broker: Broker) -> ErrorCode:
     return ErrorCode.NONE if broker.groups_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def park(broker: Broker, context: RequestContext, effects: GroupEffects, translate: Callable[[Any], Message]) -> Park:
+def park(
+    broker: Broker, context: RequestContext, group_id: str, effects: GroupEffects, translate: Callable[[Any], Message]
+) -> Park:
     """Park a request until its result comes out of the effects, now or later; `translate` makes the response of it."""
-    broker.translations[context.token] = translate
+    broker.parked[context.token] = Parked(group_id, translate)
     settle(broker, effects)
     return Park()
 
@@ -70,8 +72,8 @@ def settle(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], No
     `done` is called once, on the loop: with NONE when the records are synced, or there are none, else with why not.
     """
     for token, result in effects.answers:
-        translate = broker.translations.pop(token, None)
-        if translate is not None and (response := translate(result)) is not None:
+        parked = broker.parked.pop(token, None)
+        if parked is not None and (response := parked.translate(result)) is not None:
             broker.effects.answer(token, response)
     if effects.append:
         broker.effects.start(_keep(broker, effects, done))

@@ -84,9 +84,9 @@ class GroupCoordinator:
         """Do whatever is due at `now_ms`."""
         return self._rebalances.expire(now_ms)
 
-    def forget(self, token: int, now_ms: int) -> None:
+    def forget(self, group_id: str, token: int, now_ms: int) -> None:
         """The connection that waited under `token` is gone; its member has its session timeout to come back."""
-        self._rebalances.forget(token, now_ms)
+        self._rebalances.forget(group_id, token, now_ms)
 
     def stop(self, now_ms: int) -> GroupEffects:
         """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""

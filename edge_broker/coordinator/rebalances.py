@@ -62,18 +62,19 @@ class Rebalances:
                 self._session_ended(group, member_id, effects)
         return effects
 
-    def forget(self, token: int, now_ms: int) -> None:
+    def forget(self, group_id: str, token: int, now_ms: int) -> None:
         """The connection that waited under `token` is gone; its member has its session timeout to come back."""
-        for group in self.groups.values():
-            for member in group.members.values():
-                if token not in (member.join_token, member.sync_token):
-                    continue
-                if member.join_token == token:
-                    member.join_token = NOBODY
-                else:
-                    member.sync_token = NOBODY
-                self.renew_session(group, member, now_ms)
-                return
+        group = self.groups.get(group_id)
+        for member in group.members.values() if group is not None else ():
+            if token not in (member.join_token, member.sync_token):
+                continue
+            if member.join_token == token:
+                member.join_token = NOBODY
+            else:
+                member.sync_token = NOBODY
+            assert group is not None
+            self.renew_session(group, member, now_ms)
+            return
 
     def stop(self, now_ms: int) -> GroupEffects:
         """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""

@@ -62,7 +62,7 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
         can_skip_assignment=version >= SKIP_ASSIGNMENT_FROM,
     )
     effects = broker.groups.join(join, unique_id=broker.clock.new_token(), now_ms=broker.clock.steady_ms())
-    return park(broker, context, effects, lambda result: _response(version, result))
+    return park(broker, context, request.group_id, effects, lambda result: _response(version, result))
 
 
 def _response(version: int, result: JoinResult) -> JoinGroupResponse:

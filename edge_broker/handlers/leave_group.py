@@ -47,7 +47,7 @@ def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequ
     effects = broker.groups.leave(
         Leave(token=context.token, group_id=request.group_id, members=members), broker.clock.steady_ms()
     )
-    return park(broker, context, effects, lambda result: _response(batched, result))
+    return park(broker, context, request.group_id, effects, lambda result: _response(batched, result))
 
 
 def _response(batched: bool, result: LeaveResult) -> LeaveGroupResponse:

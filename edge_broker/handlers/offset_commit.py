@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.broker.api import Served
-from edge_broker.broker.broker import Broker
+from edge_broker.broker.broker import Broker, Parked
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import settle, unready
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
@@ -90,7 +90,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     for number, part in enumerate(parts):
         yield None  # not behind the last part: the request must be parked before it is answered
         commit = _commit(context, request, part, context.token + number * TOKENS)
-        broker.translations[commit.token] = come
+        broker.parked[commit.token] = Parked(request.group_id, come)
         settle(broker, broker.groups.commit(commit, broker.clock.steady_ms()))
     return Park(keeps=True)
 

@@ -51,7 +51,7 @@ def sync_group(broker: Broker, context: RequestContext, request: SyncGroupReques
         protocol_name=request.protocol_name,
         assignments=tuple((entry.member_id, bytes(entry.assignment)) for entry in request.assignments),
     )
-    return park(broker, context, broker.groups.sync(sync, broker.clock.steady_ms()), _response)
+    return park(broker, context, request.group_id, broker.groups.sync(sync, broker.clock.steady_ms()), _response)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

@@ -187,7 +187,7 @@ class Groups(RuleBasedStateMachine):
         if waiting:
             token = waiting[number % len(waiting)]
             self.forgotten.add(token)
-            self.site.coordinator.forget(token, self.site.now_ms)
+            self.site.coordinator.forget("group", token, self.site.now_ms)
 
     @rule(wait_ms=st.sampled_from([1, 500, 2_000, 6_000]))
     def wait(self, wait_ms: int) -> None:

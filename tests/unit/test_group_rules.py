@@ -576,7 +576,7 @@ def test_a_member_whose_connection_went_away_while_it_waited_has_its_session_tim
     site = Site()
     leader, follower = site.stable_group()
     waiting = site.join(follower, protocols=(RANGE._replace(metadata=b"x"),))
-    site.coordinator.forget(waiting, site.now_ms)
+    site.coordinator.forget("group", waiting, site.now_ms)
     site.wait(9_999)
     site.heartbeat(leader, 2)
     assert follower in site.coordinator.groups["group"].members
@@ -589,7 +589,7 @@ def test_a_member_whose_connection_went_away_may_join_again() -> None:
     site = Site()
     leader, follower = site.stable_group()
     waiting = site.join(follower, protocols=(RANGE._replace(metadata=b"x"),))
-    site.coordinator.forget(waiting, site.now_ms)
+    site.coordinator.forget("group", waiting, site.now_ms)
     again = site.join(follower)
     site.join(leader)
     assert site.joined(again).generation_id == 3
@@ -599,7 +599,7 @@ def test_a_member_whose_connection_went_away_may_join_again() -> None:
 def test_forgetting_a_token_that_does_not_wait_changes_nothing() -> None:
     site = Site()
     site.stable_group()
-    site.coordinator.forget(4711, site.now_ms)
+    site.coordinator.forget("group", 4711, site.now_ms)
     assert state(site) is GroupState.STABLE
 
 
@@ -725,7 +725,7 @@ def test_a_static_member_whose_connection_went_away_before_the_sync_no_longer_wa
     ids = site.stable_static_group("pi-1", "pi-2")
     site.sync_at_once = False
     back = site.join(instance_id="pi-2")
-    site.coordinator.forget(back, site.now_ms)
+    site.coordinator.forget("group", back, site.now_ms)
     site.sync_disk()
     assert back not in site.answers
     waiting = site.join(ids["pi-1"], instance_id="pi-1")

@@ -266,7 +266,7 @@ def test_a_commit_whose_client_has_gone_is_kept_all_the_same() -> None:
     client.lose()
     site.settle()
     assert committed(site) == (5, "m5")
-    assert site.broker.translations == {}
+    assert site.broker.parked == {}
 
 
 def test_commits_wait_for_the_roll_in_their_order() -> None:
@@ -408,7 +408,7 @@ def test_a_parked_join_of_a_lost_connection_is_forgotten() -> None:
     assert site.dispatcher.unanswered == 1
     client.lose()
     assert site.dispatcher.unanswered == 0
-    assert site.broker.translations == {}
+    assert site.broker.parked == {}
     site.loop.advance(20_000)
 
 
