@@ -9,19 +9,21 @@ one API.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from edge_broker.broker.broker import Broker, Parked
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Park, Reply
+from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.write import Write, write_all
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
-from edge_broker.coordinator.offset_records import Record, read_key
+from edge_broker.coordinator.offset_records import OffsetKey, Record, read_key
+from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
@@ -32,6 +34,7 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 LOAD_BYTES = 1 << 20
+OFFSETS_AT_ONCE = 256
 
 
 def new_coordinator(config: BrokerConfig) -> GroupCoordinator:
@@ -100,6 +103,50 @@ def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], Non
 
     wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
     return write_all(broker, writes, written, wait_ms)
+
+
+def required_topics(broker: Broker) -> dict[str, list[str]]:
+    """By group: the topics whose edge.required.groups names it."""
+    found: dict[str, list[str]] = {}
+    for topic in broker.store.topics.values():
+        for group_id in topic.settings.groups:
+            found.setdefault(group_id, []).append(topic.name)
+    return found
+
+
+def in_pieces(keys: Sequence[OffsetKey]) -> Iterator[Sequence[OffsetKey]]:
+    """As many offsets as one step of a request drops."""
+    for first in range(0, len(keys), OFFSETS_AT_ONCE):
+        yield keys[first : first + OFFSETS_AT_ONCE]
+
+
+class Settling:
+    """Several coordinator calls of one request, which is answered once all their records are synced."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.errors: dict[str, ErrorCode] = {}
+        """By group: why its records were not kept."""
+        self._broker = broker
+        self._left = 0
+        self._answer: Callable[[], None] | None = None
+
+    def add(self, effects: GroupEffects, group_id: str) -> None:
+        """Hand out what one call brought about."""
+        self._left += 1
+        settle(self._broker, effects, partial(self._settled, group_id))
+
+    def _settled(self, group_id: str, error: ErrorCode) -> None:
+        self._left -= 1
+        if error != ErrorCode.NONE:
+            self.errors.setdefault(group_id, group_error(error))
+        if not self._left and self._answer is not None:
+            self._answer()
+
+    def answer_later(self, token: int, answer: Callable[[], Steps]) -> bool:
+        """Have the request of this token answered once all is settled; False when it is, and nobody has to wait."""
+        if self._left:
+            self._answer = lambda: self._broker.effects.answer(token, answer())
+        return self._left > 0
 
 
 def _by_partition(broker: Broker, records: list[Record]) -> dict[PartitionLog, list[Record]]:

@@ -16,7 +16,7 @@ Where this differs from Kafka, on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from functools import partial
 from itertools import chain, islice
 
@@ -41,6 +41,7 @@ from edge_broker.coordinator.offset_records import (
     OffsetKey,
     Record,
     RecordFormatError,
+    group_key,
     read_group_value,
     read_key,
     read_offset_value,
@@ -49,6 +50,7 @@ from edge_broker.coordinator.offset_records import (
 from edge_broker.coordinator.offsets import CommittedOffsets, check_commit, commit_result
 from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, joined, synced
 from edge_broker.coordinator.storage_errors import group_error
+from edge_broker.coordinator.subscriptions import CONSUMER, subscribed_topics
 from edge_broker.errors import ErrorCode
 
 LET_GO_AT_ONCE = 64
@@ -383,6 +385,52 @@ class GroupCoordinator:
     def _committed(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
             self.groups[group_id] = Group(group_id, later.wall_ms)
+            self.memory.count(group_id)
+
+    def check_delete(self, group_id: str) -> ErrorCode:
+        """Whether DeleteGroups may take this group: NONE or why not."""
+        group = self.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def check_offset_delete(self, group_id: str) -> ErrorCode:
+        """Whether OffsetDelete may take offsets of this group: NONE or why not."""
+        error = self.check_delete(group_id)
+        uses_topics = error == ErrorCode.NON_EMPTY_GROUP and self.groups[group_id].protocol_type == CONSUMER
+        return ErrorCode.NONE if uses_topics else error
+
+    def subscribed_topics(self, group_id: str) -> Container[str]:
+        """What the group's members read; their offsets of it are in use."""
+        return subscribed_topics(self.groups[group_id])
+
+    def drop_offsets(self, group_id: str, keys: Collection[OffsetKey], now_ms: int) -> GroupEffects:
+        """Drop committed offsets of a group, and the group, if nothing tells of it any more."""
+        effects = self._rebalances.effects(now_ms)
+        self.offsets.drop(keys, effects)
+        if effects.append:
+            effects.store([], partial(self._dropped, group_id))
+        return effects
+
+    def drop_group(self, group_id: str, now_ms: int) -> GroupEffects:
+        """Drop the record of an empty group, behind its offsets; one that somebody joins meanwhile lives on."""
+        effects = self._rebalances.effects(now_ms)
+        group = self.groups.get(group_id)
+        if group is not None and group.is_stored:
+            group.is_stored = False  # unless it is stored again meanwhile
+            effects.store([(group_key(group_id), None)], partial(self._unstored, group))
+        elif group is not None:
+            self._dropped(group_id, ErrorCode.NONE, effects)
+        return effects
+
+    def _unstored(self, group: Group, error: ErrorCode, later: GroupEffects) -> None:
+        group.is_stored |= error is not ErrorCode.NONE
+        self._dropped(group.group_id, error, later)
+
+    def _dropped(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
+        group = self.groups.get(group_id)
+        if error is ErrorCode.NONE and group is not None and not group.is_stored:
+            self._rebalances.forget_if_idle(group)
             self.memory.count(group_id)
 
     def forget_topics(self, topics: Collection[str], now_ms: int) -> GroupEffects:

@@ -93,6 +93,17 @@ class CommittedOffsets:
         for group_id, known in self._by_group.items():
             for topic in topics:
                 keys.update((OffsetKey(group_id, topic, partition), None) for partition in known.get(topic, ()))
+        self.drop(keys, effects)
+
+    def keys_of(self, group_id: str) -> list[OffsetKey]:
+        """Everything that the group committed, or may have."""
+        keys = {key: None for key in self._unsure if key.group_id == group_id}
+        for topic, partitions in self._by_group.get(group_id, {}).items():
+            keys.update((OffsetKey(group_id, topic, partition), None) for partition in partitions)
+        return list(keys)
+
+    def drop(self, keys: Collection[OffsetKey], effects: GroupEffects) -> None:
+        """Drop these offsets once that is synced, else none of them."""
 
         def drop(error: ErrorCode, _later: GroupEffects) -> None:
             if error is ErrorCode.NONE:

@@ -21,7 +21,6 @@ NOT_SERVED = (
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
     ("CreatePartitions", "37", "make a new topic"),
     ("delegation tokens", "38 to 41", "they belong to log-ins"),
-    ("DeleteGroups, OffsetDelete", "42, 47", "groups and their offsets stay"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
     ("client quotas", "48, 49", "none yet"),
     ("SCRAM credentials", "50, 51", "they belong to log-ins"),
