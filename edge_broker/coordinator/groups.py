@@ -396,6 +396,8 @@ class GroupCoordinator:
 
     def check_offset_delete(self, group_id: str) -> ErrorCode:
         """Whether OffsetDelete may take offsets of this group: NONE or why not."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
         error = self.check_delete(group_id)
         uses_topics = error == ErrorCode.NON_EMPTY_GROUP and self.groups[group_id].protocol_type == CONSUMER
         return ErrorCode.NONE if uses_topics else error

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from edge_broker.protocol.api import (
+    DELETE_GROUPS,
     DESCRIBE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
     OFFSET_COMMIT,
+    OFFSET_DELETE,
     OFFSET_FETCH,
     SYNC_GROUP,
 )
+from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -23,6 +26,11 @@ from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from edge_broker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -278,3 +286,61 @@ def list_groups(s: Session, version: int) -> None:
         s.ask(LIST_GROUPS, request, version, label=label, on=label)
         answer = s.asked[-1].answer
         answer["groups"] = {name: found for name, found in answer["groups"].items() if name == group}
+
+
+def _delete_offsets(group: str, topic: str, *partitions: int) -> OffsetDeleteRequest:
+    wanted = [OffsetDeleteRequestPartition(partition_index=index) for index in partitions]
+    return OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=wanted)])
+
+
+def _subscribed(*topics: str) -> bytes:
+    """The metadata of a consumer that reads these topics."""
+    named = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + named + b"\xff\xff\xff\xff"
+
+
+@case(DELETE_GROUPS)
+def delete_groups(s: Session, version: int) -> None:
+    group, other, topic = s.name("g"), s.name("h"), s.topic()
+    s.coordinator(group)
+    s.ask(OFFSET_COMMIT, _commit(group, topic, (0, 5, "m")), 8)
+    joined = _joined(s, 5, other)
+    asked = DeleteGroupsRequest(groups_names=[group, other, s.name("missing"), "", group])
+    s.ask(DELETE_GROUPS, asked, version, label="one empty, one not, one missing, one twice")
+    s.ask(OFFSET_FETCH, _fetch_offsets(group, topic, 0), 5, label="what is committed then")
+    s.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group]), version, label="again")
+    s.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[]), version, label="none")
+    leave = LeaveGroupRequest(group_id=other, member_id=joined.member_id)
+    s.ask(LEAVE_GROUP, leave, 2, label="the member leaves")
+    s.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[other]), version, label="empty now")
+    s.ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[other]), 5, label="described then")
+
+
+@case(OFFSET_DELETE)
+def offset_delete(s: Session, version: int) -> None:
+    group, topic, other = s.name("g"), s.topic(partitions=2), s.topic("other")
+    s.coordinator(group)
+    s.ask(OFFSET_DELETE, _delete_offsets(group, topic, 0), version, label="no group")
+    s.ask(OFFSET_COMMIT, _commit(group, topic, (0, 5, "m"), (1, 6, "m")), 8)
+    s.ask(OFFSET_COMMIT, _commit(group, other, (0, 7, "m")), 8)
+    s.ask(OFFSET_DELETE, _delete_offsets(group, topic, 0, 7), version, label="one that is there, one that is not")
+    s.ask(OFFSET_DELETE, _delete_offsets(group, topic, 0), version, label="again")
+    s.ask(OFFSET_DELETE, _delete_offsets(group, s.name("missing"), 0), version, label="missing topic")
+    s.ask(OFFSET_DELETE, OffsetDeleteRequest(group_id=group), version, label="none")
+    s.ask(OFFSET_DELETE, _delete_offsets("", topic, 0), version, label="empty group")
+    s.ask(OFFSET_FETCH, _fetch_offsets(group, topic, 0, 1), 5, label="what is committed then")
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=_subscribed(topic))]
+    joined = _joined(s, 5, group, protocols=protocols)
+    s.ask(SYNC_GROUP, _sync(group, joined.generation_id, joined.member_id, to=joined.member_id), 3)
+    s.ask(OFFSET_DELETE, _delete_offsets(group, topic, 1), version, label="of a topic that is read")
+    s.ask(OFFSET_DELETE, _delete_offsets(group, other, 0), version, label="of one that is not")
+    s.ask(OFFSET_FETCH, _fetch_offsets(group, topic, 0, 1), 5, label="what is committed at last")
+
+
+@case(OFFSET_DELETE)
+def offset_delete_of_another_kind(s: Session, version: int) -> None:
+    group, topic = s.name("g"), s.topic()
+    s.coordinator(group)
+    s.ask(OFFSET_COMMIT, _commit(group, topic, (0, 5, "m")), 8)
+    _joined(s, 5, group, protocol_type="connect")
+    s.ask(OFFSET_DELETE, _delete_offsets(group, topic, 0), version, label="not a consumer")

@@ -191,6 +191,7 @@ def test_offsets_go_one_by_one_and_the_group_with_the_last() -> None:
     assert offset_delete(here, "g", ("t", 0), ("t", 1)) == (0, [0, 0])
     assert "g" not in here.broker.groups.groups
     assert offset_delete(here, "g", ("t", 0)) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert offset_delete(here, "", ("t", 0)) == (ErrorCode.INVALID_GROUP_ID, [])
     assert committed(here.reopen("kill")) == NOTHING
 
 
