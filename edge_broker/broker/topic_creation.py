@@ -1,6 +1,7 @@
-"""Making topics: the checks and the work that CreateTopics, Metadata and FindCoordinator share.
+"""Making topics and partitions: the checks and the work that CreateTopics, Metadata and others share.
 
-Lives here: what a valid new topic is, and the outcome that makes one. Must never come in: the shape of any request.
+Lives here: what a valid new topic is, and the outcome that makes one, or more partitions of one. Must never come in:
+the shape of any request.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
 from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
@@ -104,6 +106,78 @@ def _create(
     return Do(work, show, failed, over=over)
 
 
+def check_more_partitions(broker: Broker, topic: Topic, count: int) -> None:
+    """Refuse a number of partitions that a topic cannot have."""
+    have, partitions_max = len(topic.partitions), broker.config.integer("edge.topic.partitions.max")
+    if count <= have:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {have} partitions; {count} would be no more"
+        )
+    if count > partitions_max:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; {partitions_max} are allowed")
+    if not any(log.may_come_online for log in topic.partitions):
+        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is added")
+    broker.space.check_room(topic.name)
+
+
+def add_partitions(
+    broker: Broker, counts: Mapping[str, int], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
+) -> Outcome:
+    """Give topics so many partitions in all, on disk, then show them; as `create`."""
+    taken = next((name for name in counts if name in broker.topics.changing), None)
+    if taken is not None:
+        return Behind(taken, again)
+    errors: Errors = {}
+    growing: list[tuple[Topic, int]] = []
+    room, coming = _room_for_partitions(broker), 0
+    for name, count in counts.items():
+        topic = broker.store.topics[name]
+        more = count - len(topic.partitions)
+        if more > room - coming:
+            errors[name] = _too_many(more)
+        else:
+            coming += more
+            growing.append((topic, count))
+    if not growing:
+        return then(errors)
+    names = [topic.name for topic, _ in growing]
+    broker.topics.take_names(names)
+    broker.topics.coming += coming
+
+    def over() -> None:
+        broker.topics.coming -= coming
+        broker.topics.free_names(names)
+
+    def work() -> list[list[PartitionLog] | Refusal]:
+        return [_make_partitions(broker, topic, count) for topic, count in growing]
+
+    def show(made: list[list[PartitionLog] | Refusal]) -> Outcome:
+        for (topic, _), logs in zip(growing, made, strict=True):
+            if isinstance(logs, Refusal):
+                errors[topic.name] = logs
+                broker.effects.note(f"topic {topic.name} got no more partitions: {logs.message}")
+            else:
+                broker.store.add_partitions(topic, logs)
+        return then(errors)
+
+    def failed(error: Exception) -> Outcome:
+        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in growing])
+
+    return Do(work, show, failed, over=over)
+
+
+def _make_partitions(broker: Broker, topic: Topic, count: int) -> list[PartitionLog] | Refusal:
+    try:
+        return broker.store.make_partitions(topic, count)
+    except StorageFault as fault:
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+
+
+def _too_many(partitions: int) -> Refusal:
+    reason = f"{partitions} partitions more than edge.partitions.max allows; delete topics or raise it"
+    return Refusal(ErrorCode.POLICY_VIOLATION, reason)
+
+
 def _room_for_partitions(broker: Broker) -> int:
     """How many more partitions there may be: each takes memory and file descriptors."""
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
@@ -125,8 +199,7 @@ def _create_what_fits(
             fit.append(topic)
             room -= topic.partitions
         else:
-            reason = f"{topic.partitions} partitions more than edge.partitions.max allows; delete topics or raise it"
-            refused[topic.name] = Refusal(ErrorCode.POLICY_VIOLATION, reason)
+            refused[topic.name] = _too_many(topic.partitions)
     if not refused:  # nothing but __consumer_offsets, which is never refused
         return _create(broker, fit, again, then)
     return _create(broker, fit, again, lambda errors: then(refused | errors)) if fit else then(refused)

@@ -38,6 +38,7 @@ class Operation(IntEnum):
     READ = 3
     WRITE = 4
     DELETE = 6
+    ALTER = 7
     DESCRIBE = 8
     DESCRIBE_CONFIGS = 10
 
@@ -60,7 +61,7 @@ class Topics:
         """Refuse what a session may not do to a topic of this name; until there are log-ins, only what is our own."""
         if name not in OWN_TOPICS:
             return
-        if operation == Operation.DELETE and name in self._store.topics:
+        if operation in (Operation.DELETE, Operation.ALTER) and name in self._store.topics:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker")
         if operation == Operation.WRITE:
             if name in INTERNAL_TOPICS:

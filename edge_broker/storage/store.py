@@ -24,7 +24,7 @@ LogManager.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
@@ -422,9 +422,7 @@ class LogStore:
             self._deletions.free_name(name)
             logs = [self._make_partition(name, partition, settings, topic_id) for partition in range(partitions)]
             self.fs.sync_directory(self.data_dir)
-            replace(
-                self.fs, self._path("topics"), f"{name}{TOPIC_SUFFIX}", encode_topic(topic_id, partitions, config, name)
-            )
+            self._write_topic(name, topic_id, partitions, config)
         except OSError as error:
             raise fault_of(error, self._path(name), 0) from error
         return Topic(name, topic_id, logs, dict(config), settings)
@@ -444,8 +442,37 @@ class LogStore:
         where = (topic, partition, directory, settings, self._files)
         return PartitionLog(LogState(*where, [segment], 0, self.leader_epoch, LeaderEpochs()), Producers())
 
+    def make_partitions(self, topic: Topic, count: int) -> list[PartitionLog]:
+        """Make more partitions, so that there are `count`, on disk and synced when this returns. [worker]
+
+        `add_partitions` shows them. StorageFault; what an interruption leaves is cleared at the next start.
+        """
+        new = range(len(topic.partitions), count)
+        try:
+            logs = [self._make_partition(topic.name, index, topic.settings, topic.topic_id) for index in new]
+            self.fs.sync_directory(self.data_dir)
+            self._write_topic(topic.name, topic.topic_id, count, topic.config)
+        except OSError as error:
+            raise fault_of(error, self._path(topic.name), 0) from error
+        return logs
+
+    def _write_topic(self, name: str, topic_id: uuid.UUID, partitions: int, config: Mapping[str, str]) -> None:
+        data = encode_topic(topic_id, partitions, config, name)
+        replace(self.fs, self._path("topics"), f"{name}{TOPIC_SUFFIX}", data)
+
+    def add_partitions(self, topic: Topic, logs: Sequence[PartitionLog]) -> None:
+        """Show partitions that were made."""
+        topic.partitions = [*topic.partitions, *logs]
+        self._adopt(topic)
+
     def add_topic(self, topic: Topic) -> None:
         """Show a topic that was made."""
+        self._adopt(topic)
+        self.topics[topic.name] = topic
+        if topic.topic_id != NO_UUID:
+            self.topics_by_id[topic.topic_id] = topic
+
+    def _adopt(self, topic: Topic) -> None:
         for log in topic.partitions:
             log.topic_id = id_text(topic.topic_id)
             log.ledger = self.ledger
@@ -453,9 +480,6 @@ class LogStore:
             log.writer.producer_memory = self.producer_memory
             log.writer.producer_memory.join(log.writer.producers)
             log.roller.stays_without_space = topic.name in WRITTEN_ON
-        self.topics[topic.name] = topic
-        if topic.topic_id != NO_UUID:
-            self.topics_by_id[topic.topic_id] = topic
 
     def hide_topic(self, name: str) -> Topic:
         """Hide a topic that is about to be deleted: `show_again` or `remove_topic` must follow."""

@@ -106,6 +106,8 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "B26", "a name twice deletes the topic, so that it is gone then", "delete-topics-by-id-*", "* still there: *"
     ),
+    Known("new", "no such topic: a sentence, Kafka none", "create-partitions-*", "* missing topic: *error_message"),
+    Known("new", "no such topic: a sentence, Kafka none", "create-partitions-*", "* empty name: *error_message"),
     Known("new", "neither name nor id: 100, Kafka 42", "delete-topics-by-id-*", "* neither: *"),
     # Records
     Known("meant", "a sentence says why, where Kafka says nothing", "produce-*", "*: .responses.*error_message"),

@@ -30,7 +30,7 @@ ORDERLESS = {
     "responses": ("name", "topic", "topic_id"),
     "partitions": ("partition_index", "partition"),
     "groups": ("group_id",),
-    "results": ("group_id",),
+    "results": ("group_id", "name"),
     "configs": ("name",),
     "brokers": ("node_id", "broker_id"),
     "api_keys": ("api_key",),

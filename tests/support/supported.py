@@ -19,7 +19,6 @@ NOT_SERVED = (
     ("DescribeAcls, CreateAcls, DeleteAcls", "29 to 31", "access control comes with log-ins"),
     ("AlterConfigs, IncrementalAlterConfigs", "33, 44", "set a topic's configuration when it is made"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
-    ("CreatePartitions", "37", "make a new topic"),
     ("delegation tokens", "38 to 41", "they belong to log-ins"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
     ("client quotas", "48, 49", "none yet"),

@@ -5,7 +5,12 @@ from __future__ import annotations
 from uuid import UUID
 
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
+from edge_broker.protocol.api import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
+from edge_broker.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -191,3 +196,36 @@ def describe_all_configs(s: Session, version: int) -> None:
     for label, keys in {"null": None, "empty": []}.items():
         resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=keys)
         s.ask(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]), version, label=label)
+
+
+def _more(name: str, count: int, assigned: list[list[int]] | None = None) -> CreatePartitionsTopic:
+    given = None if assigned is None else [CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
+    return CreatePartitionsTopic(name=name, count=count, assignments=given)
+
+
+@case(CREATE_PARTITIONS)
+def create_partitions(s: Session, version: int) -> None:
+    one, two = s.topic("one"), s.topic("two", partitions=2)
+
+    def ask(label: str, *topics: CreatePartitionsTopic, only: bool = False) -> None:
+        request = CreatePartitionsRequest(topics=list(topics), timeout_ms=30_000, validate_only=only)
+        s.ask(CREATE_PARTITIONS, request, version, label=label)
+
+    ask("validate only", _more(one, 3), only=True)
+    ask("as many", _more(two, 2))
+    ask("fewer", _more(two, 1))
+    ask("none", _more(two, 0))
+    ask("less than none", _more(two, -1))
+    ask("missing topic", _more(s.name("missing"), 2))
+    ask("empty name", _more("", 2))
+    ask("twice", _more(one, 3), _more(one, 4), _more(two, 3))
+    ask("good beside bad", _more(one, 3), _more(two, 1))
+    ask("assigned", _more(two, 5, [[1], [1]]))
+    ask("assigned to nobody we know", _more(two, 6, [[7]]))
+    ask("assigned twice", _more(two, 6, [[1, 1]]))
+    ask("assigned to none", _more(two, 6, [[]]))
+    ask("assigned too few", _more(two, 7, [[1]]))
+    ask("assigned, but nothing", _more(two, 6, []))
+    ask("no topic")
+    s.wait_for(one, 3)
+    s.wait_for(two, 5)

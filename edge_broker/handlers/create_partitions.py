@@ -1,0 +1,90 @@
+"""CreatePartitions (key 37): a topic gets more partitions, answered when they are on disk and synced.
+
+Source: Kafka protocol, CreatePartitions 0 to 3; KIP-195, KIP-599 (quotas).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from edge_broker.broker.api import Served
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.topic_creation import Errors, add_partitions, check_more_partitions
+from edge_broker.broker.topics import Operation
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import CREATE_PARTITIONS
+from edge_broker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from edge_broker.storage.store import Topic
+
+
+@Served(
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    {
+        0: "more partitions (KIP-195)",
+        1: "throttled by the client (KIP-219)",
+        2: "compact lengths, tags (KIP-482)",
+        3: "quotas (KIP-599)",
+    },
+)
+@changes_in_steps
+def create_partitions(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> Taken:
+    """Give each topic the partitions that it may have; the others get an error of their own."""
+    named = Counter(asked.name for asked in request.topics)
+    errors: Errors = {}
+    wanted: dict[str, int] = {}
+    for asked in request.topics:
+        yield None
+        try:
+            if named[asked.name] > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
+            topic = broker.topics.topic(context, asked.name, Operation.ALTER)
+            _check(broker, topic, asked)
+            wanted[asked.name] = asked.count
+        except Refusal as refusal:
+            errors[asked.name] = refusal.kept()
+
+    def reply(failed: Errors) -> Outcome:
+        return Steps(_answer(list(named), errors | failed))
+
+    if request.validate_only or not wanted:
+        return reply({})
+    return add_partitions(broker, wanted, again=lambda: create_partitions(broker, context, request), then=reply)
+
+
+def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
+    check_more_partitions(broker, topic, asked.count)
+    more = asked.count - len(topic.partitions)
+    assignments = asked.assignments
+    if assignments is None:
+        return
+    if len(assignments) != more:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{more} partitions more, {len(assignments)} are assigned",
+        )
+    if any(assignment.broker_ids != [broker.node_id] for assignment in assignments):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assign each to broker {broker.node_id}, the only one here"
+        )
+
+
+def _answer(names: list[str], errors: Errors) -> Taken:
+    results: list[CreatePartitionsTopicResult] = []
+    for name in names:
+        error = errors.get(name)
+        results.append(
+            CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
+            if error is not None
+            else CreatePartitionsTopicResult(name=name)
+        )
+        yield results[-1]
+    return Reply(CreatePartitionsResponse(results=results))
