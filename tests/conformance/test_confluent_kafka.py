@@ -5,7 +5,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support.kafka_reading import read_topic
@@ -252,6 +252,45 @@ def test_topics_are_created_described_and_deleted(broker):
     assert not configs["cleanup.policy"].is_default
     admin.delete_topics([topic])[topic].result(CALL_S)
     wait_until(lambda: topic not in admin.list_topics(timeout=CALL_S).topics, 10, "the topic is gone")
+
+
+def test_a_topic_gets_more_partitions_and_readers_find_them(broker, new_topic, group):
+    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    _produce(broker.bootstrap, topic, VALUES[:10])
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(CALL_S)
+    with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(CALL_S)
+
+    def there():
+        return len(admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions)
+
+    wait_until(lambda: there() == 3, CALL_S, "three partitions")
+    _produce(broker.bootstrap, topic, VALUES[:30], partitions=3)
+    consumer = _consumer(broker.bootstrap, group)
+    consumer.subscribe([topic])
+    taken = _take(consumer, 40)
+    consumer.close()
+    assert {message.partition() for message in taken} == {0, 1, 2}
+
+
+def test_a_group_and_its_offsets_are_deleted(broker, new_topic, group):
+    admin, topic, name = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic(), group
+    _produce(broker.bootstrap, topic, VALUES[:10])
+    consumer = _consumer(broker.bootstrap, name)
+    consumer.subscribe([topic])
+    _take(consumer, 10)
+    consumer.commit(asynchronous=False)
+    with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
+        admin.delete_consumer_groups([name])[name].result(CALL_S)
+    consumer.close()
+    admin.delete_consumer_groups([name])[name].result(CALL_S)
+    with pytest.raises(KafkaException, match="GROUP_ID_NOT_FOUND"):
+        admin.delete_consumer_groups([name])[name].result(CALL_S)
+    again = _consumer(broker.bootstrap, name)
+    assert again.committed([TopicPartition(topic, 0)], timeout=CALL_S)[0].offset < 0
+    again.subscribe([topic])
+    assert len(_take(again, 10)) == 10
+    again.close()
 
 
 def test_the_cluster_is_described(broker):
