@@ -6,6 +6,7 @@ Source: Kafka protocol, CreatePartitions 0 to 3; KIP-195, KIP-599 (quotas).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
@@ -38,7 +39,10 @@ from edge_broker.storage.store import Topic
 @changes_in_steps
 def create_partitions(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> Taken:
     """Give each topic the partitions that it may have; the others get an error of their own."""
-    named = Counter(asked.name for asked in request.topics)
+    named: Counter[str] = Counter()
+    for asked in request.topics:
+        yield None
+        named[asked.name] += 1
     errors: Errors = {}
     wanted: dict[str, int] = {}
     for asked in request.topics:
@@ -53,7 +57,7 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
             errors[asked.name] = refusal.kept()
 
     def reply(failed: Errors) -> Outcome:
-        return Steps(_answer(list(named), errors | failed))
+        return Steps(_answer(named, errors, failed))
 
     if request.validate_only or not wanted:
         return reply({})
@@ -77,10 +81,10 @@ def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
         )
 
 
-def _answer(names: list[str], errors: Errors) -> Taken:
+def _answer(names: Iterable[str], errors: Errors, failed: Errors) -> Taken:
     results: list[CreatePartitionsTopicResult] = []
     for name in names:
-        error = errors.get(name)
+        error = failed.get(name) or errors.get(name)
         results.append(
             CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
             if error is not None

@@ -34,15 +34,17 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
     """Delete each group that may go; a group that is named twice is deleted, and answered, once."""
     errors: dict[str, ErrorCode] = {}
     settling, required = Settling(broker), required_topics(broker)
-    for group_id in dict.fromkeys(request.groups_names):
+    for group_id in request.groups_names:
         yield None
+        if group_id in errors:
+            continue
         error = unready(broker)
         errors[group_id] = error if error != ErrorCode.NONE else _refusal(broker, group_id, required)
         if errors[group_id] == ErrorCode.NONE:
             yield from _delete(broker, group_id, settling)
 
     def answer() -> Steps:
-        return Steps(_answer(errors | settling.errors))
+        return Steps(_answer(errors, settling.errors))
 
     return Park(keeps=True) if settling.answer_later(context.token, answer) else answer()
 
@@ -71,9 +73,10 @@ def _refusal(broker: Broker, group_id: str, required: Mapping[str, Sequence[str]
     return error
 
 
-def _answer(errors: dict[str, ErrorCode]) -> Taken:
+def _answer(errors: Mapping[str, ErrorCode], unkept: Mapping[str, ErrorCode]) -> Taken:
     results = []
-    for group_id, error in errors.items():
+    for group_id, refused in errors.items():
+        error = unkept.get(group_id, refused)
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         yield results[-1]
     return Reply(DeleteGroupsResponse(results=results))

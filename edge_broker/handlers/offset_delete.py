@@ -39,25 +39,30 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
     if error != ErrorCode.NONE:
         return Reply(OffsetDeleteResponse(error_code=error))
     errors: dict[Place, ErrorCode] = {}
+    wanted: list[OffsetKey] = []
+    kept: set[str] = set()
     required = required_topics(broker).get(group_id, ())
     subscribed = broker.groups.subscribed_topics(group_id)
     for topic in request.topics:
         for partition in topic.partitions:
             yield None
+            if (topic.name, partition.partition_index) in errors:
+                continue
             error = broker.topics.known(context, topic.name, partition.partition_index, Operation.READ)
             if error == ErrorCode.NONE and topic.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif error == ErrorCode.NONE and topic.name in required:
                 error = ErrorCode.POLICY_VIOLATION
+                kept.add(topic.name)
+            elif error == ErrorCode.NONE:
+                wanted.append(OffsetKey(group_id, topic.name, partition.partition_index))
             errors[topic.name, partition.partition_index] = error
-    kept = {name for (name, _), error in errors.items() if error == ErrorCode.POLICY_VIOLATION}
     if kept:
         broker.effects.note(
             f"what group {group_id} committed for {', '.join(sorted(kept))} was not deleted: "
             "edge.required.groups there names the group; take it out first"
         )
     settling = Settling(broker)
-    wanted = [OffsetKey(group_id, *place) for place, error in errors.items() if error == ErrorCode.NONE]
     for keys in in_pieces(wanted):
         yield None
         settling.add(broker.groups.drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
