@@ -37,6 +37,7 @@ ORDERLESS = {
     "members": ("member_id",),
     "partition_responses": ("index",),
 }
+ORDERED_WITHOUT_KEY = {"results"}  # those of DescribeConfigs come as they were asked for
 HEADER_BYTES = 61
 ABSENT = "<absent>"
 
@@ -73,6 +74,8 @@ class Masks:
         if name not in ORDERLESS or not all(isinstance(tree, dict) for tree in trees):
             return trees
         key = next((key for key in ORDERLESS[name] if trees and key in trees[0]), "")
+        if not key and name in ORDERED_WITHOUT_KEY:
+            return trees
         keyed = {str(tree.get(key)): tree for tree in trees}
         return keyed if len(keyed) == len(trees) else sorted(trees, key=lambda tree: str(tree.get(key)))
 

@@ -305,7 +305,7 @@ def delete_groups(s: Session, version: int) -> None:
     s.coordinator(group)
     s.ask(OFFSET_COMMIT, _commit(group, topic, (0, 5, "m")), 8)
     joined = _joined(s, 5, other)
-    asked = DeleteGroupsRequest(groups_names=[group, other, s.name("missing"), "", group])
+    asked = DeleteGroupsRequest(groups_names=[group, other, s.name("missing"), group])
     s.ask(DELETE_GROUPS, asked, version, label="one empty, one not, one missing, one twice")
     s.ask(OFFSET_FETCH, _fetch_offsets(group, topic, 0), 5, label="what is committed then")
     s.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group]), version, label="again")
