@@ -186,7 +186,7 @@ def log_settings(config: BrokerConfig) -> LogSettings:
         required_groups=config.text("edge.required.groups"),
         retention_ms=config.integer("log.retention.ms"),
         segment_bytes=config.integer("log.segment.bytes"),
-        segment_ms=config.integer("log.roller.roll.ms"),
+        segment_ms=config.integer("log.roll.ms"),
     )
 
 

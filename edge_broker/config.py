@@ -88,7 +88,7 @@ _TABLE = (
         1 << 30,
     ),
     Key("log.segment.bytes", 67_108_864, "Size at which a segment is closed and the next begun.", 4096, _INT_MAX),
-    Key("log.roller.roll.ms", 604_800_000, "Age at which a segment is closed.", 1000),
+    Key("log.roll.ms", 604_800_000, "Age at which a segment is closed.", 1000),
     Key("log.retention.ms", 604_800_000, "Age at which closed segments are deleted; -1 keeps them.", -1),
     Key(
         "log.retention.bytes",

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
+from edge_broker.config import KEYS
 from tests.differential import cases as _cases  # noqa: F401 - registers them
 from tests.differential.known import KNOWN, Known, known_for
 from tests.differential.session import CASES, CLOSED, Case, Session
@@ -18,6 +20,7 @@ from tests.differential.trees import differences
 from tests.differential.wire import ClosedError
 from tests.support import runtimes
 from tests.support.processes import ApacheKafka, EdgeBroker
+from tests.support.waiting import CALL_S
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
 
@@ -84,6 +87,13 @@ def judged(case: Case, ours: Session, kafka: Session) -> Iterator[tuple[str, Kno
     if len(ours.asked) != len(kafka.asked):
         known = next((known for known in listed if known.covers("requests", "")), None)
         yield f"requests: ours {len(ours.asked)}, Kafka {len(kafka.asked)}", known
+
+
+def test_a_key_of_the_broker_without_our_prefix_is_one_of_apache_kafka(brokers: Brokers) -> None:
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap("kafka-4.3.1")})
+    known = admin.describe_configs([broker])[broker].result(CALL_S)
+    assert {name for name in KEYS if not name.startswith("edge.")} - set(known) == set()
 
 
 def test_every_known_difference_is_still_there(brokers: Brokers) -> None:
