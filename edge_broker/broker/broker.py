@@ -114,13 +114,15 @@ class Broker:
             header = self._checked(log, records, batch_bytes_max)
         else:
             header = read_header(records)
+        begin = self.clock.seconds()
         try:
-            if self.throttle.slow:
+            try:
+                now = self._now_at(begin, log)
+                appended = None if self.throttle.slow else writer.append(records, header, now, opens=False)
+            except WouldBlockError:
+                appended = None
+            if appended is None:
                 return self._append_behind(log, records, header)
-            begin = self.clock.seconds()
-            appended = writer.append(records, header, self._now_at(begin, log), opens=False)
-        except WouldBlockError:
-            return self._append_behind(log, records, header)
         except RollDue:
             self.effects.roll(log)
             raise

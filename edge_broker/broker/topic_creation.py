@@ -6,13 +6,13 @@ the shape of any request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
 from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
@@ -26,6 +26,18 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int
     config: Mapping[str, str]
+
+
+class _Making(NamedTuple):
+    """A topic, and the partitions that it gets. `make` makes them on disk, and returns what shows them. [worker]
+
+    StorageFault, Refusal; the log says that the topic `failed`.
+    """
+
+    name: str
+    partitions: int
+    make: Callable[[], Callable[[], None]]
+    failed: str
 
 
 def offsets_topic(broker: Broker) -> NewTopic:
@@ -42,11 +54,11 @@ def automatic_topic(broker: Broker, name: str) -> NewTopic:
     return NewTopic(name, broker.config.integer("num.partitions"), {})
 
 
-def check_new_topic(broker: Broker, topic: NewTopic) -> None:
-    """Refuse a topic that exists, is badly named, has too many partitions or a wrong configuration."""
+def check_new_topic(broker: Broker, topic: NewTopic, room: int) -> None:
+    """Refuse a topic that exists, is badly named, has a wrong configuration, or more partitions than there is room."""
     check_topic_name(topic.name)
     if broker.topics.exists(topic.name):
-        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name!r} already exists.")
+        raise _is_there(topic.name)
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
         raise Refusal(
@@ -55,6 +67,8 @@ def check_new_topic(broker: Broker, topic: NewTopic) -> None:
     check_config_size(topic.config)
     check_topic_config(topic.config)
     broker.space.check_room(topic.name)
+    if topic.partitions > room and topic.name != OFFSETS_TOPIC:
+        raise _too_many(topic.partitions)
 
 
 def create(
@@ -63,47 +77,33 @@ def create(
     """Make topics on disk, then show them; `then` gets the refusals by name.
 
     When another request is making or erasing one of them, `again` is called once that is over. The names are free
-    again however the making ends.
+    again however the making ends. What was checked in steps is looked at once more: another request may be quicker.
     """
-    room = _room_for_partitions(broker)
-    if sum(topic.partitions for topic in topics) > room:
-        return _create_what_fits(broker, topics, room, again, then)
-    return _create(broker, topics, again, then)
-
-
-def _create(
-    broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
-) -> Do | Behind:
-    names = [topic.name for topic in topics]
-    taken = next((name for name in names if name in broker.topics.changing), None)
+    taken = _taken(broker, [topic.name for topic in topics])
     if taken is not None:
         return Behind(taken, again)
-    coming = sum(topic.partitions for topic in topics)
-    broker.topics.take_names(names)
-    broker.topics.coming += coming
+    errors: Errors = {}
+    making: list[_Making] = []
+    room = room_for_partitions(broker)
+    for topic in topics:
+        if broker.topics.exists(topic.name):
+            errors[topic.name] = _is_there(topic.name)
+        elif topic.partitions > room and topic.name != OFFSETS_TOPIC:
+            errors[topic.name] = _too_many(topic.partitions)
+        else:
+            room -= topic.partitions
+            making.append(_Making(topic.name, topic.partitions, _making_topic(broker, topic), "could not be made"))
+    return _make(broker, making, errors, then)
 
-    def over() -> None:
-        broker.topics.coming -= coming
-        broker.topics.free_names(names)
 
-    def work() -> list[Topic | Refusal]:
-        return [_make(broker, topic) for topic in topics]
+def _making_topic(broker: Broker, new: NewTopic) -> Callable[[], Callable[[], None]]:
+    def make() -> Callable[[], None]:
+        store = broker.store
+        return partial(
+            store.add_topic, store.make_topic(new.name, new.partitions, dict(new.config), broker.clock.new_uuid())
+        )
 
-    def show(made: list[Topic | Refusal]) -> Outcome:
-        errors: Errors = {}
-        for name, topic in zip(names, made, strict=True):
-            if isinstance(topic, Refusal):
-                errors[name] = topic
-                if topic.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    broker.effects.note(f"topic {name} could not be made: {topic.message}")
-            else:
-                broker.store.add_topic(topic)
-        return then(errors)
-
-    def failed(error: Exception) -> Outcome:
-        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in names])
-
-    return Do(work, show, failed, over=over)
+    return make
 
 
 def check_more_partitions(broker: Broker, topic: Topic, count: int) -> None:
@@ -124,23 +124,45 @@ def add_partitions(
     broker: Broker, counts: Mapping[str, int], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
 ) -> Outcome:
     """Give topics so many partitions in all, on disk, then show them; as `create`."""
-    taken = next((name for name in counts if name in broker.topics.changing), None)
+    taken = _taken(broker, counts)
     if taken is not None:
         return Behind(taken, again)
     errors: Errors = {}
-    growing: list[tuple[Topic, int]] = []
-    room, coming = _room_for_partitions(broker), 0
+    making: list[_Making] = []
+    room = room_for_partitions(broker)
     for name, count in counts.items():
-        topic = broker.store.topics[name]
-        more = count - len(topic.partitions)
-        if more > room - coming:
-            errors[name] = _too_many(more)
+        try:
+            topic = broker.topics.there(name)
+            check_more_partitions(broker, topic, count)
+            more = count - len(topic.partitions)
+            if more > room:
+                raise _too_many(more)
+        except Refusal as refusal:
+            errors[name] = refusal.kept()
         else:
-            coming += more
-            growing.append((topic, count))
-    if not growing:
+            room -= more
+            making.append(_Making(name, more, _making_partitions(broker, topic, count), "got no more partitions"))
+    return _make(broker, making, errors, then)
+
+
+def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[], Callable[[], None]]:
+    def make() -> Callable[[], None]:
+        return partial(broker.store.add_partitions, topic, broker.store.make_partitions(topic, count))
+
+    return make
+
+
+def _taken(broker: Broker, names: Iterable[str]) -> str | None:
+    """The first of these names that another request has for itself."""
+    return next((name for name in names if name in broker.topics.changing), None)
+
+
+def _make(broker: Broker, making: Sequence[_Making], errors: Errors, then: Callable[[Errors], Outcome]) -> Outcome:
+    """Have it made by the worker, with the names taken; what fails joins `errors`."""
+    if not making:
         return then(errors)
-    names = [topic.name for topic, _ in growing]
+    names = [one.name for one in making]
+    coming = sum(one.partitions for one in making)
     broker.topics.take_names(names)
     broker.topics.coming += coming
 
@@ -148,29 +170,36 @@ def add_partitions(
         broker.topics.coming -= coming
         broker.topics.free_names(names)
 
-    def work() -> list[list[PartitionLog] | Refusal]:
-        return [_make_partitions(broker, topic, count) for topic, count in growing]
+    def work() -> list[Callable[[], None] | Refusal]:
+        return [_tried(one) for one in making]
 
-    def show(made: list[list[PartitionLog] | Refusal]) -> Outcome:
-        for (topic, _), logs in zip(growing, made, strict=True):
-            if isinstance(logs, Refusal):
-                errors[topic.name] = logs
-                broker.effects.note(f"topic {topic.name} got no more partitions: {logs.message}")
+    def show(made: list[Callable[[], None] | Refusal]) -> Outcome:
+        for one, shows in zip(making, made, strict=True):
+            if isinstance(shows, Refusal):
+                errors[one.name] = shows
+                if shows.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    broker.effects.note(f"topic {one.name} {one.failed}: {shows.message}")
             else:
-                broker.store.add_partitions(topic, logs)
+                shows()
         return then(errors)
 
     def failed(error: Exception) -> Outcome:
-        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in growing])
+        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in making])
 
     return Do(work, show, failed, over=over)
 
 
-def _make_partitions(broker: Broker, topic: Topic, count: int) -> list[PartitionLog] | Refusal:
+def _tried(one: _Making) -> Callable[[], None] | Refusal:
     try:
-        return broker.store.make_partitions(topic, count)
-    except StorageFault as fault:
+        return one.make()
+    except Refusal as refusal:
+        return refusal.kept()
+    except StorageFault as fault:  # the other topics of the request are none the worse for it
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+
+
+def _is_there(name: str) -> Refusal:
+    return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
 
 
 def _too_many(partitions: int) -> Refusal:
@@ -178,37 +207,7 @@ def _too_many(partitions: int) -> Refusal:
     return Refusal(ErrorCode.POLICY_VIOLATION, reason)
 
 
-def _room_for_partitions(broker: Broker) -> int:
+def room_for_partitions(broker: Broker) -> int:
     """How many more partitions there may be: each takes memory and file descriptors."""
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
     return broker.config.integer("edge.partitions.max") - known - broker.topics.coming
-
-
-def _create_what_fits(
-    broker: Broker,
-    topics: Sequence[NewTopic],
-    room: int,
-    again: Callable[[], Outcome],
-    then: Callable[[Errors], Outcome],
-) -> Outcome:
-    """Make those that find room, and `__consumer_offsets`; the others get what Kafka answers too large operations."""
-    fit: list[NewTopic] = []
-    refused: Errors = {}
-    for topic in topics:
-        if topic.name == OFFSETS_TOPIC or topic.partitions <= room:
-            fit.append(topic)
-            room -= topic.partitions
-        else:
-            refused[topic.name] = _too_many(topic.partitions)
-    if not refused:  # nothing but __consumer_offsets, which is never refused
-        return _create(broker, fit, again, then)
-    return _create(broker, fit, again, lambda errors: then(refused | errors)) if fit else then(refused)
-
-
-def _make(broker: Broker, topic: NewTopic) -> Topic | Refusal:
-    try:
-        return broker.store.make_topic(topic.name, topic.partitions, dict(topic.config), broker.clock.new_uuid())
-    except Refusal as refusal:
-        return refusal.kept()
-    except StorageFault as fault:  # the other topics of the request are none the worse for it
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))

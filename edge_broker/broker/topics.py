@@ -41,6 +41,7 @@ class Operation(IntEnum):
     ALTER = 7
     DESCRIBE = 8
     DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
 
 
 class Topics:
@@ -61,7 +62,7 @@ class Topics:
         """Refuse what a session may not do to a topic of this name; until there are log-ins, only what is our own."""
         if name not in OWN_TOPICS:
             return
-        if operation in (Operation.DELETE, Operation.ALTER) and name in self._store.topics:
+        if operation in (Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS) and name in self._store.topics:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker")
         if operation == Operation.WRITE:
             if name in INTERNAL_TOPICS:
@@ -72,14 +73,18 @@ class Topics:
         """The topic of a name or an id; Refusal."""
         if isinstance(asked, str):
             self.authorize(context, asked, operation)
-            topic = self._store.topics.get(asked)
-            if topic is None:
-                raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked!r} does not exist; create it first")
-            return topic
+            return self.there(asked)
         topic = self._store.topics_by_id.get(asked)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {asked}")
         self.authorize(context, topic.name, operation)
+        return topic
+
+    def there(self, name: str) -> Topic:
+        """The topic of a name that the session was authorized for; Refusal."""
+        topic = self._store.topics.get(name)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist; create it first")
         return topic
 
     def partition(

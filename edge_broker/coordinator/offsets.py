@@ -25,7 +25,7 @@ class CommittedOffsets:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.held = 0
         """Bytes of memory, about."""
-        self._unsure: dict[OffsetKey, None] = {}  # a record of it was appended, and no sync has told that it is kept
+        self._unsure: dict[OffsetKey, Commit] = {}  # the last one whose record no sync has told to be kept
 
     def groups(self) -> Iterable[str]:
         """Every group that has an offset."""
@@ -73,12 +73,12 @@ class CommittedOffsets:
             if error is ErrorCode.NONE:
                 for key, committed in entries:
                     self.put(key, committed)
-                    self._unsure.pop(key, None)
+                    self._is_sure(key, commit)
             kept = {(key.topic, key.partition): commit_error(error) for key, _ in entries}
             later.answer(commit.token, commit_result(commit, refused | kept, ErrorCode.OFFSET_METADATA_TOO_LARGE))
 
         if entries:
-            self._unsure.update((key, None) for key, _ in entries)
+            self._unsure.update((key, commit) for key, _ in entries)
             effects.store([(offset_key(key), offset_value(committed)) for key, committed in entries], after)
         else:
             after(ErrorCode.NONE, effects)
@@ -103,16 +103,25 @@ class CommittedOffsets:
         return list(keys)
 
     def drop(self, keys: Collection[OffsetKey], effects: GroupEffects) -> None:
-        """Drop these offsets once that is synced, else none of them."""
+        """Drop these offsets, those that are there, once that is synced, else none of them."""
+        there = {
+            key: self._unsure.get(key)
+            for key in keys
+            if key in self._unsure or self.get(key.group_id, key.topic, key.partition) is not None
+        }
 
         def drop(error: ErrorCode, _later: GroupEffects) -> None:
             if error is ErrorCode.NONE:
-                for key in keys:
+                for key, commit in there.items():
                     self.put(key, None)
-                    self._unsure.pop(key, None)
+                    self._is_sure(key, commit)
 
-        if keys:
-            effects.store([(offset_key(key), None) for key in keys], drop)
+        if there:
+            effects.store([(offset_key(key), None) for key in there], drop)
+
+    def _is_sure(self, key: OffsetKey, commit: Commit | None) -> None:
+        if self._unsure.get(key) is commit:  # else one is on its way behind it
+            self._unsure.pop(key, None)
 
     def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
         """What OffsetFetch shows of a group: the named partitions, looked up as they are asked for, or with None all

@@ -18,6 +18,7 @@ from struct import Struct, error
 from edge_broker.coordinator.group import Group
 
 CONSUMER = "consumer"
+BYTES_MAX = 1 << 18
 _HEAD = Struct(">hi")
 _LENGTH = Struct(">h")
 
@@ -28,14 +29,19 @@ class _Everything:
 
 
 def subscribed_topics(group: Group) -> Container[str]:
-    """The topics that its members read; every topic, where one of them cannot be understood. As Kafka takes it."""
+    """The topics that its members read; every topic, where one of them cannot be understood, as Kafka takes it.
+
+    Also where they say more than BYTES_MAX that differs: reading that would hold the loop.
+    """
+    said = {protocol.metadata for member in group.members.values() for protocol in member.protocols}
+    if sum(map(len, said)) > BYTES_MAX:
+        return _Everything()
     found: set[str] = set()
-    for member in group.members.values():
-        for protocol in member.protocols:
-            topics = _topics(protocol.metadata)
-            if topics is None:
-                return _Everything()
-            found |= topics
+    for metadata in said:
+        topics = _topics(metadata)
+        if topics is None:
+            return _Everything()
+        found |= topics
     return found
 
 

@@ -12,7 +12,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create
+from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create, room_for_partitions
 from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
@@ -50,17 +50,20 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
     """Make each topic that may be made; the others get an error of their own."""
     wanted: dict[str, NewTopic] = {}
     errors: Errors = {}
+    room = room_for_partitions(broker)
     for asked in request.topics:
         yield None
         try:
             if asked.name in wanted or asked.name in errors:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
             topic = _new_topic(broker, asked)
-            check_new_topic(broker, topic)
+            check_new_topic(broker, topic, room)
             wanted[asked.name] = topic
+            room -= topic.partitions
         except Refusal as refusal:
             errors[asked.name] = refusal.kept()
-            wanted.pop(asked.name, None)
+            if asked.name in wanted:
+                room += wanted.pop(asked.name).partitions
     if request.validate_only or not wanted:
         return _reply(broker, context, request, wanted, errors)
     return create(

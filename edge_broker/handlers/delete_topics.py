@@ -77,6 +77,9 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             result.error_message = f"topic {topic.name!r} is named before, and deleted there"
         results.append(result)
         yield result
+    taken = next((name for name in wanted if name in broker.topics.changing), None)
+    if taken is not None:  # it is being altered, or gets partitions
+        return Behind(taken, lambda: delete_topics(broker, context, request))
     hidden: list[Topic] = []
     for one, result in wanted.values():  # in one step, as is all that follows: a name is hidden and taken at once
         topic = _checked(broker, context, one, result)

@@ -14,7 +14,14 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
-from edge_broker.broker.topic_creation import Errors, automatic_topic, check_new_topic, create
+from edge_broker.broker.topic_creation import (
+    Errors,
+    NewTopic,
+    automatic_topic,
+    check_new_topic,
+    create,
+    room_for_partitions,
+)
 from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
@@ -60,23 +67,26 @@ AUTO_CREATE_FLAG_FROM = 4
 def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Taken:
     """Answer for the topics asked for, for all when none are named."""
     refused: Errors = {}
-    wanted = []
+    wanted: dict[str, NewTopic] = {}
+    room = None
     for name in _missing(broker, context, request):
         yield None
-        if name in refused:
+        if name in refused or name in wanted:
             continue
+        room = room_for_partitions(broker) if room is None else room
         topic = automatic_topic(broker, name)
         try:
-            check_new_topic(broker, topic)
+            check_new_topic(broker, topic, room)
         except Refusal as refusal:
             refused[name] = refusal.kept()
         else:
-            wanted.append(topic)
+            wanted[name] = topic
+            room -= topic.partitions
     if not wanted:
         return _reply(broker, context, request, refused)
     return create(
         broker,
-        list({topic.name: topic for topic in wanted}.values()),
+        list(wanted.values()),
         again=lambda: metadata(broker, context, request),
         then=lambda errors: _reply(broker, context, request, refused | errors),
     )

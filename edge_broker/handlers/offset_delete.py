@@ -7,7 +7,7 @@ Source: Kafka protocol, OffsetDelete 0; KIP-496.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
@@ -41,22 +41,19 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
     errors: dict[Place, ErrorCode] = {}
     wanted: list[OffsetKey] = []
     kept: set[str] = set()
-    required = required_topics(broker).get(group_id, ())
-    subscribed = broker.groups.subscribed_topics(group_id)
+    required = set(required_topics(broker).get(group_id, ()))
     for topic in request.topics:
         for partition in topic.partitions:
             yield None
-            if (topic.name, partition.partition_index) in errors:
+            place = topic.name, partition.partition_index
+            if place in errors:
                 continue
-            error = broker.topics.known(context, topic.name, partition.partition_index, Operation.READ)
-            if error == ErrorCode.NONE and topic.name in subscribed:
-                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif error == ErrorCode.NONE and topic.name in required:
-                error = ErrorCode.POLICY_VIOLATION
+            errors[place] = broker.topics.known(context, *place, Operation.READ)
+            if errors[place] == ErrorCode.NONE and topic.name in required:
+                errors[place] = ErrorCode.POLICY_VIOLATION
                 kept.add(topic.name)
-            elif error == ErrorCode.NONE:
-                wanted.append(OffsetKey(group_id, topic.name, partition.partition_index))
-            errors[topic.name, partition.partition_index] = error
+            elif errors[place] == ErrorCode.NONE:
+                wanted.append(OffsetKey(group_id, *place))
     if kept:
         broker.effects.note(
             f"what group {group_id} committed for {', '.join(sorted(kept))} was not deleted: "
@@ -65,12 +62,26 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
     settling = Settling(broker)
     for keys in in_pieces(wanted):
         yield None
-        settling.add(broker.groups.drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
+        refused = _in_use(broker, group_id, keys)
+        errors.update(((key.topic, key.partition), error) for key, error in refused.items())
+        free = [key for key in keys if key not in refused]
+        settling.add(broker.groups.drop_offsets(group_id, free, broker.clock.steady_ms()), group_id)
 
     def answer() -> Steps:
         return Steps(_answer(request, errors, settling.errors.get(group_id, ErrorCode.NONE)))
 
     return Park(keeps=True) if settling.answer_later(context.token, answer) else answer()
+
+
+def _in_use(broker: Broker, group_id: str, keys: Sequence[OffsetKey]) -> dict[OffsetKey, ErrorCode]:
+    """Which offsets may not go, and why; members come and go between the steps of a request."""
+    error = broker.groups.check_offset_delete(group_id)
+    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}  # its offsets went with it
+    if error != ErrorCode.NONE:
+        return dict.fromkeys(keys, error)
+    subscribed = broker.groups.subscribed_topics(group_id)
+    return dict.fromkeys((key for key in keys if key.topic in subscribed), ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 
 def _answer(request: OffsetDeleteRequest, errors: Mapping[Place, ErrorCode], unkept: ErrorCode) -> Taken:

@@ -11,7 +11,6 @@ synced. A write that fails leaves nothing behind: without space it is refused, e
 
 Lives here: LogWriter, up to its flushes. Must never come in: closing segments (rolling.py), which disk is quick
 (write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
-(write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
 """
 
 from __future__ import annotations

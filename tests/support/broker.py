@@ -17,7 +17,7 @@ from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.groups import load_groups, new_coordinator
-from edge_broker.broker.outcome import Outcome, Steps, WorkerName
+from edge_broker.broker.outcome import Behind, Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
 from edge_broker.handlers import APIS, HANDLERS
@@ -339,6 +339,7 @@ class Site:
         settled: bool = True,
     ) -> None:
         self.settings = dict(settings or {})
+        self.handlers = dict(handlers)
         self.disk = disk or SimulatedDisk(1)
         self.loop = Loop()
         self.clock = HandClock(self.loop)
@@ -349,7 +350,7 @@ class Site:
         self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))
         self.dispatcher = Dispatcher(
             self.broker,
-            handlers,
+            self.handlers,
             cast(Any, self.loop),
             cast(Any, self.workers),
         )
@@ -390,3 +391,33 @@ class Site:
             self.store.close()
         (self.disk.crash if how == "cut" else self.disk.kill)()
         return Site(self.settings, disk=self.disk, settled=settled)
+
+
+class HalfWay:
+    """A request of which so many steps are taken, and no more until `answer`; others come between."""
+
+    NAME = "halfway"
+
+    def __init__(self, site: Site, key: int, request: Message, steps: int) -> None:
+        self._site = site
+        self._client = site.client()
+        handler = site.handlers[key]
+
+        def stop(broker: Broker, context: RequestContext, asked: Any) -> Outcome:
+            outcome = handler(broker, context, asked)
+            assert isinstance(outcome, Steps)
+            for _ in range(steps):
+                next(outcome.steps)
+            broker.topics.take_names([self.NAME])
+            return Behind(self.NAME, lambda: outcome)
+
+        site.handlers[key] = stop
+        self._client.send(key, request)
+        site.handlers[key] = handler
+
+    def answer(self) -> Any:
+        """Let it go on; its response."""
+        self._site.broker.topics.free_names([self.NAME])
+        self._site.dispatcher.apply()
+        self._site.settle()
+        return self._client.answer()

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import CREATE_PARTITIONS, FETCH, METADATA, PRODUCE
+from edge_broker.protocol.api import CREATE_PARTITIONS, DELETE_TOPICS, FETCH, METADATA, PRODUCE
 from edge_broker.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.broker import Site
+from tests.support.broker import HalfWay, Site
 from tests.support.storage import batch, fill, make_topic, open_store, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, part, produce
@@ -128,6 +129,44 @@ def test_two_requests_for_one_topic_come_one_after_the_other() -> None:
     assert [client.answer().results[0].error_code for client in clients] == [0, 0]
     assert partitions_of(site) == 5
     assert not site.broker.topics.changing
+
+
+def test_what_another_request_changed_meanwhile_is_looked_at_again() -> None:
+    site = Site({"edge.partitions.max": 20})
+    for name in ("grown", "gone", "full", "last"):
+        site.topic(name)
+    counts = {"grown": 3, "gone": 3, "full": 9, "last": 3}
+    request = CreatePartitionsRequest(topics=[more(*one) for one in counts.items()], timeout_ms=1000)
+    slow = HalfWay(site, CREATE_PARTITIONS, request, steps=2 * len(counts))
+    assert ask(site, more("grown", 12)) == [0]
+    site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=1000))
+    codes = {one.name: one.error_code for one in slow.answer().results}
+    assert codes == {"grown": INVALID, "gone": UNKNOWN, "full": ErrorCode.POLICY_VIOLATION, "last": 0}
+    assert (site.broker.topics.coming, len(site.broker.topics.changing)) == (0, 0)
+    again = site.reopen("kill")
+    assert {name: len(again.store.topics[name].partitions) for name in ("grown", "full", "last")} == {
+        "grown": 12,
+        "full": 1,
+        "last": 3,
+    }
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_deletion_waits_for_it(others: int) -> None:
+    site = Site()
+    site.topic()
+    clients = [site.client() for _ in range(2 + others)]
+    request = CreatePartitionsRequest(topics=[more("t", 3)], timeout_ms=1000)
+    clients[0].send(CREATE_PARTITIONS, request)
+    clients[1].send(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
+    for client in clients[2:]:
+        client.send(CREATE_PARTITIONS, request)
+    site.settle()
+    codes = [client.answer() for client in clients]
+    assert codes[0].results[0].error_code == codes[1].responses[0].error_code == 0
+    assert [answer.results[0].error_code for answer in codes[2:]] == [UNKNOWN] * others
+    assert (list(site.store.topics), len(site.broker.topics.changing)) == (["__edge_ledger"], 0)
+    assert site.dispatcher.failures == 0
 
 
 @pytest.mark.parametrize(("kind", "path"), [("create", "/t-2/"), ("rename", "/topics/t.json"), ("datasync", "/t-1/")])

@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.broker import Client, Site
+from tests.support.broker import Client, HalfWay, Site
 from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, committed, fault, find
 
 NOTHING = (-1, "")
@@ -205,6 +205,36 @@ def test_what_a_living_group_reads_stays() -> None:
     assert "g" in here.broker.groups.groups
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_member_that_joins_meanwhile_keeps_its_offsets(when: str) -> None:
+    here = Site()
+    here.topic(partitions=1000)
+    find(here.client(), "g")
+    places = [("t", index) for index in range(1000)]
+    here.client().ask(OFFSET_COMMIT, commit(5, *places))
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for _, index in places]
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
+    slow = HalfWay(here, OFFSET_DELETE, request, steps=1000 + (1 if when == "before" else 2))
+    join(here, "t")
+    answer = slow.answer()
+    errors = {one.error_code for one in answer.topics[0].partitions}
+    kept = here.broker.groups.offsets.keys_of("g")
+    assert answer.error_code == 0
+    assert errors == (
+        {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC} if when == "before" else {0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    )
+    assert len(kept) == (1000 if when == "before" else 1000 - 256)
+
+
+def test_offsets_that_are_not_there_cost_no_write() -> None:
+    here = site()
+    here.client().ask(OFFSET_COMMIT, commit(5))
+    (log,) = here.store.topics[OFFSETS].partitions
+    end = log.log_end_offset
+    assert offset_delete(here, "g", ("t", 1)) == (0, [0])
+    assert log.log_end_offset == end
+
+
 def test_a_group_of_another_kind_must_be_empty() -> None:
     here = site()
     here.client().ask(OFFSET_COMMIT, commit(5))
@@ -230,6 +260,8 @@ def test_groups_are_refused_until_they_are_loaded() -> None:
         (pack(">hih", 0, 1, 9) + b"short", False),
         (pack(">hih", 0, 1, 1) + b"\xff", False),
         (pack(">hi", 0, 0x7FFFFFFF), False),
+        (subscription(*map(str, range(10_000))), True),
+        (subscription(*map(str, range(40_000))), False),
     ],
 )
 def test_a_subscription_that_cannot_be_read_is_to_everything(metadata: bytes, known: bool) -> None:

@@ -33,7 +33,7 @@ from edge_broker.protocol.messages.describe_configs import DescribeConfigsReques
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.storage.topic_config import TOPIC_KEYS
-from tests.support.broker import Site, carried_out
+from tests.support.broker import HalfWay, Site, carried_out
 from tests.support.storage import batch, fill, names_of
 from tests.unit.broker.test_produce import code, produce
 
@@ -169,6 +169,19 @@ def create(site: Site, *topics: CreatableTopic, validate_only: bool = False) -> 
     request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
     found: list[Any] = site.client().ask(CREATE_TOPICS, request).topics
     return found
+
+
+def test_a_topic_that_another_request_made_meanwhile_stays_as_it_is() -> None:
+    site = Site({"edge.partitions.max": 20})
+    slow = HalfWay(site, CREATE_TOPICS, CreateTopicsRequest(topics=[new("t", 3), new("full", 10), new("u")]), steps=3)
+    (made,) = create(site, new("t", 10))
+    fill(site.store.topics["t"].partitions[0], 2)
+    found = {one.name: one.error_code for one in slow.answer().topics}
+    assert found == {"t": ErrorCode.TOPIC_ALREADY_EXISTS, "full": ErrorCode.POLICY_VIOLATION, "u": 0}
+    again = site.reopen("kill")
+    topic = again.store.topics["t"]
+    assert (topic.topic_id, len(topic.partitions)) == (made.topic_id, 10)
+    assert topic.partitions[0].log_end_offset == 2
 
 
 def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
