@@ -57,7 +57,7 @@ class PartitionFiles:
         self.name = f"{topic.name}-{partition}"
         self.path = f"{data_dir}/{self.name}"
         self.stored = stored
-        self.compacts = settings_of(topic).compacts
+        self.compacts = settings_of(topic).may_have_gaps
         self.files = OpenFiles(fs, files_max=4, indexes_max=1)
 
     def names(self) -> list[str]:
@@ -228,7 +228,7 @@ class DataDirectory:
 def settings_of(topic: TopicRecord) -> LogSettings:
     """What a topic's logs go by, as far as its own file says."""
     try:
-        return topic_settings(LogSettings(), topic.config)
+        return topic_settings(LogSettings(), topic.config, compacted=topic.compacted)
     except Refusal:  # written by a newer broker: check says so
         return LogSettings()
 

@@ -54,7 +54,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     try:
         epoch = store.raise_leader_epoch(log.leader_epoch)
         file = log.files.fs.open(segment.path)
-        if log.settings.left_to_kernel:
+        if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
             position, offset = _whole_up_to(file, segment, position, offset)
         loss = _loss(log, segment, position, offset, epoch)
         if loss is not None and log.topic != LEDGER_TOPIC:

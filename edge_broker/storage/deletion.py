@@ -48,7 +48,7 @@ class Deletions:
         self._fs.make_directory(self._path(DELETED))
         self._fs.sync_directory(self._data_dir)
         trace = f"{record.topic_id.hex}{TOPIC_SUFFIX}"
-        data = encode_topic(record.topic_id, record.partitions, {}, record.name)
+        data = encode_topic(record._replace(config={}))
         self._spare.replace(self._path(DELETED), trace, data)  # a full disk is where topics are deleted
         self._remove_topic_file(record)
         self._erase(record, trace)

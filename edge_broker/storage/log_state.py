@@ -110,11 +110,6 @@ class LogState:
         return LogEnd(active, active.size, self.log_end_offset, (active.max_timestamp, active.max_timestamp_offset))
 
     @property
-    def high_watermark(self) -> int:
-        """End of what may be shown."""
-        return self.shown.offset
-
-    @property
     def sealed(self) -> tuple[Segment, ...]:
         """The closed segments that may be shown whole: nothing else expires or is compacted."""
         segments, end_offset = self.segments, self.shown.offset
@@ -143,7 +138,7 @@ class LogState:
         """True when compaction took batches out of a segment, so that missing offsets are no loss. [worker]"""
         if segment is self.active:
             return segment.gaps_allowed
-        return segment.may_have_gaps(topic_compacts=self.settings.compacts)
+        return segment.may_have_gaps(topic_compacts=self.settings.may_have_gaps)
 
     def bounds(self, segment: Segment) -> Bounds | None:
         """What is known of a segment apart from its bytes; None when it is not one of this log any more. [worker]"""

@@ -523,7 +523,7 @@ class _Recovery:
         return (position if cut_short else hole.end_position) - hole.position
 
     def _may_have_gaps(self, segment: Segment) -> bool:
-        return segment.may_have_gaps(topic_compacts=self._settings.compacts)
+        return segment.may_have_gaps(topic_compacts=self._settings.may_have_gaps)
 
     def _replay_sound(self, segment: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int, str]:
         """Take the batches for granted up to the first that is not right; offset and position there, and why."""

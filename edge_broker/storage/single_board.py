@@ -5,6 +5,7 @@
 | left to the kernel | the log's end |
 | any other | the synced end |
 
+It never goes back: what a topic showed that is not left to the kernel any more stays until the synced end is there.
 The last stable offset is the high watermark, as there are no transactions.
 
 Lives here: that rule. Must never come in: other brokers, whose rule is another file.
@@ -21,4 +22,5 @@ if TYPE_CHECKING:
 def advance(state: LogState) -> None:
     """Tell a log what may be shown, whenever one of its ends may have moved. Loop."""
     shown = state.end() if state.settings.left_to_kernel else state.synced
-    state.advance(shown, shown.offset)
+    if shown.offset >= state.shown.offset:
+        state.advance(shown, shown.offset)

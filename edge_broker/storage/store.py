@@ -24,7 +24,7 @@ LogManager.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
@@ -104,6 +104,12 @@ class Topic:
         self.partitions = partitions
         self.config = config
         self.settings = settings
+
+    def record(self) -> TopicRecord:
+        """What its file says."""
+        return TopicRecord(
+            self.name, self.topic_id, len(self.partitions), self.config, compacted=self.settings.compacted
+        )
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {self.topic_id}, {len(self.partitions)} partitions)"
@@ -268,10 +274,10 @@ class LogStore:
             for log in topic.partitions:
                 log.ledger = ledger
 
-    def _settings(self, name: str, config: dict[str, str]) -> LogSettings:
+    def _settings(self, name: str, config: dict[str, str], *, compacted: bool = False) -> LogSettings:
         if name == LEDGER_TOPIC:
             return ledger_settings(self.settings)
-        settings = topic_settings(self.settings, config)
+        settings = topic_settings(self.settings, config, compacted=compacted)
         bytes_max = segment_bytes_max(self.fs.space(self.data_dir).total, settings.budget_bytes)
         settings.segment_bytes = min(settings.segment_bytes, bytes_max)
         return settings
@@ -370,7 +376,7 @@ class LogStore:
         path = f"{self._path('topics')}/{file_name}"
         try:
             record = decode_topic(path, read_whole(self.fs, path))
-            settings = self._settings(record.name, record.config)
+            settings = self._settings(record.name, record.config, compacted=record.compacted)
         except (StorageFault, OSError) as error:
             fault = error if isinstance(error, StorageFault) else fault_of(error, path, 0)
             return self._offline_topic(opening, file_name[: -len(TOPIC_SUFFIX)], names, fault)
@@ -422,7 +428,7 @@ class LogStore:
             self._deletions.free_name(name)
             logs = [self._make_partition(name, partition, settings, topic_id) for partition in range(partitions)]
             self.fs.sync_directory(self.data_dir)
-            self._write_topic(name, topic_id, partitions, config)
+            self._write_topic(TopicRecord(name, topic_id, partitions, config))
         except OSError as error:
             raise fault_of(error, self._path(name), 0) from error
         return Topic(name, topic_id, logs, dict(config), settings)
@@ -451,14 +457,33 @@ class LogStore:
         try:
             logs = [self._make_partition(topic.name, index, topic.settings, topic.topic_id) for index in new]
             self.fs.sync_directory(self.data_dir)
-            self._write_topic(topic.name, topic.topic_id, count, topic.config)
+            self._write_topic(topic.record()._replace(partitions=count))
         except OSError as error:
             raise fault_of(error, self._path(topic.name), 0) from error
         return logs
 
-    def _write_topic(self, name: str, topic_id: uuid.UUID, partitions: int, config: Mapping[str, str]) -> None:
-        data = encode_topic(topic_id, partitions, config, name)
-        replace(self.fs, self._path("topics"), f"{name}{TOPIC_SUFFIX}", data)
+    def _write_topic(self, record: TopicRecord) -> None:
+        replace(self.fs, self._path("topics"), f"{record.name}{TOPIC_SUFFIX}", encode_topic(record))
+
+    def write_config(self, topic: Topic, config: dict[str, str]) -> LogSettings:
+        """Give a topic another configuration, on disk and synced when this returns; `use_config` goes by it. [worker]
+
+        Refusal (INVALID_CONFIG), StorageFault.
+        """
+        compacted = topic.settings.may_have_gaps
+        settings = self._settings(topic.name, config, compacted=compacted)
+        if config != topic.config:
+            try:
+                self._write_topic(topic.record()._replace(config=config, compacted=compacted))
+            except OSError as error:
+                raise fault_of(error, self._path(topic.name), 0) from error
+        return settings
+
+    def use_config(self, topic: Topic, config: dict[str, str], settings: LogSettings) -> None:
+        """Go by a configuration that was written. Loop."""
+        topic.config, topic.settings = config, settings
+        for log in topic.partitions:
+            log.state.settings = settings
 
     def add_partitions(self, topic: Topic, logs: Sequence[PartitionLog]) -> None:
         """Show partitions that were made."""
@@ -513,7 +538,7 @@ class LogStore:
         for log in topic.partitions:
             log.retire_files()
         try:
-            self._deletions.delete(TopicRecord(topic.name, topic.topic_id, len(topic.partitions), topic.config))
+            self._deletions.delete(topic.record())
         except OSError as error:
             raise fault_of(error, self._path(topic.name), 0) from error
 

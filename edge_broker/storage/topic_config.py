@@ -15,6 +15,7 @@ LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
 FLUSH_MS = 1000
 CONFIG_BYTES_MAX = 2048  # of one topic: all keys take some 600 with their values, the rest is for group names
+LISTS = ("cleanup.policy", "edge.required.groups")
 GROUPS_MAX = 20  # each is looked up for each partition once a second
 
 Value = int | float | str
@@ -168,6 +169,7 @@ class LogSettings:
         *,
         budget_bytes: int = -1,
         cleanup_policy: str = "delete",
+        compacted: bool = False,
         delete_retention_ms: int = 86_400_000,
         durability_set: str = "",
         flush_ms: int = FLUSH_MS,
@@ -187,6 +189,7 @@ class LogSettings:
     ) -> None:
         self.budget_bytes = budget_bytes
         self.cleanup_policy = cleanup_policy
+        self.compacted = compacted  # at some time, whatever its policy is now
         self.delete_retention_ms = delete_retention_ms
         self.durability_set = durability_set
         self.flush_ms = flush_ms
@@ -229,6 +232,11 @@ class LogSettings:
         """True when only the latest record of each key is to stay."""
         return "compact" in self.cleanup_policy
 
+    @property
+    def may_have_gaps(self) -> bool:
+        """True when compaction takes batches out, or may have: offsets that are missing are no damage."""
+        return self.compacts or self.compacted
+
     @cached_property
     def roll_ms(self) -> int:
         """Age at which a segment is closed: in a topic that is compacted at max.compaction.lag.ms at the latest."""
@@ -248,6 +256,11 @@ class LogSettings:
     def durability(self) -> str:
         """`sync`, `interval` or `kernel`: what an answer with acks=all means."""
         return self.durability_set or ("kernel" if self.left_to_kernel else "sync")
+
+
+def list_of(settings: LogSettings, name: str) -> list[str]:
+    """The entries of a key whose value is a list, one of LISTS."""
+    return [part for part in getattr(settings, TOPIC_KEYS[name].setting).split(",") if part]
 
 
 SETTINGS = tuple(LogSettings.__init__.__kwdefaults__ or ())
@@ -299,10 +312,14 @@ def check_topic_config(config: Mapping[str, str]) -> dict[str, Value]:
     return values
 
 
-def topic_settings(defaults: LogSettings, config: Mapping[str, str]) -> LogSettings:
-    """The settings of a topic: its explicitly set keys over the broker's defaults; Refusal INVALID_CONFIG."""
+def topic_settings(defaults: LogSettings, config: Mapping[str, str], *, compacted: bool = False) -> LogSettings:
+    """The settings of a topic: its explicitly set keys over the broker's defaults; Refusal INVALID_CONFIG.
+
+    `compacted`: its policy was to compact at some time.
+    """
     values = check_topic_config(config)
     values.pop("", None)
+    values["compacted"] = compacted
     settings = LogSettings()
     for name in SETTINGS:
         setattr(settings, name, values.get(name, getattr(defaults, name)))

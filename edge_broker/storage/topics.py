@@ -6,6 +6,7 @@
 | topic_id | UUID, 36 characters |
 | partitions | how many |
 | config | explicitly set topic-level keys, texts |
+| compacted | true where its policy was to compact before; else left out |
 | name | the topic's name, as the file's |
 | crc32c | of the other fields as JSON with sorted keys, 8 hex digits |
 
@@ -38,6 +39,7 @@ class TopicRecord(NamedTuple):
     topic_id: uuid.UUID
     partitions: int
     config: dict[str, str]
+    compacted: bool = False
 
 
 def check_topic_name(name: str) -> None:
@@ -57,15 +59,17 @@ def split_partition_directory(name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def encode_topic(topic_id: uuid.UUID, partitions: int, config: Mapping[str, str], name: str) -> bytes:
+def encode_topic(topic: TopicRecord) -> bytes:
     """The text of a topic's file."""
     record = {
         "version": TOPIC_VERSION,
-        "name": name,
-        "topic_id": str(topic_id),
-        "partitions": partitions,
-        "config": dict(config),
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": topic.partitions,
+        "config": dict(topic.config),
     }
+    if topic.compacted:
+        record["compacted"] = True
     record["crc32c"] = _crc_text(record)
     return json.dumps(record, indent=1).encode() + b"\n"
 
@@ -84,7 +88,13 @@ def decode_topic(path: str, data: bytes) -> TopicRecord:
         if record.pop("crc32c") != _crc_text(record):
             raise ValueError("the CRC does not match the content")
         config = {str(key): str(value) for key, value in record["config"].items()}
-        found = TopicRecord(str(record["name"]), uuid.UUID(record["topic_id"]), int(record["partitions"]), config)
+        found = TopicRecord(
+            str(record["name"]),
+            uuid.UUID(record["topic_id"]),
+            int(record["partitions"]),
+            config,
+            bool(record.get("compacted", False)),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageFault(path, 0, f"this is no topic file ({error}); restore it from a copy") from None
     if found.partitions < 1:

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
@@ -252,6 +252,32 @@ def test_topics_are_created_described_and_deleted(broker):
     assert not configs["cleanup.policy"].is_default
     admin.delete_topics([topic])[topic].result(CALL_S)
     wait_until(lambda: topic not in admin.list_topics(timeout=CALL_S).topics, 10, "the topic is gone")
+
+
+def test_a_topic_is_altered_while_it_is_used(broker, new_topic):
+    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    _produce(broker.bootstrap, topic, VALUES[:10])
+
+    def alter(key, value, operation):
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(CALL_S)
+
+    def is_described(key, value):
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        return admin.describe_configs([resource])[resource].result(CALL_S)[key].value == value
+
+    alter("max.message.bytes", "1000", AlterConfigOpType.SET)
+    wait_until(lambda: is_described("max.message.bytes", "1000"), CALL_S, "the new configuration")
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        _produce(broker.bootstrap, topic, [bytes(2000)])
+    alter("max.message.bytes", None, AlterConfigOpType.DELETE)
+    wait_until(lambda: is_described("max.message.bytes", "1048588"), CALL_S, "the default")
+    _produce(broker.bootstrap, topic, [bytes(2000)])
+    alter("cleanup.policy", "compact", AlterConfigOpType.APPEND)
+    wait_until(lambda: is_described("cleanup.policy", "delete,compact"), CALL_S, "the longer list")
+    with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+        alter("retention.ms", "soon", AlterConfigOpType.SET)
 
 
 def test_a_topic_gets_more_partitions_and_readers_find_them(broker, new_topic, group):

@@ -127,6 +127,33 @@ def test_topics_are_created_listed_described_and_deleted(broker):
     assert topic not in _run(TOPICS, broker.bootstrap, "--list").split()
 
 
+def test_a_topic_is_altered(broker, new_topic):
+    topic = new_topic()
+    _run(TOPICS, broker.bootstrap, "--alter", "--topic", topic, "--partitions", "2")
+    wait_until(
+        lambda: "PartitionCount: 2" in _run(TOPICS, broker.bootstrap, "--describe", "--topic", topic),
+        CALL_S,
+        "two partitions",
+    )
+    entity = ("--alter", "--entity-type", "topics", "--entity-name", topic)
+    changes = "retention.ms=86400000,cleanup.policy=[compact,delete]"
+    assert "Completed updating config" in _run(CONFIGS, broker.bootstrap, *entity, "--add-config", changes)
+    described = wait_until(
+        lambda: (found := _described_configs(broker, topic)).find("retention.ms=86400000") >= 0 and found,
+        CALL_S,
+        "the new configuration",
+    )
+    assert "cleanup.policy=compact,delete" in described
+    assert "Completed updating config" in _run(CONFIGS, broker.bootstrap, *entity, "--delete-config", "retention.ms")
+    wait_until(lambda: "retention.ms" not in _described_configs(broker, topic), CALL_S, "the default")
+    refused = _run(CONFIGS, broker.bootstrap, *entity, "--add-config", "retention.ms=soon", status=1)
+    assert "retention.ms" in refused
+
+
+def _described_configs(broker, topic):
+    return _run(CONFIGS, broker.bootstrap, "--describe", "--entity-type", "topics", "--entity-name", topic)
+
+
 def test_get_offset_shell_knows_first_last_and_by_time(broker, new_topic):
     topic = new_topic(2)
     command = [str(runtimes.kcat()), "-b", broker.bootstrap, "-P", "-t", topic, "-p", "1"]

@@ -95,6 +95,12 @@ KNOWN: tuple[Known, ...] = (
         "describe-*configs-*",
         "*: .results.0.configs*",
     ),
+    Known(
+        "meant",
+        "an operation that is none is refused; Kafka's controller meets a null pointer",
+        "incremental-alter-configs-*",
+        "* unknown operation: .responses.*",
+    ),
     Known("B30", "a bad name", "describe-configs-*", "* bad name: .results.0.error_code"),
     Known(
         "new",

@@ -122,7 +122,7 @@ class Session:
         name = self.name(suffix)
         settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
         wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
-        answer = self._quietly(CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), 5)
+        answer = self.quietly(CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), 5)
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
         self.wait_for(name, partitions)
         return name
@@ -132,7 +132,7 @@ class Session:
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         deadline = Deadline(SETTLE_S)
         while True:
-            topic = self._quietly(METADATA, wanted, 12).topics[0]
+            topic = self.quietly(METADATA, wanted, 12).topics[0]
             if len(topic.partitions) == partitions and self._serves(name, partitions):
                 return topic
             deadline.check(f"leaders that serve {name}", topic)
@@ -142,15 +142,15 @@ class Session:
         """True once a broker leads these partitions; Kafka's metadata says so a moment before."""
         asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
-        answer = self._quietly(LIST_OFFSETS, request, 5)
+        answer = self.quietly(LIST_OFFSETS, request, 5)
         return all(found.error_code == ErrorCode.NONE for found in answer.topics[0].partitions)
 
     def coordinator(self, group: str) -> None:
         """Wait until a group has a coordinator, which Kafka makes a topic for; not part of the comparison."""
         deadline = Deadline(SETTLE_S)
         while True:
-            found = self._quietly(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=[group]), 4)
-            read = self._quietly(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=[]), 5)
+            found = self.quietly(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=[group]), 4)
+            read = self.quietly(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=[]), 5)
             if found.coordinators[0].error_code == ErrorCode.NONE == read.error_code:
                 return
             deadline.check(f"a coordinator of {group}", (found, read))
@@ -160,7 +160,7 @@ class Session:
         """A new producer id, not 0; asked again while Kafka has no block of them. Not part of the comparison."""
         wanted = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         deadline = Deadline(SETTLE_S)
-        while (found := self._quietly(INIT_PRODUCER_ID, wanted, 4)).producer_id <= 0:
+        while (found := self.quietly(INIT_PRODUCER_ID, wanted, 4)).producer_id <= 0:
             deadline.check("a producer id", found)
             time.sleep(0.02)
         return int(found.producer_id)
@@ -170,10 +170,11 @@ class Session:
         times = list(timestamps)
         for index, value in enumerate(values):
             at = times[index] if times else NOW_MS + 1000 * index
-            answer = self._quietly(PRODUCE, produce(topic, build_batch([(b"k", value)], timestamp_ms=at), partition), 9)
+            answer = self.quietly(PRODUCE, produce(topic, build_batch([(b"k", value)], timestamp_ms=at), partition), 9)
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
 
-    def _quietly(self, key: int, request: Message, version: int) -> Any:
+    def quietly(self, key: int, request: Message, version: int) -> Any:
+        """Ask what is no part of the comparison; the answer."""
         connection = self.on("set-up")
         connection.send(key, request, version)
         return connection.receive()

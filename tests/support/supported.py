@@ -17,7 +17,6 @@ NOT_SERVED = (
     ("DeleteRecords", "21", "retention and compaction take records, and the ledger says which were lost"),
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
     ("DescribeAcls, CreateAcls, DeleteAcls", "29 to 31", "access control comes with log-ins"),
-    ("AlterConfigs, IncrementalAlterConfigs", "33, 44", "set a topic's configuration when it is made"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
     ("delegation tokens", "38 to 41", "they belong to log-ins"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),

@@ -65,6 +65,27 @@ def test_the_last_value_of_each_key_stays_where_it_is(store):
     assert not clean(store).passes
 
 
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_what_went_is_no_damage_once_the_topic_compacts_no_more(store, disk, how):
+    topic = compacted(store)
+    fill_keys(topic.partitions[0], 100)
+    clean(store)
+    there = content(topic.partitions[0])
+    config = {**topic.config, "cleanup.policy": "delete"}
+    store.use_config(topic, config, store.write_config(topic, config))
+    assert content(topic.partitions[0]) == there
+    for name in disk.names("/data/t-0"):
+        if name.endswith(".summary"):
+            disk.remove(f"/data/t-0/{name}")  # it would tell
+    disk.sync_directory("/data/t-0")
+    getattr(disk, how)()
+    again = open_store(disk)
+    log = again.topics["t"].partitions[0]
+    assert content(log) == there
+    assert not log.settings.compacts
+    assert (log.damages, ledgered(again)) == (0, [])
+
+
 def test_cleaned_segments_merge_and_are_found_by_offset_and_time(store):
     log = compacted(store).partitions[0]
     fill_keys(log, 400, keys=3)

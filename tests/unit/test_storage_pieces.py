@@ -39,9 +39,12 @@ def test_partition_directories_are_told_from_other_names():
         assert topics.split_partition_directory(name) is None
 
 
-def test_topic_file_comes_back():
-    data = topics.encode_topic(TOPIC_ID, 3, {"retention.ms": "5"}, "t")
-    assert topics.decode_topic("p", data) == ("t", TOPIC_ID, 3, {"retention.ms": "5"})
+@pytest.mark.parametrize("compacted", [False, True])
+def test_topic_file_comes_back(compacted):
+    record = topics.TopicRecord("t", TOPIC_ID, 3, {"retention.ms": "5"}, compacted=compacted)
+    data = topics.encode_topic(record)
+    assert topics.decode_topic("p", data) == record
+    assert (b"compacted" in data) is compacted, "an older broker's file has no such field"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_topic_file_comes_back():
 )
 def test_damaged_topic_file_is_told(change, complaint):
     with pytest.raises(StorageFault, match=complaint):
-        topics.decode_topic("t.json", change(topics.encode_topic(TOPIC_ID, 3, {}, "t")))
+        topics.decode_topic("t.json", change(topics.encode_topic(topics.TopicRecord("t", TOPIC_ID, 3, {}))))
 
 
 def test_partition_metadata_is_kafkas():

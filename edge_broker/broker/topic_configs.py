@@ -1,0 +1,245 @@
+"""Altering the configuration of topics: the checks and the work that AlterConfigs and IncrementalAlterConfigs share.
+
+| step of an alteration | what the others see |
+|---|---|
+| every resource is looked at | the old configuration |
+| the topics' names are taken | whoever makes, deletes or alters one waits |
+| the worker works out each new configuration, checks it, and replaces the topic's file | the old configuration |
+| the logs go by it | the new one |
+| what a topic showed while it was left to the kernel is synced, where it is not left to it any more | |
+| the answer | |
+
+A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
+
+Lives here: those steps. Must never come in: the shape of any request, what keys mean (storage/topic_config.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.outcome import Behind, Do, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.broker.topics import Operation
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from edge_broker.storage import single_board
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.store import Topic
+from edge_broker.storage.topic_config import LogSettings, check_config_size, check_topic_config
+from edge_broker.storage.topics import check_topic_name
+
+TOPIC, BROKER = 2, 4
+KEYS_MAX = 1000  # of one resource; a topic has some 20, and MirrorMaker deletes another 20 that it knows
+SYNC_MS_MAX = 30_000
+DURABILITIES = ("kernel", "interval", "sync")  # each keeps more than the one before
+
+Change: TypeAlias = Callable[[Topic], dict[str, str]]
+"""Makes the new configuration of the old; Refusal."""
+
+
+class Alteration(NamedTuple):
+    """A resource, and how so many of its keys change."""
+
+    resource_type: int
+    name: str
+    keys: int
+    change: Change
+
+
+Refusals: TypeAlias = dict[int, Refusal]
+"""By the number of the alteration."""
+
+
+def alter(
+    broker: Broker,
+    context: RequestContext,
+    alterations: Iterable[Alteration],
+    response: Callable[[list[AlterConfigsResourceResponse]], Message],
+    again: Callable[[], Outcome],
+    *,
+    validate_only: bool,
+) -> Generator[None, None, Outcome]:
+    """Look at each alteration, then carry those out that may be; the `response` has an answer for each.
+
+    When another request has one of the topics for itself, `again` is called once that is over.
+    """
+
+    def then(refused: Refusals) -> Outcome:
+        return Steps(_answer(asked, refused, response))
+
+    asked: list[Alteration] = []
+    named: Counter[tuple[int, str]] = Counter()
+    for one in alterations:
+        yield None
+        asked.append(one)
+        named[one.resource_type, one.name] += 1
+    refused: Refusals = {}
+    wanted: dict[int, Alteration] = {}
+    for number, one in enumerate(asked):
+        yield None
+        try:
+            if named[one.resource_type, one.name] > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"{one.name!r} is named twice in one request; name it once")
+            topic = _topic(broker, context, one)
+            if validate_only:
+                _changed(topic, one)
+            wanted[number] = one
+        except Refusal as refusal:
+            refused[number] = refusal.kept()
+    if validate_only or not wanted:
+        return then(refused)
+    return _carry_out(broker, wanted, refused, again, then)
+
+
+def _answer(
+    asked: Sequence[Alteration],
+    refused: Refusals,
+    response: Callable[[list[AlterConfigsResourceResponse]], Message],
+) -> Taken:
+    answers: list[AlterConfigsResourceResponse] = []
+    for number, one in enumerate(asked):
+        answer = AlterConfigsResourceResponse(
+            error_message=None, resource_type=one.resource_type, resource_name=one.name
+        )
+        if number in refused:
+            answer.error_code, answer.error_message = refused[number].code, refused[number].message
+        answers.append(answer)
+        yield answer
+    return Reply(response(answers))
+
+
+def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:
+    if asked.resource_type == BROKER:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "the broker's own keys cannot be altered while it runs; set them in its configuration file and restart it",
+        )
+    if asked.keys > KEYS_MAX:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{asked.keys} keys are named, {KEYS_MAX} are allowed; name fewer")
+    if asked.resource_type != TOPIC:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served; alter topics (2)")
+    if not asked.name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "no topic is named; defaults of all topics are the broker's own keys")
+    check_topic_name(asked.name)
+    topic = broker.topics.topic(context, asked.name, Operation.ALTER_CONFIGS)
+    if not any(log.may_come_online for log in topic.partitions):
+        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is altered")
+    return topic
+
+
+def _changed(topic: Topic, asked: Alteration) -> dict[str, str]:
+    config = asked.change(topic)
+    check_config_size(config)
+    check_topic_config(config)
+    return config
+
+
+class _Altered(NamedTuple):
+    topic: Topic
+    config: dict[str, str]
+    settings: LogSettings
+
+
+def _carry_out(
+    broker: Broker,
+    wanted: Mapping[int, Alteration],
+    refused: Refusals,
+    again: Callable[[], Outcome],
+    then: Callable[[Refusals], Outcome],
+) -> Outcome:
+    taken = next((one.name for one in wanted.values() if one.name in broker.topics.changing), None)
+    if taken is not None:
+        return Behind(taken, again)
+    topics: dict[int, Topic] = {}
+    for number, one in wanted.items():
+        try:
+            topics[number] = broker.topics.there(one.name)
+        except Refusal as refusal:  # it was deleted since it was looked at
+            refused[number] = refusal.kept()
+    if not topics:
+        return then(refused)
+    names = [topic.name for topic in topics.values()]
+    broker.topics.take_names(names)
+
+    def work() -> dict[int, _Altered | Refusal]:
+        return {number: _written(broker, topic, wanted[number]) for number, topic in topics.items()}
+
+    def show(altered: Mapping[int, _Altered | Refusal]) -> Outcome:
+        unsynced: dict[int, list[PartitionLog]] = {}
+        for number, found in altered.items():
+            if isinstance(found, Refusal):
+                refused[number] = found
+                if found.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    broker.effects.note(f"topic {topics[number].name} keeps its configuration: {found.message}")
+            else:
+                unsynced[number] = _use(broker, found)
+        return _when_synced(broker, unsynced, refused, then)
+
+    def failed(error: Exception) -> Outcome:
+        return show(dict.fromkeys(topics, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
+
+    return Do(work, show, failed, over=lambda: broker.topics.free_names(names))
+
+
+def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered | Refusal:
+    try:
+        config = _changed(topic, asked)
+        return _Altered(topic, config, broker.store.write_config(topic, config))
+    except Refusal as refusal:
+        return refusal.kept()
+    except StorageFault as fault:
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+
+
+def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
+    """Go by a new configuration; the logs that have shown more than they may show by it."""
+    topic, config, settings = altered
+    before, after = topic.settings.durability, settings.durability
+    if DURABILITIES.index(after) < DURABILITIES.index(before):
+        broker.effects.note(f"topic {topic.name}: edge.durability went down from {before} to {after}")
+    broker.store.use_config(topic, config, settings)
+    online = [log for log in topic.partitions if log.fault is None]
+    if not settings.left_to_kernel:
+        return [log for log in online if log.synced.offset < log.high_watermark]
+    for log in online:  # what is not synced may be shown at once
+        single_board.advance(log.state)
+        broker.effects.appended(log)
+    return []
+
+
+def _when_synced(
+    broker: Broker,
+    unsynced: Mapping[int, list[PartitionLog]],
+    refused: Refusals,
+    then: Callable[[Refusals], Outcome],
+) -> Outcome:
+    """Answer once what was shown is synced: what a topic promises holds for all of it then."""
+    ends = {log: log.high_watermark for logs in unsynced.values() for log in logs}
+    if not ends:
+        return then(refused)
+    for log in ends:
+        broker.effects.sync(log)
+
+    def is_open(log: PartitionLog) -> bool:
+        return log.fault is None and log.synced.offset < ends[log]
+
+    def ready() -> Outcome | None:
+        return None if any(map(is_open, ends)) else ended()
+
+    def ended() -> Outcome:
+        for number, logs in unsynced.items():
+            late = next((log for log in logs if log.synced.offset < ends[log]), None)
+            if late is not None:
+                code = ErrorCode.REQUEST_TIMED_OUT if late.fault is None else ErrorCode.KAFKA_STORAGE_ERROR
+                refused[number] = Refusal(
+                    code, f"it was altered, but what {late.topic}-{late.partition} held before is not synced"
+                )
+        return then(refused)
+
+    wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
+    return Wait(list(ends), ready, wait_ms, ended, syncs=False)

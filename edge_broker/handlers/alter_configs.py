@@ -1,0 +1,59 @@
+"""AlterConfigs (key 33): topics get another configuration as a whole, answered when it is on disk and synced.
+
+Keys that are not named get their defaults. Source: Kafka protocol, AlterConfigs 0 to 2; KIP-133.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from edge_broker.broker.api import Served
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.outcome import Taken, changes_in_steps
+from edge_broker.broker.topic_configs import Alteration, alter
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import ALTER_CONFIGS
+from edge_broker.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+)
+from edge_broker.storage.store import Topic
+
+
+@Served(
+    ALTER_CONFIGS,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    {0: "of topics (KIP-133)", 1: "throttled by the client (KIP-219)", 2: "compact lengths, tags (KIP-482)"},
+    left_out="the broker's own keys, loggers, clients, groups: topics alone",
+)
+@changes_in_steps
+def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> Taken:
+    """Alter each topic that may be altered; the others get an error of their own."""
+    alterations = (
+        Alteration(one.resource_type, one.resource_name, len(one.configs), partial(_replaced, one.configs))
+        for one in request.resources
+    )
+    return (
+        yield from alter(
+            broker,
+            context,
+            alterations,
+            lambda answers: AlterConfigsResponse(responses=answers),
+            again=lambda: alter_configs(broker, context, request),
+            validate_only=request.validate_only,
+        )
+    )
+
+
+def _replaced(configs: list[AlterableConfig], _topic: Topic) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for entry in configs:
+        if entry.name in config:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{entry.name} is named twice; name it once")
+        if entry.value is None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{entry.name} is null; leave it out to have its default")
+        config[entry.name] = entry.value
+    return config

@@ -1,0 +1,90 @@
+"""IncrementalAlterConfigs (key 44): some keys of topics change, answered when that is on disk and synced.
+
+| operation | the key gets |
+|---|---|
+| 0 set | this value |
+| 1 delete | its default; one that is not set, or not known, is no error |
+| 2 append | a list's value and these entries, as far as it has them not |
+| 3 subtract | a list's value without these entries |
+
+Source: Kafka protocol, IncrementalAlterConfigs 0 and 1; KIP-339.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from edge_broker.broker.api import Served
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.outcome import Taken, changes_in_steps
+from edge_broker.broker.topic_configs import Alteration, alter
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.protocol.api import INCREMENTAL_ALTER_CONFIGS
+from edge_broker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from edge_broker.storage.store import Topic
+from edge_broker.storage.topic_config import LISTS, list_of
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@Served(
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    {0: "some keys of topics (KIP-339)", 1: "compact lengths, tags (KIP-482)"},
+    left_out="the broker's own keys, loggers, clients, groups: topics alone",
+)
+@changes_in_steps
+def incremental_alter_configs(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> Taken:
+    """Alter each topic that may be altered; the others get an error of their own."""
+    alterations = (
+        Alteration(one.resource_type, one.resource_name, len(one.configs), partial(_changed, one.configs))
+        for one in request.resources
+    )
+    return (
+        yield from alter(
+            broker,
+            context,
+            alterations,
+            lambda answers: IncrementalAlterConfigsResponse(responses=answers),
+            again=lambda: incremental_alter_configs(broker, context, request),
+            validate_only=request.validate_only,
+        )
+    )
+
+
+def _changed(configs: list[AlterableConfig], topic: Topic) -> dict[str, str]:
+    config = dict(topic.config)
+    named: set[str] = set()
+    for entry in configs:
+        if entry.name in named:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{entry.name} is named twice; name it once")
+        named.add(entry.name)
+        if entry.config_operation == DELETE:
+            config.pop(entry.name, None)
+        else:
+            config[entry.name] = _value(entry, topic)
+    return config
+
+
+def _value(entry: AlterableConfig, topic: Topic) -> str:
+    name, operation, value = entry.name, entry.config_operation, entry.value
+    if operation not in (SET, APPEND, SUBTRACT):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{operation} is no operation on {name}; use 0 to 3")
+    if value is None:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{name} is null; delete it to have its default")
+    if operation == SET:
+        return value
+    if name not in LISTS:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} holds no list; set it")
+    entries, there = [part.strip() for part in value.split(",")], list_of(topic.settings, name)
+    if operation == APPEND:
+        return ",".join(dict.fromkeys([*there, *entries]))
+    return ",".join(part for part in there if part not in entries)
