@@ -22,6 +22,8 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.age import Now
 from edge_broker.storage.full_disk import DiskStatus, DiskWatch, Passed
 from edge_broker.storage.ledger import LEDGER_TOPIC
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.removal import OFFSET_MAX
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
@@ -64,6 +66,11 @@ class DiskSpace:
             for log in topic.partitions if groups else ():
                 found[topic.name, log.partition] = self._passed_by_all(groups, topic.name, log.partition)
         return found
+
+    def passed_offset(self, log: PartitionLog) -> int:
+        """Below which offset a record may go without being a loss."""
+        groups = log.settings.groups
+        return self._passed_by_all(groups, log.topic, log.partition) if groups else OFFSET_MAX
 
     def _passed_by_all(self, groups: Iterable[str], topic: str, partition: int) -> int:
         """The least offset that these groups have committed; the first that has none is enough to know."""

@@ -1,10 +1,10 @@
-"""The account of a partition's offsets: log end = available + compacted away + control + expired + ledgered.
+"""The account of a partition's offsets: log end = available + compacted away + control + expired + deleted + ledgered.
 
 | offsets | count as |
 |---|---|
 | of a batch that is there | available or control, as many as it has records; the rest is compacted away |
 | between batches of a compacted topic | compacted away |
-| of a line of `removed-offsets` | control and compacted away as it says, the rest expired or, for a loss, ledgered |
+| of a line of `removed-offsets` | control and compacted away as it says, the rest expired, deleted or ledgered |
 | of a hole | ledgered |
 | of anything else | unaccounted |
 
@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 DAMAGED = "damaged"
-ANNOUNCED = frozenset({"evicted", "expired_unpassed"})  # causes that the ledger has before the files go
+DELETED, BY_REQUEST = "deleted", "deleted_by_request"
+ANNOUNCED = frozenset({"evicted", "expired_unpassed", BY_REQUEST})  # the ledger has them before anything goes
 
 
 class Span(NamedTuple):
@@ -62,7 +63,7 @@ class Account:
 
     def __init__(self) -> None:
         self.end_offset = 0
-        self.available = self.compacted = self.control = self.expired = self.ledgered = 0
+        self.available = self.compacted = self.control = self.expired = self.deleted = self.ledgered = 0
         self.unaccounted = 0
         self.problems: list[str] = []
         self.remarks: list[str] = []
@@ -103,6 +104,8 @@ class Account:
         if loss:
             self.ledgered += records
             self._shown.append(known)
+        elif cause == DELETED:
+            self.deleted += records
         else:
             self.expired += records
         self._lines.append(_Line(known, compacted, loss=loss))
@@ -121,8 +124,9 @@ class Account:
                 if cause != DAMAGED or not self._went_later(span):
                     sentences = self.remarks if cause in ANNOUNCED else self.problems
                     sentences.append(f"offsets {span} are in the ledger as {cause}, and nothing here was lost for that")
+            sentences = self.remarks if cause == BY_REQUEST else self.problems  # its bounds are anybody's
             for one, other in overlaps(known for known in entries if known.cause == cause):
-                self.problems.append(f"the ledger counts offsets twice: {one.id} and {other.id}")
+                sentences.append(f"the ledger counts offsets twice: {one.id} and {other.id}")
         self._tile()
 
     def _went_later(self, span: Span) -> bool:
@@ -143,6 +147,8 @@ class Account:
             self.compacted -= width
         elif line.loss:
             return False  # its record counts them as lost for another cause, too
+        elif line.known.cause == DELETED:
+            self.deleted -= width
         else:
             self.expired -= width
         self.ledgered += width
@@ -158,7 +164,8 @@ class Account:
             position = max(position, span.end)
         if position < self.end_offset:
             self._missing(Span(position, self.end_offset))
-        counted = self.available + self.compacted + self.control + self.expired + self.ledgered + self.unaccounted
+        gone = self.compacted + self.expired + self.deleted + self.ledgered
+        counted = self.available + self.control + gone + self.unaccounted
         if counted != self.end_offset and not self.problems:
             self.problems.append(f"{counted} offsets are counted, and the log ends at {self.end_offset}")
 

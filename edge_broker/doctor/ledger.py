@@ -27,7 +27,18 @@ from edge_broker.storage.topics import id_text
 APART = ("unsynced_cut", "sync_failed")
 ATTEMPTS = 3  # a broker may be amid a removal: its ledger record is written before the act
 _COLUMNS = ("time", "cause", "partition", "first", "last", "records", "bytes", "node", "clock", "times")
-_PROOF = ("partition", "log end", "available", "compacted", "control", "expired", "ledgered", "unaccounted", "verdict")
+_PROOF = (
+    "partition",
+    "log end",
+    "available",
+    "compacted",
+    "control",
+    "expired",
+    "deleted",
+    "ledgered",
+    "unaccounted",
+    "verdict",
+)
 
 
 class Entry(NamedTuple):
@@ -265,6 +276,7 @@ def _facts(partition: PartitionFiles, account: Account) -> dict[str, Any]:
         "compacted": account.compacted,
         "control": account.control,
         "expired": account.expired,
+        "deleted": account.deleted,
         "ledgered": account.ledgered,
         "unaccounted": account.unaccounted,
         "problems": account.problems,
@@ -304,6 +316,6 @@ def _prove_text(
         write_table(_COLUMNS, map(_row, apart))
     wrong = sum(bool(account.problems) for _, account in accounts)
     print(
-        f"{directory.path}: log end = available + compacted + control + expired + ledgered "
+        f"{directory.path}: log end = available + compacted + control + expired + deleted + ledgered "
         + (f"does not hold for {wrong} of {len(accounts)} partitions" if wrong else f"for {len(accounts)} partitions")
     )

@@ -218,8 +218,11 @@ def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
     settings, segments = log.settings, log.segments
     expired = len(expired_causes(log, now, lambda segment: log.summary(segment, now)))
     ends = [segment.base_offset for segment in segments[1:]]
+    start = log.log_start_offset
     closed = [
-        SegmentView(segment.base_offset, end, segment.size, log.summary(segment, now).written_age_ms, at < expired)
+        SegmentView(
+            max(segment.base_offset, start), end, segment.size, log.summary(segment, now).written_age_ms, at < expired
+        )
         for at, (segment, end) in enumerate(zip(segments, ends, strict=False))
     ]
     last = segments[-1]

@@ -45,6 +45,7 @@ LEDGER_VERSION = 1
 Cause = Literal[
     "evicted",  # the disk, or the topic's budget, was full: the oldest had to go before every named group had it
     "expired_unpassed",  # past its retention, and a named group had not passed it yet
+    "deleted_by_request",  # by DeleteRecords, and a named group had not passed it yet
     "damaged",  # on the disk, but no longer what was written
     "unsynced_cut",  # not synced when the power went: count unknown
     "sync_failed",  # not synced, and the disk refused to

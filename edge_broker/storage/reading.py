@@ -152,7 +152,7 @@ class LogReader:
             try:
                 found = self._first_in(segment, timestamp_ms)
             except (OSError, BrokenBatchError, DamageFound, StorageFault) as error:
-                if segment.base_offset < state.log_start_offset:  # retention took the file away in the meantime
+                if segment not in state.segments:  # retention took the file away in the meantime
                     continue
                 if isinstance(error, OSError):
                     raise StorageFault(segment.path, 0, error.strerror or repr(error)) from error
@@ -170,15 +170,19 @@ class LogReader:
         return self._first_at(segment, timestamp_ms, limit)
 
     def _first_at(self, segment: Segment, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
-        start = segment.position_for_time(timestamp_ms, limit)
+        start, start_offset = segment.position_for_time(timestamp_ms, limit), self.state.log_start_offset
         for position, header in batches_in(segment.file, start, limit, start, holes=segment.holes):
-            if header.max_timestamp < timestamp_ms:
+            if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset:
                 continue
             batch = memoryview(segment.read(header.size, position, blocking=True))
             try:
-                found = [record for record in records_of(batch) if record.timestamp >= timestamp_ms]
+                found = [
+                    record
+                    for record in records_of(batch)
+                    if record.timestamp >= timestamp_ms and record.offset >= start_offset
+                ]
             except (Refusal, ProtocolViolation):
-                return header.base_offset, header.base_timestamp
+                return max(header.base_offset, start_offset), header.base_timestamp
             if found:
                 return found[0].offset, found[0].timestamp
         return None
@@ -192,7 +196,8 @@ class LogReader:
         if state.fault is not None:
             raise state.fault.kept()
         shown = state.shown
-        greatest = max((*self._times_before(shown), shown.greatest), key=_first)
+        greatest = shown.greatest if shown.segment.base_offset >= state.log_start_offset else self._rest(shown.segment)
+        greatest = max((*self._times_before(shown), greatest), key=_first)
         return greatest[1], greatest[0]
 
     def _times_before(self, shown: LogEnd) -> Iterator[tuple[int, int]]:
@@ -201,10 +206,25 @@ class LogReader:
             if segment is shown.segment or segment.base_offset >= shown.offset:
                 continue
             try:
-                yield segment.greatest_timestamp()
+                whole = segment.base_offset >= state.log_start_offset
+                yield segment.greatest_timestamp() if whole else self._rest(segment)
             except StorageFault:
-                if segment.base_offset >= state.log_start_offset:  # else retention took the file away in the meantime
+                if segment in state.segments:  # else retention took the file away in the meantime
                     raise
+
+    def _rest(self, segment: Segment) -> tuple[int, int]:
+        """The greatest timestamp behind the log's start, which lies in this segment, and its batch's last offset."""
+        limit, start_offset = self.state.limit(segment), self.state.log_start_offset
+        greatest = (-1, -1)
+        try:
+            for _, header in batches_in(segment.file, 0, limit, holes=segment.holes):
+                if header.next_offset > start_offset and header.max_timestamp > greatest[0]:
+                    greatest = (header.max_timestamp, header.last_offset)
+        except OSError as error:
+            raise StorageFault(segment.path, 0, error.strerror or repr(error)) from error
+        except BrokenBatchError as error:
+            raise DamageFound(segment, error.position, error.reason) from error
+        return greatest
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch in which the batch at an offset was written; -1 when there is none that old."""

@@ -283,6 +283,7 @@ def _open_clean(
     place = (stored.offset, stored.segment_base, stored.position)
     if (
         (active.base_offset, active.size) != (stored.segment_base, stored.position)
+        or stored.offset < removed_end(found.removed)
         or snapshot is None
         or epochs is None
     ):
@@ -345,6 +346,8 @@ class _Recovery:
         self._clip_holes(active)
         end_offset, end = self._walk()
         active.size = self._leave_whole(active, end_offset, end)
+        if end_offset < removed_end(found.removed):
+            end_offset = self._begin_behind(removed_end(found.removed))
         self._epochs.cut(self._segments[0].base_offset, end_offset)
         if any(start >= end_offset for _, start in self._epochs_written):
             self._write_epochs()
@@ -357,6 +360,19 @@ class _Recovery:
         if self._seals:
             log.roller.begin_epoch()
         return log
+
+    def _begin_behind(self, start_offset: int) -> int:
+        """Begin where the account says that the log starts: its card lost what it had synced, all of it deleted.
+
+        No offset below is used again: a later start would take it for deleted.
+        """
+        found = self._found
+        segment = Segment(self._files, found.directory, start_offset, 0, self._settings.index_interval_bytes)
+        make_segment_file(self._files, segment)
+        segment.open_tail()
+        remove_segments(self._files.fs, found.directory, {one.base_offset for one in self._segments})
+        self._segments[:] = [segment]
+        return start_offset
 
     def _leave_whole(self, active: Segment, end_offset: int, end: int) -> int:
         """Write down what is lost, then quarantine it or cut it off; the size of the active segment."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.summary import Summary
 
 DAMAGED = "damaged"
+KEPT = ""  # the cause of what does not go
 OFFSET_MAX = (1 << 63) - 1
 _KEPT_SUFFIX = ".snapshot"  # speaks of the producers from that offset on, not of the segment's bytes
 
@@ -48,7 +49,7 @@ class RemovalRange(NamedTuple):
 
 
 class SegmentRemoval(NamedTuple):
-    """A segment at the front that is to go; its parts cover it from its first offset to the next segment's."""
+    """A segment at the front that is to go; its parts cover it from the log's start to the next segment's offset."""
 
     segment: Segment
     parts: Sequence[RemovalRange]
@@ -103,14 +104,17 @@ class RemovalCount:
 def count_parts(segment: Segment, parts: Sequence[RemovalRange]) -> list[RemovalCount]:
     """Count records and bytes of each part by the headers of the segment's batches. OSError. [worker]
 
-    Of a batch that two parts share, each gets its offsets' records and the later one the bytes; one that compaction
-    has thinned out is counted in the later part as far as its offsets reach.
+    Parts need not begin with the segment, nor end with it: what is before the first was counted when it went. Of a
+    batch that two parts share, each gets its offsets' records and the later one the bytes; one that compaction has
+    thinned out is counted in the later part as far as its offsets reach.
     """
     counted = [RemovalCount(part) for part in parts]
     for one in counted:
         one.broken = one.part.cause == DAMAGED
     try:
         for _, header in batches_in(segment.file, 0, segment.size, holes=segment.holes):
+            if header.base_offset >= parts[-1].end_offset:
+                break
             _count_batch(counted, header)
     except BrokenBatchError:
         for one in counted:
@@ -148,7 +152,9 @@ def around_holes(going: SegmentRemoval) -> SegmentRemoval:
 def _count(log: PartitionLog, going: SegmentRemoval, now: Now) -> list[RemovalCount]:
     """As its summary says when the segment goes for one cause, else from its batches. OSError."""
     segment, parts = going = around_holes(going)
-    if len(parts) > 1 or parts[0].cause == DAMAGED:
+    if not parts:
+        return []  # it lies before the log's start, and was counted when that moved
+    if len(parts) > 1 or parts[0].cause == DAMAGED or parts[0].first_offset > segment.base_offset:
         return count_parts(segment, parts)
     counted, summary = RemovalCount(parts[0]), log.summary(segment, now)
     counted.records, counted.control, counted.bytes = summary.records, summary.control, summary.bytes
@@ -156,19 +162,23 @@ def _count(log: PartitionLog, going: SegmentRemoval, now: Now) -> list[RemovalCo
     return [counted]
 
 
-def remove_front(log: PartitionLog, going: Sequence[SegmentRemoval], now: Now) -> list[RemovalCount]:
+def remove_front(
+    log: PartitionLog, going: Sequence[SegmentRemoval], now: Now, partly: SegmentRemoval | None = None
+) -> list[RemovalCount]:
     """Take the oldest segments away, in the order of the table above; what went. [worker]
 
+    Of the one behind them parts may go `partly`: its file stays, and the log starts inside it.
     StorageFault or Refusal of the ledger: nothing is removed. StorageFault of the account: nothing is removed.
     StorageFault afterwards: the log starts later, the next start removes what is left of the files. None takes the
     partition offline.
     """
-    if not going:
+    if not going and partly is None:
         return []
     try:
         counted = [counted for one in going for counted in _count(log, one, now)]
+        counted += _count_front(partly) if partly is not None else []
     except OSError as error:
-        raise fault_of(error, going[0].segment.path, 0) from error
+        raise fault_of(error, log.segments[0].path, 0) from error
     losses = [one.loss(log) for one in counted if one.part.cause in CAUSES and one.part.cause != DAMAGED]
     if losses:
         log.ledger.write(losses)
@@ -184,6 +194,44 @@ def remove_front(log: PartitionLog, going: Sequence[SegmentRemoval], now: Now) -
     return counted
 
 
+def _count_front(partly: SegmentRemoval) -> list[RemovalCount]:
+    """As what is left will be counted when it goes: of a batch that both share it gets the bytes. OSError."""
+    segment, parts = around_holes(partly)
+    rest = RemovalRange(KEPT, parts[-1].end_offset, OFFSET_MAX)
+    return [one for one in count_parts(segment, [*parts, rest]) if one.part is not rest]
+
+
+def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int = OFFSET_MAX) -> int:
+    """Delete everything before an offset that may be shown, or is the end of that; where the log starts. [worker]
+
+    What lies at or above `passed_offset` is a loss. Raises as `remove_front`; a sync that fails takes it offline.
+    """
+    if log.fault is not None:
+        raise log.fault.kept()  # another topic may have its directory now
+    going: list[SegmentRemoval] = []
+    partly = None
+    segments = log.segments
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        first = max(segment.base_offset, log.log_start_offset)
+        if first >= offset:
+            break
+        end = following.base_offset if following is not None else OFFSET_MAX
+        parts = split_at(first, min(end, offset), passed_offset, "deleted", "deleted_by_request")
+        if end <= offset:
+            going.append(SegmentRemoval(segment, parts))
+        else:
+            partly = SegmentRemoval(segment, parts)
+    try:
+        if offset > log.synced.offset:  # a topic left to the kernel: a power cut must not take what the account has
+            segments[-1].datasync()
+    except OSError as error:
+        fault = fault_of(error, segments[-1].path, segments[-1].size)
+        log.fail(fault)
+        raise fault from error
+    remove_front(log, going, now, partly)
+    return log.log_start_offset
+
+
 def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX) -> int:
     """Delete whole sealed segments by retention.ms and retention.bytes; how many. [worker]
 
@@ -194,7 +242,14 @@ def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX)
     segments = log.segments
     going = [
         SegmentRemoval(
-            segment, split_at(segment.base_offset, following.base_offset, passed_offset, cause, "expired_unpassed")
+            segment,
+            split_at(
+                max(segment.base_offset, log.log_start_offset),
+                following.base_offset,
+                passed_offset,
+                cause,
+                "expired_unpassed",
+            ),
         )
         for segment, following, cause in zip(segments, segments[1:], causes, strict=False)
     ]
@@ -216,14 +271,16 @@ def expired(log: PartitionLog, now: Now) -> bool:
 
 def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None]) -> list[str]:
     """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
-    settings, sealed = log.settings, log.state.sealed
+    settings, sealed, start_offset = log.settings, log.state.sealed, log.log_start_offset
     if log.fault is not None or not settings.deletes:
         return []
     excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
     causes = []
-    for segment in sealed:
+    for segment, following in zip(sealed, log.segments[1:], strict=False):
         excess -= segment.size
-        if settings.retention_ms >= 0 and _too_old(summary_of(segment), now, settings.retention_ms):
+        if following.base_offset <= start_offset:
+            causes.append("deleted")  # all of it, while it was still the one that is appended to
+        elif settings.retention_ms >= 0 and _too_old(summary_of(segment), now, settings.retention_ms):
             causes.append("retention")
         elif excess >= 0:
             causes.append("retention_bytes")

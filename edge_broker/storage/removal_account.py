@@ -4,6 +4,7 @@
 |---|---|
 | retention, retention_bytes | the topic's own policy |
 | passed | for space, and every group that the topic names had it |
+| deleted | by DeleteRecords, and every group that the topic names had it |
 | a cause of the ledger | a loss |
 
 Lives here: its lines, and where a log starts by it. Must never come in: what is removed, and when (removal.py).
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 KIND = "removed-offsets"
 FILE = "removed-offsets"
-POLICY_CAUSES = ("retention", "retention_bytes", "passed")
+POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted")
+POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted")
 
 
 class Removed(NamedTuple):

@@ -280,6 +280,21 @@ def test_a_topic_is_altered_while_it_is_used(broker, new_topic):
         alter("retention.ms", "soon", AlterConfigOpType.SET)
 
 
+def test_records_are_deleted_and_readers_begin_behind_them(broker, new_topic, group):
+    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    _produce(broker.bootstrap, topic, VALUES)
+    place = TopicPartition(topic, 0, 123)
+    assert admin.delete_records([place])[place].result(CALL_S).low_watermark == 123
+    consumer = _consumer(broker.bootstrap, group)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=CALL_S) == (123, len(VALUES))
+    consumer.subscribe([topic])
+    assert [message.value() for message in _take(consumer, len(VALUES) - 123)] == VALUES[123:]
+    consumer.close()
+    beyond = TopicPartition(topic, 0, len(VALUES) + 1)
+    with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
+        admin.delete_records([beyond])[beyond].result(CALL_S)
+
+
 def test_a_topic_gets_more_partitions_and_readers_find_them(broker, new_topic, group):
     admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
     _produce(broker.bootstrap, topic, VALUES[:10])

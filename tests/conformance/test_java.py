@@ -23,6 +23,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
@@ -152,6 +153,16 @@ def test_a_topic_is_altered(broker, new_topic):
 
 def _described_configs(broker, topic):
     return _run(CONFIGS, broker.bootstrap, "--describe", "--entity-type", "topics", "--entity-name", topic)
+
+
+def test_records_are_deleted(broker, new_topic, tmp_path):
+    topic, wanted = new_topic(), tmp_path / "offsets.json"
+    _produce(broker.bootstrap, topic, LINES)
+    places = [{"topic": topic, "partition": 0, "offset": 50}]
+    wanted.write_text(json.dumps({"version": 1, "partitions": places}))
+    said = _run(DELETE_RECORDS, broker.bootstrap, "--offset-json-file", str(wanted))
+    assert re.search(rf"partition: {topic}-0\s+low_watermark: 50", said)
+    assert f"{topic}:0:50" in _run(GET_OFFSETS, broker.bootstrap, "--topic", topic, "--time", "earliest")
 
 
 def test_get_offset_shell_knows_first_last_and_by_time(broker, new_topic):

@@ -163,6 +163,15 @@ KNOWN: tuple[Known, ...] = (
         "fetch-of-other-epochs-*",
         "* last epoch unknown: *",
     ),
+    Known(
+        "new",
+        "aborted_transactions of a reader of uncommitted data: empty, Kafka null",
+        "delete-records-*",
+        "*: *aborted_transactions",
+    ),
+    Known("new", "offsets beside an error: ours tell them, Kafka -1", "delete-records-*", "* gone *: .responses.*"),
+    Known("B21", "-3: the batch's last record with the time of another", "delete-records-*", "* some: -3: *.offset"),
+    Known("meant", "a record that was deleted has no time any more", "delete-records-*", "* nothing: -3: *"),
     Known("B30", "session 0 with an epoch, an old session's end and beginning", "fetch-sessions-*", "*: *"),
     Known(
         "new",

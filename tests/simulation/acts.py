@@ -29,7 +29,7 @@ from edge_broker.storage.filesystem import Space
 from edge_broker.storage.group_commit import Flush, Way
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import OFFSET_MAX, delete_expired
+from edge_broker.storage.removal import OFFSET_MAX, delete_expired, delete_records
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from tests.simulation.model import Batch, Partition, TopicModel
@@ -59,7 +59,15 @@ class Acts(Site):
         if "disk" not in self.busy:
             choices += [self.append, self.sync, self.sync]
         if "files" not in self.busy:
-            choices += [self.checkpoint, self.expire, self.squeeze, self.reserve, self.make_some, self.delete]
+            choices += [
+                self.checkpoint,
+                self.expire,
+                self.delete_records,
+                self.squeeze,
+                self.reserve,
+                self.make_some,
+                self.delete,
+            ]
         try:
             self.dice.choice(choices)()
         except Exception as error:
@@ -372,7 +380,12 @@ class Acts(Site):
     def read_time(self, log: PartitionLog, found: Sequence[bytes]) -> None:
         """Look for a time."""
         wanted = self.world.now_ms - self.dice.randrange(2000)
-        times = [(record.offset, record.timestamp) for batch in found for record in records_of(memoryview(batch))]
+        times = [
+            (record.offset, record.timestamp)
+            for batch in found
+            for record in records_of(memoryview(batch))
+            if record.offset >= log.log_start_offset
+        ]
         expected = next(((offset, timestamp) for offset, timestamp in times if timestamp >= wanted), None)
         assert log.reader.offset_for_timestamp(wanted) == expected
         greatest = max((read_header(batch).max_timestamp for batch in found), default=-1)
@@ -399,6 +412,22 @@ class Acts(Site):
         if log.log_start_offset != before:
             self.note(f"retention left {log!r}")
             assert model.retention_ms >= 0 or size > model.retention_bytes >= 0, f"{log!r} had {size} bytes"
+        model.removed(log, self.losses(log), self.world.now_ms)
+
+    def delete_records(self) -> None:
+        """Let a log start later, wherever that is."""
+        picked = self.pick()
+        if picked is None or not picked[0].settings.deletes:
+            return
+        log, model = picked
+        model.removing = True
+        model.lossy |= model.names_groups
+        offset = self.dice.randrange(log.log_start_offset, log.high_watermark + 1)
+        passed = model.passed if model.names_groups else OFFSET_MAX
+        self.worker("files", lambda: delete_records(log, offset, self.now, passed))
+        self.note(f"{log!r} starts at {offset} by request")
+        assert log.log_start_offset == offset
+        model.confirmed = max(model.confirmed, offset)
         model.removed(log, self.losses(log), self.world.now_ms)
 
     def squeeze(self) -> None:

@@ -133,7 +133,7 @@ class Partition:
     def shown(self) -> list[Batch]:
         """What a consumer sees now: from the start up to the high watermark."""
         end = self.end if self.kernel else self.confirmed
-        return [batch for batch in self.batches if self.start <= batch.header.base_offset < end]
+        return [batch for batch in self.batches if self.start < batch.header.next_offset <= end]
 
     def confirm(self, end: int) -> None:
         """The disk has everything up to here, and nothing else."""
@@ -263,7 +263,7 @@ class Partition:
         """The log begins where it did, or further on while a removal is under way or was interrupted."""
         start = log.log_start_offset
         assert start == self.start or self.removing, f"{log!r} began at {self.start} before"
-        assert self.start <= start <= self.confirmed, (
+        assert self.start <= start <= (self.end if self.kernel else self.confirmed), (
             f"{log!r} began at {self.start} before, {self.confirmed} was shown"
         )
 
@@ -299,7 +299,7 @@ class Partition:
             return
         starts: dict[int, int] = {}
         for batch in self.batches:
-            if batch.header.base_offset >= self.start:
+            if batch.header.next_offset > self.start:
                 starts.setdefault(batch.header.leader_epoch, batch.header.base_offset)
         assert list(starts) == sorted(starts), f"{log!r}: epochs {list(starts)}"
         assert log.leader_epoch >= self.epoch, f"{log!r}: epoch {log.leader_epoch} after {self.epoch}"

@@ -72,6 +72,7 @@ class Program(Acts):
             (self.read, 6),
             (self.checkpoint, 3),
             (self.expire, 5),
+            (self.delete_records, 3),
             (self.clean, 8),
             (self.overwrite, 6),
             (self.squeeze, 2),

@@ -14,7 +14,6 @@ from edge_broker.protocol.api import Api
 PATH = Path(edge_broker.__file__).parent / "SUPPORTED.md"
 NOT_SERVED = (
     ("SaslHandshake, SaslAuthenticate", "17, 36", "log-ins come later; keep the listener inside a network you trust"),
-    ("DeleteRecords", "21", "retention and compaction take records, and the ledger says which were lost"),
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
     ("DescribeAcls, CreateAcls, DeleteAcls", "29 to 31", "access control comes with log-ins"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),

@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, InitProducerId."""
+"""Produce, DeleteRecords, Fetch, ListOffsets, OffsetForLeaderEpoch, InitProducerId."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from edge_broker.protocol.api import FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
+from edge_broker.protocol.api import (
+    DELETE_RECORDS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)
+from edge_broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -317,3 +329,44 @@ def offset_for_leader_epoch(s: Session, version: int) -> None:
     ask("missing topic", 0, name=s.name("missing"))
     ask("missing partition", 0, partition=4)
     ask("current epoch too new", leader, current=leader + 5)
+
+
+@case(DELETE_RECORDS)
+def delete_records(s: Session, version: int) -> None:
+    topic, compact = s.topic(partitions=2), s.topic("compact", configs={"cleanup.policy": "compact"})
+    both = s.topic("both", configs={"cleanup.policy": "compact,delete"})
+    for number in range(4):
+        batch = build_batch([(b"k", b"v"), (None, b"w"), (None, b"x")], timestamp_ms=NOW_MS + number)
+        s.ask(PRODUCE, produce(topic, batch), 9, label=f"batch {number}")
+
+    def ask(label: str, *places: tuple[str, int, int]) -> None:
+        topics = [
+            DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)])
+            for name, index, offset in places
+        ]
+        s.ask(DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=30_000), version, label=label)
+
+    def look(left: str, gone: int, *there: int) -> None:
+        for timestamp in (EARLIEST, LATEST, MAX_TIMESTAMP, NOW_MS):
+            s.ask(LIST_OFFSETS, _offsets(topic, timestamp), 7, label=f"{left}: {min(timestamp, 0)}")
+        s.ask(FETCH, _fetch(s, 11, topic, _from(gone)), 11, label=f"gone {gone}")
+        for offset in there:
+            s.ask(FETCH, _fetch(s, 11, topic, _from(offset)), 11, label=f"there {offset}")
+
+    ask("none", (topic, 0, 0))
+    ask("amid a batch", (topic, 0, 4))
+    look("some", 3, 4, 6)
+    ask("again", (topic, 0, 4))
+    ask("before", (topic, 0, 1))
+    ask("above the end", (topic, 0, 13))
+    ask("below -1", (topic, 0, -2))
+    ask("good beside bad", (topic, 0, 6), (s.name("missing"), 0, 0))
+    ask("missing partition", (topic, 7, 0))
+    look("some", 5, 6)
+    ask("a topic that is compacted", (compact, 0, 0))
+    ask("one that is compacted and deleted", (both, 0, 0))
+    ask("bad name", ("with space", 0, 0))
+    ask("everything", (topic, 0, -1))
+    look("nothing", 11, 12)
+    ask("everything of nothing", (topic, 1, -1))
+    ask("no topic")

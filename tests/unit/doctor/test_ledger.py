@@ -95,8 +95,10 @@ def test_the_proof_holds_for_a_log_that_lost_nothing(run, store):
     found = accounts(run, store)["t-0"]
     assert (found["log_end"], found["available"]) == (100, 100)
     text = run("ledger", "--prove", "--data-dir", store.data_dir).out.splitlines()
-    assert text[-1].endswith("log end = available + compacted + control + expired + ledgered for 2 partitions")
-    assert text[2].split() == ["t-0", "100", "100", "0", "0", "0", "0", "0", "holds"]
+    assert text[-1].endswith(
+        "log end = available + compacted + control + expired + deleted + ledgered for 2 partitions"
+    )
+    assert text[2].split() == ["t-0", "100", "100", "0", "0", "0", "0", "0", "0", "holds"]
 
 
 def test_the_proof_holds_for_retention_and_eviction_one_after_the_other(run, store):
@@ -127,6 +129,7 @@ def test_what_compaction_thinned_out_and_markers_have_rows_of_their_own(run, sto
         "compacted": 2,
         "control": 0,
         "expired": 0,
+        "deleted": 0,
         "ledgered": 0,
         "unaccounted": 0,
         "problems": [],

@@ -1,0 +1,159 @@
+"""DeleteRecords (key 21): a partition begins later, answered when that is on disk and synced.
+
+| asked for | answered |
+|---|---|
+| an offset that the log holds, or its high watermark (-1) | the log starts there, amid a segment or a batch too |
+| one at or below the log's start | where the log starts |
+| one above the high watermark, or below -1 | OFFSET_OUT_OF_RANGE |
+| of a topic that is only compacted | POLICY_VIOLATION |
+
+What a group of `edge.required.groups` has not passed is written down as lost before it goes.
+
+Source: Kafka protocol, DeleteRecords 0 to 2; KIP-107.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from edge_broker.broker.api import Served
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import RequestContext
+from edge_broker.broker.outcome import Behind, Do, Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.topics import Operation
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.api import DELETE_RECORDS
+from edge_broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.removal import delete_records as remove_before
+
+HIGH_WATERMARK = -1
+
+
+class _Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+class _Wanted(NamedTuple):
+    log: PartitionLog
+    offset: int
+    passed_offset: int
+
+
+Found: TypeAlias = Mapping[_Place, int | ErrorCode]
+"""Where the partition begins, or why it stays as it is."""
+
+
+@Served(
+    DELETE_RECORDS,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    {0: "up to an offset (KIP-107)", 1: "throttled by the client (KIP-219)", 2: "compact lengths, tags (KIP-482)"},
+)
+@changes_in_steps
+def delete_records(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> Taken:
+    """Delete what may go; each partition gets an answer of its own."""
+    errors: dict[_Place, ErrorCode] = {}
+    asked: dict[_Place, DeleteRecordsPartition] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield None
+            place = _Place(topic.name, partition.partition_index)
+            try:
+                _wanted(broker, context, place, partition.offset)
+                asked[place] = partition
+            except Refusal as refusal:
+                errors[place] = refusal.code
+            except StorageFault:
+                errors[place] = ErrorCode.KAFKA_STORAGE_ERROR
+    return _carry_out(broker, context, request, asked, errors)
+
+
+def _wanted(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _Wanted:
+    log = broker.topics.partition(context, *place, Operation.DELETE)
+    if not log.settings.deletes:
+        raise Refusal(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {place.topic!r} does not delete")
+    end = log.high_watermark
+    offset = end if offset == HIGH_WATERMARK else offset
+    if not 0 <= offset <= end:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {end}, not {offset}")
+    return _Wanted(log, offset, broker.space.passed_offset(log))
+
+
+def _carry_out(
+    broker: Broker,
+    context: RequestContext,
+    request: DeleteRecordsRequest,
+    asked: Mapping[_Place, DeleteRecordsPartition],
+    errors: dict[_Place, ErrorCode],
+) -> Outcome:
+    """In one step: the topics' names are taken, so that none is deleted, and made anew, before the worker comes."""
+    taken = next((place.topic for place in asked if place.topic in broker.topics.changing), None)
+    if taken is not None:
+        return Behind(taken, lambda: delete_records(broker, context, request))
+    wanted: dict[_Place, _Wanted] = {}
+    for place, partition in asked.items():
+        try:
+            wanted[place] = _wanted(broker, context, place, partition.offset)
+        except Refusal as refusal:
+            errors[place] = refusal.code
+        except StorageFault:
+            errors[place] = ErrorCode.KAFKA_STORAGE_ERROR
+    if not wanted:
+        return Steps(_answer(request, errors))
+    names = {place.topic for place in wanted}
+    broker.topics.take_names(names)
+    now = broker.now()
+
+    def work() -> dict[_Place, int | StorageFault | Refusal]:
+        found: dict[_Place, int | StorageFault | Refusal] = {}
+        for place, one in wanted.items():
+            try:
+                found[place] = remove_before(one.log, one.offset, now, one.passed_offset)
+            except (StorageFault, Refusal) as error:
+                found[place] = error.kept()
+        return found
+
+    def then(found: Mapping[_Place, int | StorageFault | Refusal]) -> Outcome:
+        results: dict[_Place, int | ErrorCode] = dict(errors)
+        for place, start in found.items():
+            if isinstance(start, int):
+                results[place] = start
+            else:
+                results[place] = ErrorCode.KAFKA_STORAGE_ERROR
+                broker.effects.offline([one.log for one in (wanted[place],) if one.log.fault is not None])
+                broker.effects.note(f"{place.topic}-{place.partition}: its records could not be deleted: {start}")
+        return Steps(_answer(request, results))
+
+    def failed(error: Exception) -> Outcome:
+        refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return then(dict.fromkeys(wanted, refusal))
+
+    return Do(work, then, failed, over=lambda: broker.topics.free_names(names))
+
+
+def _answer(request: DeleteRecordsRequest, found: Found) -> Taken:
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        answers: list[DeleteRecordsPartitionResult] = []
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        yield topics[-1]
+        for partition in topic.partitions:
+            start = found[_Place(topic.name, partition.partition_index)]
+            answers.append(
+                DeleteRecordsPartitionResult(
+                    partition_index=partition.partition_index,
+                    low_watermark=-1 if isinstance(start, ErrorCode) else start,
+                    error_code=start if isinstance(start, ErrorCode) else ErrorCode.NONE,
+                )
+            )
+            yield answers[-1]
+    return Reply(DeleteRecordsResponse(topics=topics))
