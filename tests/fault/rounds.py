@@ -12,7 +12,9 @@ and deletes topics:
 6. each producer's records keep their order within a partition;
 7. leader epochs rise: records of a later round carry a higher epoch than those of the round before, or at least the
    same where that one only refused writes;
-8. a topic whose creation was answered is there, one whose deletion was answered is not.
+8. a topic whose creation was answered is there, one whose deletion was answered is not;
+9. of a topic that an operator works on while it is written to: its records are as in 1, a partition starts where an
+   answered DeleteRecords said and nowhere else, and answered partitions and configurations are there.
 
 Must never come in: how the broker is taken away.
 """
@@ -27,7 +29,7 @@ from random import Random
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.fault.workload import (
     PARTITIONS,
@@ -36,6 +38,7 @@ from tests.fault.workload import (
     ConfluentReader,
     Newcomer,
     Notes,
+    Operator,
     Place,
     Reader,
     TopicChurn,
@@ -51,6 +54,8 @@ TOPIC = "readings"
 PASSING = "passing"
 SMALL_SEGMENTS = {"segment.bytes": "16384"}
 LATEST = "latest"
+OPERATED = "operated"
+AWAY = (KafkaError.KAFKA_STORAGE_ERROR, KafkaError.NOT_LEADER_FOR_PARTITION)  # Kafka just after a start
 KEYS = 20
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05", "segment.bytes": "8192"}
 EXPIRING = {"segment.bytes": "4096", "retention.bytes": "8192"}
@@ -66,7 +71,7 @@ EDGE_SETTINGS = {
 class Rounds:
     """The clients of one run, and what holds after each loss; `progress` is how much each client does in a round."""
 
-    def __init__(self, broker: EdgeBroker | ApacheKafka, progress: int) -> None:
+    def __init__(self, broker: EdgeBroker | ApacheKafka, progress: int, chance: Random) -> None:
         self.broker = broker
         self.progress = progress
         self._edge = edge = isinstance(broker, EdgeBroker)
@@ -80,6 +85,9 @@ class Rounds:
         self.passing = Writer("passing-writer", broker.bootstrap, PASSING)
         self.latest = Writer("latest-writer", broker.bootstrap, LATEST, KEYS)
         self.churn = TopicChurn("churn", broker.bootstrap)
+        self._create(OPERATED, SMALL_SEGMENTS if edge else {})
+        self.operated = Writer("operated-writer", broker.bootstrap, OPERATED)
+        self.operator = Operator("operator", broker.bootstrap, OPERATED, self.operated.notes, chance)
         self.newcomers: list[Newcomer] = []
         self.rises: list[bool] = []  # for each round, whether a newcomer of the next one must find a higher epoch
 
@@ -100,8 +108,8 @@ class Rounds:
         made[name].result(CALL_S)
 
     @property
-    def workers(self) -> list[Writer | AioWriter | Reader | TopicChurn]:
-        return [*self.writers, *self.readers, self.passing, self.latest, self.churn]
+    def workers(self) -> list[Writer | AioWriter | Reader | TopicChurn | Operator]:
+        return [*self.writers, *self.readers, self.passing, self.latest, self.churn, self.operated, self.operator]
 
     def _notes(self) -> list[Notes]:
         """Whoever was promised or shown something about the topic that keeps everything."""
@@ -168,7 +176,7 @@ class Rounds:
         """Let the clients work until log cleaning has, too, then end each in order and judge the whole log."""
         if self._edge:
             wait_until(self._is_cleaned, 60, "retention and compaction under load", poll_s=0.2, seen=self._cleaning)
-        for worker in [*self.writers, self.passing, self.latest, self.churn]:
+        for worker in [*self.writers, self.passing, self.latest, self.churn, self.operated, self.operator]:
             worker.finish()
         log = {(read.partition, read.offset): read.value for read in read_topic(self.broker.bootstrap, TOPIC, 60)}
         ends = {partition: max(at for found, at in log if found == partition) for partition in range(PARTITIONS)}
@@ -179,6 +187,7 @@ class Rounds:
         self._judge(log)
         self._judge_passing()
         self._judge_latest()
+        self._judge_operated()
         if isinstance(self.broker, EdgeBroker):
             prove_ledger(self.broker)
 
@@ -233,6 +242,28 @@ class Rounds:
         assert not self._edge or max(starts.values()) > 0, "retention removed nothing meanwhile"
         _check_order(log)
 
+    def _judge_operated(self) -> None:
+        """What is acked is there, or lies before a start that was asked for; what was answered holds."""
+        operator, notes = self.operator, self.operated.notes
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        partitions = len(admin.list_topics(OPERATED, timeout=CALL_S).topics[OPERATED].partitions)
+        assert operator.partitions <= partitions <= operator.partitions + 1
+        log = {(read.partition, read.offset): read.value for read in read_topic(self.broker.bootstrap, OPERATED, 60)}
+        starts = {partition: bounds(self.broker.bootstrap, OPERATED, partition)[0] for partition in range(PARTITIONS)}
+        for partition, start in starts.items():
+            answered = operator.starts.get(partition, 0) if self._edge else 0  # Kafka writes it down once a minute
+            assert answered <= start <= operator.asked.get(partition, 0)
+        assert notes.violations == []
+        kept = {place: value for place, value in notes.values.items() if place[1] >= starts[place[0]]}
+        assert {place: log.get(place) for place in kept} == kept
+        assert not self._edge or max(starts.values()) > 0, "no record was deleted meanwhile"
+        _check_order(log)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, OPERATED)
+        config = admin.describe_configs([resource])[resource].result(CALL_S)
+        for key, values in operator.unsure.items():
+            found = config[key]
+            assert (operator.DEFAULT if found.is_default else found.value) in values, f"{key} is {found.value}"
+
     def _judge_latest(self) -> None:
         """In a compacted topic, what is there is where it was acked, and what is not has a later record of its key."""
         reads = read_topic(self.broker.bootstrap, LATEST, 60)
@@ -260,7 +291,7 @@ def _end(consumer: Consumer, partition: int) -> tuple[int] | None:
     try:
         return (consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=CALL_S)[1],)
     except KafkaException as refused:
-        if refused.args[0].code() != KafkaError.KAFKA_STORAGE_ERROR:
+        if refused.args[0].code() not in AWAY:
             raise
         return None
 

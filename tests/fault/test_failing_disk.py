@@ -28,7 +28,7 @@ def site(tmp_path, chance):
     """A disk, and clients at work on a broker that has its data there."""
     with FuseDisk(tmp_path, seed=chance.randrange(1 << 32)) as disk:
         broker = EdgeBroker(tmp_path, data_dir=disk.mountpoint / "data", settings=EDGE_SETTINGS)
-        with broker, Rounds(broker, progress=60) as run:
+        with broker, Rounds(broker, 60, chance) as run:
             yield disk, run
 
 

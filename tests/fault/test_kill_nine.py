@@ -22,7 +22,7 @@ def broker_and_rounds(request, tmp_path):
 @pytest.mark.timeout(900)
 def test_nothing_promised_is_lost_over_many_kills(broker_and_rounds, chance):
     broker, rounds = broker_and_rounds
-    with Rounds(broker, progress=60) as run:
+    with Rounds(broker, 60, chance) as run:
         for _ in range(rounds):
             run.run(broker.kill, chance)
         run.finish()

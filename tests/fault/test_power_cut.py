@@ -126,7 +126,7 @@ def test_nothing_promised_is_lost_over_many_power_cuts(tmp_path, chance, request
     cuts = (request.config.getoption("--rounds") or 4 * CUTS_SHORT) // 4
     with FuseDisk(tmp_path, seed=chance.randrange(1 << 32), ordered=ordered) as disk:
         broker = EdgeBroker(tmp_path, data_dir=disk.mountpoint / "data", settings=EDGE_SETTINGS)
-        with broker, Rounds(broker, progress=60) as run:
+        with broker, Rounds(broker, 60, chance) as run:
             power = Cuts(disk, broker, chance)
             for _ in range(cuts):
                 run.run(power.lose, chance)

@@ -12,11 +12,12 @@ import logging
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
+from random import Random
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from tests.support.waiting import CALL_S, Deadline
 
@@ -294,3 +295,76 @@ class TopicChurn(Worker):
         for number in range(8):
             producer.produce(name, bytes(3000), partition=number % 2)
         producer.flush(self.REQUEST_S)
+
+
+class Operator(Worker):
+    """An admin that alters a topic, gives it partitions and deletes records, while others write to it.
+
+    `partitions` and `starts` are what was answered last; a call without an answer was done, or not, or will be:
+    `asked` holds how far deletions were asked for, `unsure` which values each key may have.
+    """
+
+    VALUES = ("100000", "200000", "300000")
+    DEFAULT = "default"
+    PARTITIONS_MAX = 6
+    REQUEST_S = 2.0
+
+    def __init__(self, name: str, bootstrap: str, topic: str, written: Notes, chance: Random) -> None:
+        super().__init__(name, bootstrap, topic)
+        self.unsure = {key: {self.DEFAULT} for key in ("segment.ms", "max.message.bytes")}
+        self.partitions = PARTITIONS
+        self.starts: dict[int, int] = {}
+        self.asked: dict[int, int] = {}
+        self._written = written
+        self._chance = Random(chance.random())
+        self._answered = 0
+
+    @property
+    def done(self) -> int:
+        """How many calls were answered."""
+        return self._answered
+
+    def share(self, progress: int) -> int:
+        """Three calls are enough."""
+        return min(3, progress)
+
+    def work(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUICK})
+        calls = [self._delete_records, self._alter, self._alter, self._add]
+        number = 0
+        while not self.stopping.is_set():
+            try:
+                calls[number % len(calls)](admin)
+                self._answered += 1
+            except KafkaException:
+                self.stopping.wait(PAUSE_S)  # the broker is away
+            number += 1
+
+    def _delete_records(self, admin: AdminClient) -> None:
+        ends = dict(self._written.ends)
+        if not ends:
+            return
+        partition = self._chance.choice(list(ends))
+        offset = self._chance.randint(self.starts.get(partition, 0), ends[partition])
+        self.asked[partition] = max(offset, self.asked.get(partition, 0))
+        place = TopicPartition(self.topic, partition, offset)
+        answer = admin.delete_records([place], request_timeout=self.REQUEST_S)[place].result(CALL_S)
+        self.starts[partition] = max(answer.low_watermark, self.starts.get(partition, 0))
+
+    def _alter(self, admin: AdminClient) -> None:
+        key, value = self._chance.choice(list(self.unsure)), self._chance.choice(self.VALUES)
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
+        self.unsure[key].add(value)
+        admin.incremental_alter_configs([resource], request_timeout=self.REQUEST_S)[resource].result(CALL_S)
+        self.unsure[key] = {value}
+
+    def _add(self, admin: AdminClient) -> None:
+        if self.partitions < self.PARTITIONS_MAX:
+            new = NewPartitions(self.topic, self.partitions + 1)
+            try:
+                admin.create_partitions([new], request_timeout=self.REQUEST_S)[self.topic].result(CALL_S)
+            except KafkaException as failed:
+                if failed.args[0].code() != KafkaError.INVALID_PARTITIONS:  # else it was done before the kill
+                    raise
+            self.partitions += 1
