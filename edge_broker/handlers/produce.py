@@ -107,22 +107,32 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
     """Append what can be appended; each partition gets its own answer."""
     needs = NEEDS.get(request.acks, Needs.WRITTEN)
     parts: list[_Part] = []
+    of_ledger: list[_Part] = []
     for topic in request.topic_data:
-        parts += [_Part(context, topic.name, data, needs) for data in topic.partition_data[: PARTITIONS_MAX + 1]]
-        if len(parts) > PARTITIONS_MAX:
-            raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
+        name = topic.name
+        for data in topic.partition_data:
+            parts.append(_Part(context, name, data, needs))
+            if len(parts) > PARTITIONS_MAX:
+                raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
+            if name == LEDGER_TOPIC:
+                of_ledger.append(parts[-1])
     if request.acks not in NEEDS or request.transactional_id is not None:
         return _refuse(request, parts)
-    of_ledger = []
-    for part in parts:
-        if part.topic == LEDGER_TOPIC:
-            try:
-                broker.topics.authorize(context, LEDGER_TOPIC, Operation.WRITE)
-            except Refusal as not_allowed:
-                part.fail(not_allowed.kept())
-            else:
-                of_ledger.append(part)
-    return _check_first(broker, request, parts, of_ledger) if of_ledger else _append_all(broker, request, parts)
+    if of_ledger:
+        return _to_ledger(broker, context, request, parts, of_ledger)
+    return _append_all(broker, request, parts)
+
+
+def _to_ledger(
+    broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]
+) -> Outcome:
+    try:
+        broker.topics.authorize(context, LEDGER_TOPIC, Operation.WRITE)
+    except Refusal as not_allowed:
+        for part in of_ledger:
+            part.fail(not_allowed.kept())
+        return _append_all(broker, request, parts)
+    return _check_first(broker, request, parts, of_ledger)
 
 
 def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:

@@ -427,19 +427,22 @@ class Connection(asyncio.BufferedProtocol):
             self._unpause()
 
     def _write(self, out: Buffers) -> None:
-        assert self.transport is not None
-        size = len(out[0]) if len(out) == 1 else sum(map(len, out))
-        self.owner.bytes_out += size
-        self.bytes_written += size
+        transport, owner = self.transport, self.owner
+        assert transport is not None
         if len(out) == 1:
-            self.transport.write(out[0])
-        elif size <= JOINED_BYTES_MAX:
-            self.transport.write(b"".join(out))
+            size = len(out[0])
+            transport.write(out[0])
         else:
-            self.transport.writelines(out)
-        unread_bytes = self.transport.get_write_buffer_size()
+            size = sum(map(len, out))
+            if size <= JOINED_BYTES_MAX:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(out)
+        owner.bytes_out += size
+        self.bytes_written += size
+        unread_bytes = transport.get_write_buffer_size()
         if unread_bytes > ALLOWANCE_BYTES:
-            self.owner.owed(self, unread_bytes)
+            owner.owed(self, unread_bytes)
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it."""
