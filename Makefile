@@ -91,12 +91,18 @@ disk-full: install-test  ## a disk of 64 MB that several producers fill (SECONDS
 abuse: $(VENV)/.installed-test  ## what anybody can do without a log-in, against memory and an honest client (SECONDS=; ARGS='B1 Fetch': those alone)
 	$(PYTHON) -m tests.abuse.run --seconds $(SECONDS) $(ARGS)
 
+mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka into the edge broker
+	@$(SETUP) jars kafka-jars
+	@$(SETUP) jars mirrormaker-jars
+	$(PYTEST) tests/mirrormaker $(ARGS)
+
 night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, a long fuzz, disk-full, the card, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card
+	$(MAKE) mirrormaker
 	$(MAKE) test-loaded
 
 e2e: install-test  ## all parts together

@@ -20,6 +20,7 @@ from spark.jars import cached_jars, jars_directory
 from spark.java import java_home
 
 KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"
+MIRRORMAKER_LOCK = Path(__file__).with_name("mirrormaker-4.3.1.jars")
 OLD_KAFKA_LOCK = Path(__file__).with_name("kafka-3.9.2.jars")
 
 
@@ -105,6 +106,11 @@ def old_kafka_jars() -> Path:
     return jars(OLD_KAFKA_LOCK, "kafka-3.9.2")
 
 
+def mirrormaker_jars() -> Path:
+    """Return the folder with what MirrorMaker 2 needs beside Apache Kafka 4.3.1's jars."""
+    return jars(MIRRORMAKER_LOCK, "mirrormaker-4.3.1")
+
+
 @functools.cache
 def jars(lock: Path, name: str) -> Path:
     """Return the cache folder that holds the jars of a lock file, fetching what it lacks.
@@ -139,6 +145,7 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "libfaketime": libfaketime,
     "kafka-jars": kafka_jars,
     "old-kafka-jars": old_kafka_jars,
+    "mirrormaker-jars": mirrormaker_jars,
 }
 
 
