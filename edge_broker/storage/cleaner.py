@@ -43,7 +43,7 @@ from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import OFFSETS_MAX, DamageFound, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, read_state, replace, write_all
 from edge_broker.storage.summary import LastWrite, Summary, Tally
-from edge_broker.storage.swap import CLEANED_SUFFIX, Swap, begin_swap, carry_out_swap, end_swap
+from edge_broker.storage.swap import CLEANED_SUFFIX, Swap, begin_swap, carry_out_swap, end_swap, take_back_swap
 from edge_broker.storage.topic_config import LONG_MAX
 
 if TYPE_CHECKING:
@@ -377,6 +377,10 @@ class Cleaning:
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise self._failed(error) from error
+            try:
+                take_back_swap(fs, log.directory)
+            except OSError as second:
+                raise self._failed(second) from error
             raise self._given_up(output, error) from error
         try:
             for segment in group:

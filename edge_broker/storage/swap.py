@@ -47,6 +47,12 @@ def begin_swap(fs: FileSystem, directory: str, swap: Swap) -> None:
     replace(fs, directory, FILE, encode_state(KIND, 1, [" ".join(map(str, swap))]))
 
 
+def take_back_swap(fs: FileSystem, directory: str) -> None:
+    """Undo a decision whose name could not be synced; `<base>.cleaned` must stay until it is. OSError."""
+    if fs.exists(f"{directory}/{FILE}"):
+        _remove(fs, directory, [FILE])
+
+
 def carry_out_swap(fs: FileSystem, directory: str, swap: Swap) -> None:
     """Put the new segment in place, whatever of it was done before. OSError, StorageFault."""
     cleaned = swap.path(directory, CLEANED_SUFFIX)

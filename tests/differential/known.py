@@ -46,7 +46,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "meant", "a negative count that stands for no null costs the connection", "bodies-that-lie-v1", "* count -2: "
     ),
-    Known("meant", "__edge_ledger is there from the start", "bodies-that-lie-v1", "* varint of ten bytes: .topics"),
+    Known("meant", "__edge_ledger is there from the start", "bodies-that-lie-v1", "* varint of ten bytes: .topics*"),
     # What is there
     Known("B25", "no authorized operations without an authorizer", "*", "*authorized_operations"),
     Known("B30", "endpoint types other than brokers", "describe-cluster-*", "* endpoint type *: .error_code"),

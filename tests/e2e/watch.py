@@ -57,7 +57,7 @@ class Watch:
         self._next_s = max(self._next_s + TICK_S, time.monotonic())
         self.sample()
         self.fleet.read()
-        self.log.reader.read()
+        self.log.read()
         self._screen.live(self._lines())
 
     def sample(self) -> None:

@@ -1,10 +1,12 @@
 """Compacting partitions: what is read afterwards, what never moves, and what a crash at any step leaves."""
 
 import errno
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 
+from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, read_header
 from edge_broker.storage.age import Now
 from edge_broker.storage.batches import batches_in
@@ -63,6 +65,30 @@ def test_the_last_value_of_each_key_stays_where_it_is(store):
     assert cleaner.passes == 1
     assert cleaner.removed == len(there) - len(after)
     assert not clean(store).passes
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_a_swap_whose_name_finds_no_space_is_taken_back(store, disk, how, times):
+    """Else the next start looks for the compacted segment, which is gone. Where that fails, too, it is still there."""
+    log = compacted(store).partitions[0]
+    latest, failed = fill_keys(log, 100), []
+
+    def full(kind, path, _size):
+        if kind == "sync_directory" and (failed or disk.exists(f"{log.directory}/swap")) and len(failed) < times:
+            failed.append(path)
+            raise OSError(errno.ENOSPC, "full", path)
+
+    disk.fault = full
+    with suppress(StorageFault):
+        clean(store)
+    disk.fault = None
+    assert len(failed) == times
+    assert (log.fault is None) == (times == 1)
+    getattr(disk, how)()
+    again = open_store(disk).topics["t"].partitions[0]
+    assert again.fault is None
+    assert latest_of(again) == latest
 
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
