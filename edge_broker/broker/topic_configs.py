@@ -152,7 +152,7 @@ def _carry_out(
     again: Callable[[], Outcome],
     then: Callable[[Refusals], Outcome],
 ) -> Outcome:
-    taken = next((one.name for one in wanted.values() if one.name in broker.topics.changing), None)
+    taken = broker.topics.taken(one.name for one in wanted.values())
     if taken is not None:
         return Behind(taken, again)
     topics: dict[int, Topic] = {}

@@ -6,7 +6,7 @@ the shape of any request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ def create(
     When another request is making or erasing one of them, `again` is called once that is over. The names are free
     again however the making ends. What was checked in steps is looked at once more: another request may be quicker.
     """
-    taken = _taken(broker, [topic.name for topic in topics])
+    taken = broker.topics.taken(topic.name for topic in topics)
     if taken is not None:
         return Behind(taken, again)
     errors: Errors = {}
@@ -124,7 +124,7 @@ def add_partitions(
     broker: Broker, counts: Mapping[str, int], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
 ) -> Outcome:
     """Give topics so many partitions in all, on disk, then show them; as `create`."""
-    taken = _taken(broker, counts)
+    taken = broker.topics.taken(counts)
     if taken is not None:
         return Behind(taken, again)
     errors: Errors = {}
@@ -150,11 +150,6 @@ def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[],
         return partial(broker.store.add_partitions, topic, broker.store.make_partitions(topic, count))
 
     return make
-
-
-def _taken(broker: Broker, names: Iterable[str]) -> str | None:
-    """The first of these names that another request has for itself."""
-    return next((name for name in names if name in broker.topics.changing), None)
 
 
 def _make(broker: Broker, making: Sequence[_Making], errors: Errors, then: Callable[[Errors], Outcome]) -> Outcome:

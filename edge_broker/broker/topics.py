@@ -16,7 +16,7 @@ Lives here: who may see what. Must never come in: what is done to it then. Sourc
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 
 from edge_broker.broker.context import RequestContext
@@ -131,6 +131,10 @@ class Topics:
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name, for whom it may be."""
         return name in self._store.topics
+
+    def taken(self, names: Iterable[str]) -> str | None:
+        """The first of these topic names that another request has for itself; None: none."""
+        return next((name for name in names if name in self.changing), None)
 
     def take_names(self, names: Collection[str]) -> None:
         """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""

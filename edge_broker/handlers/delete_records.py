@@ -96,7 +96,7 @@ def _carry_out(
     errors: dict[_Place, ErrorCode],
 ) -> Outcome:
     """In one step: the topics' names are taken, so that none is deleted, and made anew, before the worker comes."""
-    taken = next((place.topic for place in asked if place.topic in broker.topics.changing), None)
+    taken = broker.topics.taken(place.topic for place in asked)
     if taken is not None:
         return Behind(taken, lambda: delete_records(broker, context, request))
     wanted: dict[_Place, _Wanted] = {}
@@ -129,7 +129,8 @@ def _carry_out(
                 results[place] = start
             else:
                 results[place] = ErrorCode.KAFKA_STORAGE_ERROR
-                broker.effects.offline([one.log for one in (wanted[place],) if one.log.fault is not None])
+                if wanted[place].log.fault is not None:
+                    broker.effects.offline([wanted[place].log])
                 broker.effects.note(f"{place.topic}-{place.partition}: its records could not be deleted: {start}")
         return Steps(_answer(request, results))
 

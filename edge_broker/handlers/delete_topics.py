@@ -77,7 +77,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             result.error_message = f"topic {topic.name!r} is named before, and deleted there"
         results.append(result)
         yield result
-    taken = next((name for name in wanted if name in broker.topics.changing), None)
+    taken = broker.topics.taken(wanted)
     if taken is not None:  # it is being altered, or gets partitions
         return Behind(taken, lambda: delete_topics(broker, context, request))
     hidden: list[Topic] = []

@@ -9,6 +9,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.topic_configs import BROKER, TOPIC
 from edge_broker.broker.topics import Operation
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
@@ -22,7 +23,6 @@ from edge_broker.protocol.messages.describe_configs import (
 )
 from edge_broker.storage.topic_config import TOPIC_KEYS, TopicConfigEntry, describe_topic_config
 
-TOPIC, BROKER = 2, 4
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
