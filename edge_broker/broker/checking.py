@@ -62,7 +62,7 @@ class Checking:
         copy = memoryview(bytearray(records))
         check = RecordsCheck(copy, header, keys_required=keys_required, times_checked=times_checked)
         at_once = 0 if header.codec == CODEC_NONE else min(AT_ONCE_UNPACKED_MAX, allowance // UNPACKING_FACTOR)
-        if len(records) <= at_once and check.run(at_once):
+        if len(records) <= at_once and check.run(at_once, on_loop=True):
             correct_max_timestamp(records, header, check.max_timestamp)
             checking.done = True
         else:

@@ -50,7 +50,13 @@ class CompiledWalk(ctypes.Structure):
 
     @classmethod
     def whole(
-        cls, batch: memoryview, position: int, base_timestamp: int, count: int, keys_required: bool, times_checked: bool
+        cls,
+        batch: bytes | memoryview,
+        position: int,
+        base_timestamp: int,
+        count: int,
+        keys_required: bool,
+        times_checked: bool,
     ) -> CompiledWalk:
         """The walk through all records, from `position` on, on the loop: the next call uses the same object again."""
         library, size = _library, len(batch) - position

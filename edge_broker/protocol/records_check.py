@@ -11,7 +11,7 @@ from struct import Struct
 
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, HEADER_SIZE, BatchHeader
-from edge_broker.protocol.records_walk import begin_walk, refusal_of, walk_whole
+from edge_broker.protocol.records_walk import RecordsWalk, begin_walk, refusal_of, walk_whole
 from edge_broker.protocol.unpacking import PIECE_BYTES, Unpacker
 
 _MAX_TIMESTAMP = Struct(">q")
@@ -36,34 +36,47 @@ class RecordsCheck:
     """
 
     def __init__(self, batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> None:
-        self._walk = begin_walk(
-            header.base_timestamp, header.records_count, keys_required=keys_required, times_checked=times_checked
-        )
+        self._walk: RecordsWalk | None = None
+        self._rules = header.base_timestamp, header.records_count, keys_required, times_checked
         self._unpacker = Unpacker(header.codec, batch[HEADER_SIZE : header.size])
         self._pieces: Iterator[bytes | memoryview] = iter(self._unpacker)
 
     @property
     def walked_bytes(self) -> int:
         """Bytes of records so far."""
-        return self._walk.position
+        return 0 if self._walk is None else self._walk.position
 
     @property
     def max_timestamp(self) -> int:
         """The greatest timestamp so far, -1 for none."""
-        return self._walk.max_timestamp
+        return -1 if self._walk is None else self._walk.max_timestamp
 
-    def run(self, bytes_max: int = PIECE_BYTES) -> bool:
-        """Walk about `bytes_max` more bytes; True once all of it is checked and right."""
-        end = self._walk.position + bytes_max
-        self._unpacker.piece_bytes = min(bytes_max, PIECE_BYTES)
+    def run(self, bytes_max: int = PIECE_BYTES, *, on_loop: bool = False) -> bool:
+        """Walk about `bytes_max` more bytes; True once all of it is checked and right.
+
+        What is known of the walk is good until the next one `on_loop` is begun.
+        """
+        unpacker, walk = self._unpacker, self._walk
+        end = self.walked_bytes + bytes_max
+        unpacker.piece_bytes = min(bytes_max, PIECE_BYTES)
         for piece in self._pieces:
-            if self._walk.feed(piece, last=False):
-                raise refusal_of(self._walk)
-            if self._walk.position >= end:
+            if walk is None and on_loop and unpacker.at_end:
+                walk = self._walk = walk_whole(piece, 0, *self._rules)
+            else:
+                walk = walk or self._begin()
+                walk.feed(piece, last=unpacker.at_end)
+            if walk.verdict:
+                raise refusal_of(walk)
+            if walk.position >= end and not unpacker.at_end:
                 return False
-        if self._walk.feed(b"", last=True):
-            raise refusal_of(self._walk)
+        walk = walk or self._begin()
+        if not unpacker.at_end and walk.feed(b"", last=True):
+            raise refusal_of(walk)
         return True
+
+    def _begin(self) -> RecordsWalk:
+        self._walk = begin_walk(*self._rules)
+        return self._walk
 
 
 def correct_max_timestamp(batch: memoryview, header: BatchHeader, max_timestamp: int) -> None:

@@ -231,7 +231,7 @@ class PythonWalk:
         return KEYLESS if self.keyless >= 0 else GOES_ON
 
 
-def begin_walk(base_timestamp: int, count: int, *, keys_required: bool, times_checked: bool) -> RecordsWalk:
+def begin_walk(base_timestamp: int, count: int, keys_required: bool, times_checked: bool) -> RecordsWalk:
     """A walk that is fed piece by piece, in any thread; the compiled one lets others run meanwhile."""
     compiled = compiled_walk()
     if compiled is not None:
@@ -240,7 +240,7 @@ def begin_walk(base_timestamp: int, count: int, *, keys_required: bool, times_ch
 
 
 def walk_whole(
-    batch: memoryview, position: int, base_timestamp: int, count: int, keys_required: bool, times_checked: bool
+    batch: bytes | memoryview, position: int, base_timestamp: int, count: int, keys_required: bool, times_checked: bool
 ) -> RecordsWalk:
     """The walk through all records, from `position` on, on the loop; what it returns is good until the next call."""
     compiled = compiled_walk()

@@ -5,7 +5,7 @@
 | gzip | the standard library | anywhere | bytes behind the member, a second member: librdkafka does not read it |
 | snappy | cramjam | behind a block; without the Java library's framing it is one | bytes behind the last block |
 | lz4 | lz4 | anywhere | bytes behind the frame, a wrong content checksum: librdkafka stops |
-| zstd | zstandard | anywhere, after 64 KiB at most | |
+| zstd | zstandard | anywhere, after 128 KiB at most | |
 
 A snappy block unpacks to at most 22 times its size, so the largest piece is that of message.max.bytes. A zstd frame
 makes the reader keep its window: up to 8 MiB, or what was unpacked so far where the window is larger (levels 20 to 22);
@@ -42,7 +42,7 @@ _SNAPPY_RATIO_MAX = 22  # 3 bytes say "64 bytes from there"
 _INPUT_BYTES = 64 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS = 0x20
-_ZSTD_PIECE_BYTES = 64 * 1024  # which stays in the processor's cache
+_ZSTD_PIECE_BYTES = 128 * 1024  # which stays in the processor's cache
 _ZSTD_RLE = 1
 _ZSTD_SKIPPED = 0x184D2A5  # and four bits more: a frame that holds nothing for us
 _idle_zstd: list[tuple[Any, memoryview]] = []  # between two frames: to make a decoder costs a tenth of a usual batch
@@ -51,7 +51,7 @@ Packed = bytes | bytearray | memoryview
 
 
 class Unpacker:
-    """The pieces of one batch's records; `unpacked` counts their bytes so far.
+    """The pieces of one batch's records; `unpacked` counts their bytes so far, `at_end`: nothing follows this piece.
 
     A piece is good until the next one is asked for; `piece_bytes` may change between two. Iterating raises Refusal:
     INVALID_RECORD when this is not what the codec makes, MESSAGE_TOO_LARGE beyond the bounds,
@@ -64,6 +64,7 @@ class Unpacker:
         self.piece_bytes = piece_bytes
         self.unpacked = 0
         self.unpacked_max = UNPACKED_BYTES_MAX
+        self.at_end = False
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         if self.codec > CODEC_ZSTD:
@@ -137,19 +138,18 @@ def _lz4(to: Unpacker, module: Any) -> Iterator[bytes]:
     view = memoryview(to.packed)
     if len(view) < 7 or view[:4] != _LZ4_MAGIC or not view[4] & _LZ4_INDEPENDENT_BLOCKS:
         raise lying("this is no lz4 frame of independent blocks")
-    unpacker = module.LZ4FrameDecompressor()
-    position = 0
-    while not unpacker.eof:
-        given = view[:0]
-        if unpacker.needs_input:
-            given = view[position : position + _INPUT_BYTES]
-            position += len(given)
-            if not given:
-                raise lying("lz4 is cut off")
-        piece = unpacker.decompress(given, max_length=to.piece_bytes)
+    context = module.create_decompression_context()
+    position, ended = 0, False
+    while not ended:
+        given = view[position : position + _INPUT_BYTES]
+        piece, read, ended = module.decompress_chunk(context, given, max_length=to.piece_bytes)
+        position += read
         if piece:
+            to.at_end = ended and position == len(view)
             yield piece
-    if unpacker.unused_data or position < len(view):
+        elif not read and not ended:
+            raise lying("lz4 is cut off")
+    if position < len(view):
         raise lying("bytes follow the lz4 frame")
 
 
@@ -207,6 +207,11 @@ def _zstd(to: Unpacker, module: Any) -> Iterator[memoryview]:
         decoder, buffer = _zstd_decoder(module)
         reader = decoder.stream_reader(rest[:end])
         while size := reader.readinto(buffer[: to.piece_bytes]):
+            room = buffer[size : to.piece_bytes]
+            if room:
+                more = reader.readinto(room)
+                size += more
+                to.at_end = not more and end == len(rest)
             yield buffer[:size]
         rest = rest[end:]
         if found.window_size <= KEPT_WINDOW_BYTES_MAX and not _idle_zstd:
