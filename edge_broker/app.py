@@ -16,8 +16,10 @@ from typing import Any, NamedTuple, get_args
 
 from edge_broker import libc
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.groups import expire_members, load_groups, new_coordinator, stop_groups
+from edge_broker.broker.group_loading import load_groups
+from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.settling import expire_members, stop_groups
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
@@ -85,7 +87,7 @@ async def _serve(options: Options) -> int:
     store = await _open_with_space(options, clock, notifier)
     config = options.config
     workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
-    broker = Broker(config, store, new_coordinator(config), clock, options.advertise or options.listen)
+    broker = Broker(config, store, clock, options.advertise or options.listen)
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
     ledger = LoopLedger(loop, dispatcher, store.topics[LEDGER_TOPIC].partitions[0])
     store.use_ledger(ledger)
@@ -244,7 +246,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
             await asyncio.sleep(seconds)
             dispatcher.start(start)
 
-    return [
+    chores = [
         loop.create_task(measure_card(broker, dispatcher)),
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
         loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
@@ -254,6 +256,11 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(SPACE_TICK_S, broker.space.look)),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
+    if broker.offsets_retention_ms is not None:
+        offsets_s = config.integer("offsets.retention.check.interval.ms") / 1000
+        retention = OffsetRetention(broker, broker.offsets_retention_ms)
+        chores.append(loop.create_task(every(offsets_s, retention.start)))
+    return chores
 
 
 async def _keep_tidy(dispatcher: Dispatcher) -> None:

@@ -6,17 +6,16 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
+from edge_broker.broker.groups import Groups
 from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.calls import Ahead
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import single_board
@@ -30,64 +29,54 @@ from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
 
 
-class Parked(NamedTuple):
-    """A request that waits for a group; `translate` turns the group's result into the response that it wants."""
-
-    group_id: str
-    translate: Callable[[Any], Message | None]
-
-
 class Broker:
     """State of one broker; owned by the event loop.
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
-    says who may write (disk_space.py). `groups_loaded` is False until the committed offsets have been read back;
-    `parked` has the requests that wait for a group, by token. `answers_room` says how many bytes of records an answer
-    may have just now, `peers` are there (ADDRESS:PORT), if that is known.
+    says who may write (disk_space.py), `groups` has the coordinators (groups.py). `answers_room` says how many bytes of
+    records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known. `offsets_retention_ms`
+    is None where committed offsets stay.
     """
 
-    def __init__(
-        self, config: BrokerConfig, store: LogStore, groups: GroupCoordinator, clock: Clock, advertised: Endpoint
-    ) -> None:
+    def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, advertised: Endpoint) -> None:
         self.config = config
         self.store = store
-        self.groups = groups
         self.clock = clock
+        self.groups = Groups(config, store, self.is_connected, self.ahead())
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(
             store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
         )
-        self.groups_loaded = False
-        self.groups_fault: str | None = None
         self.effects = Effects()
         self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.space = DiskSpace(config, store, self.effects, self.now, self._committed)
+        self.space = DiskSpace(config, store, self.effects, self.now, self.groups.committed)
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
         self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
-        self.parked: dict[int, Parked] = {}
         self.producer_ids: range = range(0)
+        retention_minutes = config.integer("offsets.retention.minutes")
+        self.offsets_retention_ms = None if retention_minutes < 0 else retention_minutes * 60_000
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
-        groups.is_connected = self.is_connected
 
     def is_connected(self, peer: str) -> bool:
         """Whether the client ADDRESS:PORT is still there, as far as anybody knows."""
         return self.peers is None or peer in self.peers
 
-    def _committed(self, group: str, topic: str, partition: int) -> int | None:
-        committed = self.groups.offsets.get(group, topic, partition)
-        return None if committed is None else committed.offset
-
     def now(self) -> Now:
         """The time, as the log wants to know it. Any thread may ask."""
         return self.store.age.now(self.clock.reading())
+
+    def ahead(self) -> Ahead:
+        """How far the clocks that groups' records carry are ahead of the steady one."""
+        steady_ms = self.clock.steady_ms()
+        return Ahead(self.clock.wall_ms() - steady_ms, self.now().age_ms - steady_ms)
 
     def append(
         self,
@@ -189,9 +178,3 @@ class Broker:
         if log.fault is None and self.faults_noted.get(log) != str(fault):
             self.faults_noted[log] = str(fault)
             self.effects.note(f"{log.topic}-{log.partition} could not be read: {fault}")
-
-    def abandon(self, token: int) -> None:
-        """Nobody waits for this token any more."""
-        parked = self.parked.pop(token, None)
-        if parked is not None:
-            self.groups.forget(parked.group_id, token, self.clock.steady_ms())

@@ -210,7 +210,7 @@ class ListedGroup:
     group_id: str
     protocol_type: str
     state: str
-    group_type: str = "classic"
+    group_type: str
 
 
 Result: TypeAlias = JoinResult | SyncResult | LeaveResult | CommitResult
@@ -223,6 +223,15 @@ class Answer(NamedTuple):
     result: Result
 
 
+class Ahead(NamedTuple):
+    """What to add to the coordinator's `now_ms` to get the time of day, and the age of the data directory."""
+
+    wall_ms: int = 0
+    age_ms: int = 0
+
+
+STEADY = Ahead()
+
 AfterSync: TypeAlias = "Callable[[ErrorCode, GroupEffects], None]"
 
 
@@ -231,22 +240,30 @@ class GroupEffects:
 
     `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
     calls. Once that is synced call `synced`, or `failed` when it was refused or lost, exactly once and again in the
-    order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call.
+    order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call. All
+    records are of `partition`; `elsewhere` is what the call brought about in other partitions.
     """
 
-    __slots__ = ("_after", "answers", "append", "now_ms", "wall_ahead_ms")
+    __slots__ = ("_after", "ahead", "answers", "append", "elsewhere", "now_ms", "partition")
 
-    def __init__(self, now_ms: int, wall_ahead_ms: int = 0) -> None:
+    def __init__(self, now_ms: int, ahead: Ahead = STEADY, partition: int = 0) -> None:
         self.now_ms = now_ms
-        self.wall_ahead_ms = wall_ahead_ms
+        self.ahead = ahead
+        self.partition = partition
         self.answers: list[Answer] = []
         self.append: list[Record] = []
+        self.elsewhere: list[GroupEffects] = []
         self._after: list[AfterSync] = []
 
     @property
     def wall_ms(self) -> int:
         """The time of day, for records; deadlines go by `now_ms`."""
-        return self.now_ms + self.wall_ahead_ms
+        return self.now_ms + self.ahead.wall_ms
+
+    @property
+    def age_ms(self) -> int:
+        """The age of the data directory, by which offsets go (storage/age.py)."""
+        return self.now_ms + self.ahead.age_ms
 
     def synced(self, now_ms: int) -> GroupEffects:
         """What becomes due now that `append` is on disk."""
@@ -268,7 +285,7 @@ class GroupEffects:
             self._after.append(after)
 
     def _settle(self, error: ErrorCode, now_ms: int) -> GroupEffects:
-        later = GroupEffects(now_ms, self.wall_ahead_ms)
+        later = GroupEffects(now_ms, self.ahead, self.partition)
         after, self._after = self._after, []
         for call in after:
             call(error, later)

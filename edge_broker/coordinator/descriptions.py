@@ -10,8 +10,6 @@ from edge_broker.coordinator.group import Group, GroupState
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode
 
-GROUP_TYPE = "classic"
-
 
 def describe_groups(
     coordinator: GroupCoordinator, group_ids: Iterable[str], *, knows_missing_group: bool
@@ -26,12 +24,11 @@ def list_groups(
     """ListGroups; filters (states from version 4, types from version 5) ignore case, an empty one lets all pass."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {group_type.lower() for group_type in group_types}
-    if wanted_types and GROUP_TYPE not in wanted_types:
-        return []
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group.group_type)
         for group in coordinator.groups.values()
         if not wanted_states or group.state.value.lower() in wanted_states
+        if not wanted_types or group.group_type in wanted_types
     ]
 
 

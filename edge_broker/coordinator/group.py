@@ -17,10 +17,13 @@ answers, records; those are groups.py's. Source: Apache Kafka's classic groups, 
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from edge_broker.coordinator.calls import JoinedMember, Protocol
 from edge_broker.coordinator.offset_records import GroupMetadata, MemberMetadata
 from edge_broker.errors import ErrorCode
+
+AGE_LONG_AGO = -1 << 62
 
 
 class GroupState(StrEnum):
@@ -78,6 +81,8 @@ class Member:
 class Group:
     """A group and its members; `members` keeps the order of joining."""
 
+    group_type: ClassVar[str] = "classic"
+    """By the names that clients are told; KIP-848's would be another class."""
     group_id: str
     state_since_ms: int
     state: GroupState = GroupState.EMPTY
@@ -99,6 +104,8 @@ class Group:
     initial_delay_left_ms: int = 0
     member_came: bool = False
     """A member joined during the initial delay, which is then extended."""
+    emptied_age_ms: int = AGE_LONG_AGO
+    """The age of the data directory when the last member went; one without members from the beginning has none."""
     is_stored: bool = False
     """Whether the log holds, or is about to hold, a record of this group."""
 
@@ -225,8 +232,8 @@ class Group:
         return set.intersection(*names) if names else set()
 
 
-def restored(group_id: str, stored: GroupMetadata) -> Group:
-    """The group that a record tells of: Stable with its members, or Empty."""
+def restored(group_id: str, stored: GroupMetadata, age_ms: int = 0) -> Group:
+    """The group that a record of this age tells of: Stable with its members, or Empty."""
     group = Group(
         group_id,
         stored.state_since_ms,
@@ -234,6 +241,7 @@ def restored(group_id: str, stored: GroupMetadata) -> Group:
         protocol_type=stored.protocol_type or None,
         protocol_name=stored.protocol_name,
         generation_id=stored.generation_id,
+        emptied_age_ms=age_ms,
         is_stored=True,
     )
     for told in stored.members:

@@ -16,12 +16,13 @@ Where this differs from Kafka, on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
-from itertools import chain, islice
 
 from edge_broker.coordinator.calls import (
     NOBODY,
+    STEADY,
+    Ahead,
     Commit,
     GroupEffects,
     GroupSettings,
@@ -34,7 +35,7 @@ from edge_broker.coordinator.calls import (
     SyncResult,
 )
 from edge_broker.coordinator.group import Group, GroupState, Member, restored
-from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
+from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, Room, protocols_bytes, said_bytes
 from edge_broker.coordinator.offset_records import (
     UNIQUE_ID_BYTES_MAX,
     GroupKey,
@@ -53,30 +54,41 @@ from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.coordinator.subscriptions import CONSUMER, subscribed_topics
 from edge_broker.errors import ErrorCode
 
-LET_GO_AT_ONCE = 64
+NO_AGES: Mapping[bytes, int] = {}
 
 
 class GroupCoordinator:
-    """All groups of this broker and their committed offsets; every call runs to its end on one loop."""
+    """The groups of one partition of `__consumer_offsets`; every call runs to its end on one loop."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, partition: int = 0) -> None:
         self.settings = settings
+        self.partition = partition
         self.offsets = CommittedOffsets()
         self.groups: dict[str, Group] = {}
         self.load_notes: list[str] = []
-        self._rebalances = Rebalances(settings, self.groups, self.offsets)
+        self._rebalances = Rebalances(settings, self.groups, self.offsets, partition)
         self.memory = Memory(self.groups)
-        self.is_connected: Callable[[str], bool] = lambda peer: True
-        """Whether a connection is still there; asked when memory is short."""
+        self.room = Room(settings.groups_bytes_max)
+        self.room.coordinators.append(self)
+
+    def move(self, room: Room) -> None:
+        """Share this room with other coordinators."""
+        self.room.coordinators.remove(self)
+        self.room = room
+        room.coordinators.append(self)
 
     @property
-    def wall_ahead_ms(self) -> int:
-        """What to add to `now_ms` to get the time of day, which records carry; 0 when `now_ms` is the time of day."""
-        return self._rebalances.wall_ahead_ms
+    def ahead(self) -> Ahead:
+        """How far the clocks are ahead of `now_ms`; the shell tells, once a second."""
+        return self._rebalances.ahead
 
-    @wall_ahead_ms.setter
-    def wall_ahead_ms(self, ahead_ms: int) -> None:
-        self._rebalances.wall_ahead_ms = ahead_ms
+    @ahead.setter
+    def ahead(self, ahead: Ahead) -> None:
+        self._rebalances.ahead = ahead
+
+    def effects(self, now_ms: int) -> GroupEffects:
+        """The effects of a call at `now_ms`, none yet."""
+        return self._rebalances.effects(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
@@ -97,7 +109,7 @@ class GroupCoordinator:
     def join(self, join: Join, *, unique_id: str, now_ms: int) -> GroupEffects:
         """JoinGroup; `unique_id` (a fresh UUID, at most 64 characters) makes the member id of a new member."""
         assert len(unique_id) <= UNIQUE_ID_BYTES_MAX
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         group = self.groups.get(join.group_id)
         error = self._join_error(join, group)
         if error is not None:
@@ -130,29 +142,14 @@ class GroupCoordinator:
         others = 0 if group is None else said_bytes(group, join.member_id)
         if others + said > self.settings.group_bytes_max:
             return False
-        return self._make_room(said + MEMBER_BYTES + (GROUP_BYTES if group is None else 0), join.member_id, effects)
+        size = said + MEMBER_BYTES + (GROUP_BYTES if group is None else 0)
+        return self.room.make(size, join.member_id, self, effects)
 
-    def _make_room(self, size: int, asking_id: str, effects: GroupEffects) -> bool:
-        """Let go of ids that were given out and not used, then of members without a connection, a few at a time."""
-        if not self._is_full(size):
-            return True
-        self.memory.count_all(effects.now_ms)
-        unused = ((group, member_id) for group in self.groups.values() for member_id in group.pending_ids)
-        gone = (
-            (group, member.member_id)
-            for group in self.groups.values()
-            for member in group.members.values()
-            if (member.waits and NOBODY in (member.join_token, member.sync_token)) or not self.is_connected(member.peer)
-        )
-        going = [who for who in islice(chain(unused, gone), LET_GO_AT_ONCE) if who[1] != asking_id]
-        for group, member_id in going:
-            if self._is_full(size) and self.groups.get(group.group_id) is group:
-                self._rebalances.let_go(group, member_id, effects)
-                self.memory.count(group.group_id)
-        return not self._is_full(size)
-
-    def _is_full(self, size: int = 0) -> bool:
-        return self.memory.held + self.offsets.held + size > self.settings.groups_bytes_max
+    def let_go(self, group: Group, member_id: str, effects: GroupEffects) -> None:
+        """Drop a member that nobody speaks for any more, or an id that nobody came back with."""
+        if self.groups.get(group.group_id) is group:
+            self._rebalances.let_go(group, member_id, effects)
+            self.memory.count(group.group_id)
 
     def _join_error(self, join: Join, group: Group | None) -> ErrorCode | None:
         if not join.group_id or not storable(join.group_id):
@@ -269,7 +266,7 @@ class GroupCoordinator:
 
     def sync(self, sync: Sync, now_ms: int) -> GroupEffects:
         """SyncGroup: a member asks for its assignment; the leader brings everybody's."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         group = self.groups.get(sync.group_id)
         error = _sync_error(group, sync)
         if group is None or error is not None:
@@ -294,7 +291,7 @@ class GroupCoordinator:
     def _has_memory_for(self, group: Group, brings: int, effects: GroupEffects) -> bool:
         if said_bytes(group) + brings > self.settings.group_bytes_max:
             return False
-        return self._make_room(brings, "", effects)
+        return self.room.make(brings, "", self, effects)
 
     def heartbeat(
         self,
@@ -324,7 +321,7 @@ class GroupCoordinator:
 
     def leave(self, leave: Leave, now_ms: int) -> GroupEffects:
         """LeaveGroup; answered after the sync when the group became empty by it."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         if not leave.group_id:
             effects.answer(leave.token, LeaveResult(ErrorCode.INVALID_GROUP_ID))
             return effects
@@ -365,7 +362,7 @@ class GroupCoordinator:
 
     def commit(self, commit: Commit, now_ms: int) -> GroupEffects:
         """OffsetCommit: answered, and visible to OffsetFetch, once it is on disk."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         group = self.groups.get(commit.group_id)
         error = check_commit(commit, group)
         if error is not ErrorCode.NONE:
@@ -373,10 +370,10 @@ class GroupCoordinator:
             return effects
         if group is not None and commit.member_id in group.members:
             self._rebalances.renew_session(group, group.members[commit.member_id], now_ms)
-        full = self._is_full()
+        full = self.room.is_full()
         if full:
-            self.memory.count_all(now_ms)
-            full = self._is_full()
+            self.room.recount(now_ms)
+            full = self.room.is_full()
         self.offsets.commit(commit, self.settings.offset_metadata_max, effects, full=full)
         if effects.append:
             effects.store([], partial(self._committed, commit.group_id))
@@ -406,9 +403,29 @@ class GroupCoordinator:
         """What the group's members read; their offsets of it are in use."""
         return subscribed_topics(self.groups[group_id])
 
+    def is_unused(self, group_id: str, topic: str, is_old: Callable[[int], bool]) -> bool:
+        """Whether nobody needs what the group committed for a topic, once that is old (KIP-211).
+
+        It has had no members for long (`is_old` says it of an age), or they do not subscribe to the topic.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            return False
+        if group.state is GroupState.EMPTY:
+            return is_old(group.emptied_age_ms)
+        consumes = group.state is GroupState.STABLE and group.protocol_type == CONSUMER
+        return consumes and topic not in subscribed_topics(group)
+
+    def is_over(self, group_id: str, is_old: Callable[[int], bool]) -> bool:
+        """Whether a group is long without members, and has no offsets."""
+        group = self.groups.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY:
+            return False
+        return is_old(group.emptied_age_ms) and not self.offsets.keys_of(group_id)
+
     def drop_offsets(self, group_id: str, keys: Collection[OffsetKey], now_ms: int) -> GroupEffects:
         """Drop committed offsets of a group, and the group, if nothing tells of it any more."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         self.offsets.drop(keys, effects)
         if effects.append:
             effects.store([], partial(self._dropped, group_id))
@@ -416,7 +433,7 @@ class GroupCoordinator:
 
     def drop_group(self, group_id: str, now_ms: int) -> GroupEffects:
         """Drop the record of an empty group, behind its offsets; one that somebody joins meanwhile lives on."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         group = self.groups.get(group_id)
         if group is not None and group.is_stored:
             group.is_stored = False  # unless it is stored again meanwhile
@@ -437,28 +454,37 @@ class GroupCoordinator:
 
     def forget_topics(self, topics: Collection[str], now_ms: int) -> GroupEffects:
         """Drop the offsets of deleted topics, so that a new topic of the same name is read from its beginning."""
-        effects = self._rebalances.effects(now_ms)
+        effects = self.effects(now_ms)
         self.offsets.forget_topics(topics, effects)
         return effects
 
     @classmethod
     def load(
-        cls, settings: GroupSettings, records: Iterable[Record], now_ms: int, *, wall_ahead_ms: int = 0
+        cls,
+        settings: GroupSettings,
+        records: Iterable[Record],
+        now_ms: int,
+        *,
+        partition: int = 0,
+        ahead: Ahead = STEADY,
+        ages_ms: Mapping[bytes, int] = NO_AGES,
     ) -> GroupCoordinator:
-        """Rebuild from `__consumer_offsets`, oldest first; every member has its session timeout to speak up.
+        """Rebuild from a partition of `__consumer_offsets`, oldest first; members have their session timeout to speak.
 
-        Records that cannot be read are passed over, one sentence each in `load_notes`.
+        `ages_ms` has the age of each key that was stored with it; the others count as of now. Records that cannot be
+        read are passed over, one sentence each in `load_notes`.
         """
-        coordinator = cls(settings)
-        coordinator.wall_ahead_ms = wall_ahead_ms
+        coordinator = cls(settings, partition)
+        coordinator.ahead = ahead
+        age_ms = now_ms + ahead.age_ms
         for number, (key, value) in enumerate(records):
             try:
-                coordinator._replay(key, value)
+                coordinator._replay(key, value, ages_ms.get(key, age_ms))
             except RecordFormatError as error:
                 coordinator.load_notes.append(f"record {number} of __consumer_offsets was passed over: {error}")
         for group_id in coordinator.offsets.groups():
-            coordinator.groups.setdefault(group_id, Group(group_id, now_ms + wall_ahead_ms))
-        nothing = coordinator._rebalances.effects(now_ms)
+            coordinator.groups.setdefault(group_id, Group(group_id, now_ms + ahead.wall_ms))
+        nothing = coordinator.effects(now_ms)
         for group in coordinator.groups.values():
             for member in group.members.values():
                 coordinator._rebalances.renew_session(group, member, now_ms)
@@ -469,12 +495,12 @@ class GroupCoordinator:
         assert not nothing.append, "a group with members does not become empty by a rebalance that has just begun"
         return coordinator
 
-    def _replay(self, key: bytes, value: bytes | None) -> None:
+    def _replay(self, key: bytes, value: bytes | None, age_ms: int) -> None:
         known = read_key(key)
         if isinstance(known, OffsetKey):
-            self.offsets.put(known, None if value is None else read_offset_value(value))
+            self.offsets.put(known, None if value is None else read_offset_value(value, age_ms))
         elif isinstance(known, GroupKey) and value is not None:
-            self.groups[known.group_id] = restored(known.group_id, read_group_value(value))
+            self.groups[known.group_id] = restored(known.group_id, read_group_value(value), age_ms)
         elif isinstance(known, GroupKey):
             self.groups.pop(known.group_id, None)
 

@@ -22,12 +22,14 @@ and every structure ends in tagged fields. In brackets: the versions that have t
 | expire_ms [1] | int64 | state_since_ms [2+] | int64 | session_timeout_ms | int32 |
 | topic_id [4, tag 0] | uuid | members | array | subscription, assignment | bytes, bytes |
 
-No value (None) is a tombstone: the key's state is gone. Written are key versions 1 and 2 and value version 3.
+No value (None) is a tombstone: the key's state is gone. Written are key versions 1 and 2 and value version 3. While
+`offsets.retention.minutes` is set a record has the header `edge.age.ms`, int64: the age of the data directory.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+AGE_HEADER = "edge.age.ms"
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 VALUE_VERSION = 3
@@ -66,12 +68,16 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group committed for one partition; `commit_ms` is the broker's time, leader_epoch -1 means unknown."""
+    """What a group committed for one partition; leader_epoch -1 means unknown.
+
+    `commit_ms` is the broker's time of day, `age_ms` the age of the data directory, which no value holds.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
+    age_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,7 @@ def read_key(data: bytes) -> OffsetKey | GroupKey | None:
     return key
 
 
-def read_offset_value(data: bytes) -> CommittedOffset:
+def read_offset_value(data: bytes, age_ms: int = 0) -> CommittedOffset:
     """Decode a committed offset of version 0 to 4; expiry times and topic ids of other writers are passed over."""
     reader = _Reader(data)
     version = reader.value_version()
@@ -167,7 +173,7 @@ def read_offset_value(data: bytes) -> CommittedOffset:
         reader.int64()
     reader.tags()
     reader.end()
-    return CommittedOffset(offset, leader_epoch, metadata, commit_ms)
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, age_ms)
 
 
 def read_group_value(data: bytes) -> GroupMetadata:

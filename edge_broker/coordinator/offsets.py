@@ -1,10 +1,9 @@
 """Committed offsets: what each group committed for each partition, as far as it is synced.
 
-Lives here: who may commit, and the table. Must never come in: sessions and rebalances.
-Offsets never expire: offsets.retention.minutes is out of scope, so a commit stays until it is overwritten or deleted.
+Lives here: who may commit, and the table. Must never come in: sessions and rebalances, when an offset is too old.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, GroupEffects
 from edge_broker.coordinator.group import Group, GroupState
@@ -62,7 +61,7 @@ class CommittedOffsets:
         entries = [
             (
                 OffsetKey(commit.group_id, one.topic, one.partition),
-                CommittedOffset(one.offset, one.leader_epoch, one.metadata or "", effects.wall_ms),
+                CommittedOffset(one.offset, one.leader_epoch, one.metadata or "", effects.wall_ms, effects.age_ms),
             )
             for one in commit.partitions
             if len(one.metadata or "") <= metadata_max and storable(one.metadata or "")
@@ -101,6 +100,16 @@ class CommittedOffsets:
         for topic, partitions in self._by_group.get(group_id, {}).items():
             keys.update((OffsetKey(group_id, topic, partition), None) for partition in partitions)
         return list(keys)
+
+    def topics_of(self, group_id: str) -> list[str]:
+        """The topics that the group has offsets of."""
+        return list(self._by_group.get(group_id, ()))
+
+    def old(self, group_id: str, topic: str, is_old: Callable[[int], bool]) -> list[OffsetKey]:
+        """What the group committed for a topic at an old age, and is not committing just now."""
+        found = self._by_group.get(group_id, {}).get(topic, {})
+        keys = [OffsetKey(group_id, topic, partition) for partition, one in found.items() if is_old(one.age_ms)]
+        return [key for key in keys if key not in self._unsure]
 
     def drop(self, keys: Collection[OffsetKey], effects: GroupEffects) -> None:
         """Drop these offsets, those that are there, once that is synced, else none of them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edge_broker.coordinator.calls import NOBODY, GroupEffects, GroupSettings, JoinResult, SyncResult
+from edge_broker.coordinator.calls import NOBODY, Ahead, GroupEffects, GroupSettings, JoinResult, SyncResult
 from edge_broker.coordinator.deadlines import Deadlines
 from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
 from edge_broker.coordinator.offset_records import group_key, group_value
@@ -31,18 +31,21 @@ DeadlineKey = tuple[Literal["join", "session", "sync"], str, str]
 
 
 class Rebalances:
-    """All groups and their deadlines; `groups` and `offsets` are shared with the coordinator."""
+    """A coordinator's groups and their deadlines; `groups` and `offsets` are shared with it."""
 
-    def __init__(self, settings: GroupSettings, groups: dict[str, Group], offsets: CommittedOffsets) -> None:
+    def __init__(
+        self, settings: GroupSettings, groups: dict[str, Group], offsets: CommittedOffsets, partition: int
+    ) -> None:
         self.settings = settings
         self.groups = groups
         self.offsets = offsets
-        self.wall_ahead_ms = 0
+        self.partition = partition
+        self.ahead = Ahead()
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
 
     def effects(self, now_ms: int) -> GroupEffects:
         """The effects of a call at `now_ms`, none yet."""
-        return GroupEffects(now_ms, self.wall_ahead_ms)
+        return GroupEffects(now_ms, self.ahead, self.partition)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
@@ -150,6 +153,7 @@ class Rebalances:
             return
         group.next_generation(effects.wall_ms)
         if group.state is GroupState.EMPTY:
+            group.emptied_age_ms = effects.age_ms
             self.store(group, {}, effects)
             return
         for member in group.members.values():

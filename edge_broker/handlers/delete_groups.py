@@ -12,8 +12,8 @@ from collections.abc import Generator, Mapping, Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import Settling, in_pieces, required_topics, unready
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.settling import Settling, in_pieces, required_topics
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DELETE_GROUPS
 from edge_broker.protocol.messages.delete_groups import (
@@ -38,7 +38,7 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
         yield None
         if group_id in errors:
             continue
-        error = unready(broker)
+        error = broker.groups.unready(group_id)
         errors[group_id] = error if error != ErrorCode.NONE else _refusal(broker, group_id, required)
         if errors[group_id] == ErrorCode.NONE:
             yield from _delete(broker, group_id, settling)
@@ -51,20 +51,21 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
 
 def _delete(broker: Broker, group_id: str, settling: Settling) -> Generator[None, None, None]:
     """What was checked just now holds in the same step; behind a pause it is looked at again."""
-    for number, keys in enumerate(in_pieces(broker.groups.offsets.keys_of(group_id))):
+    coordinator = broker.groups.of(group_id)
+    for number, keys in enumerate(in_pieces(coordinator.offsets.keys_of(group_id))):
         if number:
             yield None
-            error = broker.groups.check_delete(group_id)
+            error = coordinator.check_delete(group_id)
             if error != ErrorCode.NONE:
                 settling.errors[group_id] = error
                 return
-        settling.add(broker.groups.drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
-    settling.add(broker.groups.drop_group(group_id, broker.clock.steady_ms()), group_id)
+        settling.add(coordinator.drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
+    settling.add(coordinator.drop_group(group_id, broker.clock.steady_ms()), group_id)
 
 
 def _refusal(broker: Broker, group_id: str, required: Mapping[str, Sequence[str]]) -> ErrorCode:
     topics = required.get(group_id)
-    error = broker.groups.check_delete(group_id)
+    error = broker.groups.of(group_id).check_delete(group_id)
     if topics and error == ErrorCode.NONE:
         broker.effects.note(
             f"group {group_id} was not deleted: edge.required.groups of {', '.join(topics)} names it; take it out first"

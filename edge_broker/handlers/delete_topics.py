@@ -23,8 +23,8 @@ from typing import NamedTuple
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import settle
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
+from edge_broker.broker.settling import forget_topics
 from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
@@ -123,7 +123,7 @@ class _Deletion:
         """Drop what groups committed for the topics, then go on."""
         broker = self._broker
         with self._ends_with_a_bug():
-            settle(broker, broker.groups.forget_topics(self._names, broker.clock.steady_ms()), self._forgotten)
+            forget_topics(broker, self._names, self._forgotten)
 
     @contextmanager
     def _ends_with_a_bug(self) -> Iterator[None]:
@@ -186,6 +186,6 @@ def _deletable(broker: Broker, context: RequestContext, asked: _Asked) -> Topic:
     if asked.name is not None and asked.topic_id != NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
     topic = broker.topics.topic(context, asked.topic_id if asked.name is None else asked.name, Operation.DELETE)
-    if broker.groups_fault is not None:
-        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups_fault}")
+    if broker.groups.fault is not None:
+        raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups.fault}")
     return topic

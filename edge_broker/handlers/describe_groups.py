@@ -5,7 +5,6 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
@@ -38,14 +37,14 @@ MISSING_GROUP_FROM = 6
 @reads_in_steps
 def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Taken:
     """State and members of each group."""
-    error = unready(broker)
     knows = context.api_version >= MISSING_GROUP_FROM
     groups: list[DescribedGroup] = []
     for group_id in request.groups:
+        error = broker.groups.unready(group_id)
         if error != ErrorCode.NONE:
             groups.append(DescribedGroup(error_code=error, group_id=group_id))
         else:
-            (found,) = descriptions.describe_groups(broker.groups, [group_id], knows_missing_group=knows)
+            (found,) = descriptions.describe_groups(broker.groups.of(group_id), [group_id], knows_missing_group=knows)
             groups.append(_group(found))
         yield groups[-1]
     return Reply(DescribeGroupsResponse(groups=groups))

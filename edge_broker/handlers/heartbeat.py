@@ -5,7 +5,6 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import HEARTBEAT
@@ -26,9 +25,9 @@ from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatR
 )
 def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Outcome:
     """Keep the member's session alive."""
-    error = unready(broker)
+    error = broker.groups.unready(request.group_id)
     if error == ErrorCode.NONE:
-        error = broker.groups.heartbeat(
+        error = broker.groups.of(request.group_id).heartbeat(
             request.group_id,
             request.generation_id,
             request.member_id,

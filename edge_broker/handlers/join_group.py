@@ -8,8 +8,8 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.settling import park
 from edge_broker.coordinator.calls import Join, JoinResult, Protocol
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import JOIN_GROUP
@@ -41,7 +41,7 @@ PROTOCOLS_MAX = 100  # of one member; clients have one or two
 def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Outcome:
     """Join, and wait for the others."""
     version = context.api_version
-    error = unready(broker)
+    error = broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(_response(version, JoinResult(error, request.member_id)))
     if len(request.protocols) > PROTOCOLS_MAX:
@@ -61,7 +61,8 @@ def join_group(broker: Broker, context: RequestContext, request: JoinGroupReques
         member_id_required=version >= MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= SKIP_ASSIGNMENT_FROM,
     )
-    effects = broker.groups.join(join, unique_id=broker.clock.new_token(), now_ms=broker.clock.steady_ms())
+    coordinator = broker.groups.of(request.group_id)
+    effects = coordinator.join(join, unique_id=broker.clock.new_token(), now_ms=broker.clock.steady_ms())
     return park(broker, context, request.group_id, effects, lambda result: _response(version, result))
 
 

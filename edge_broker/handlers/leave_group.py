@@ -7,8 +7,8 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.settling import park
 from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import LEAVE_GROUP
@@ -34,7 +34,7 @@ LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
 def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Outcome:
     """Take the named members out of their group."""
     batched = context.api_version >= BATCHED_FROM
-    error = unready(broker)
+    error = broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(LeaveGroupResponse(error_code=error))
     if len(request.members) > LEAVERS_MAX:
@@ -44,7 +44,7 @@ def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequ
         if batched
         else (Leaver(request.member_id, None),)
     )
-    effects = broker.groups.leave(
+    effects = broker.groups.of(request.group_id).leave(
         Leave(token=context.token, group_id=request.group_id, members=members), broker.clock.steady_ms()
     )
     return park(broker, context, request.group_id, effects, lambda result: _response(batched, result))

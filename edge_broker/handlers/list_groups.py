@@ -5,7 +5,6 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.descriptions import list_groups as list_known
 from edge_broker.errors import ErrorCode
@@ -29,20 +28,19 @@ from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsReq
 @reads_in_steps
 def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Taken:
     """Every group whose state and type were asked for."""
-    error = unready(broker)
-    if error == ErrorCode.NOT_COORDINATOR:  # nobody ever used a group here
-        return Reply(ListGroupsResponse())
+    error = broker.groups.any_unready()
     if error != ErrorCode.NONE:
         return Reply(ListGroupsResponse(error_code=error))
     groups: list[ListedGroup] = []
-    for group in list_known(broker.groups, request.states_filter, request.types_filter):
-        groups.append(
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.group_type,
+    for coordinator in broker.groups.coordinators:
+        for group in list_known(coordinator, request.states_filter, request.types_filter):
+            groups.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type,
+                )
             )
-        )
-        yield groups[-1]
+            yield groups[-1]
     return Reply(ListGroupsResponse(groups=groups))

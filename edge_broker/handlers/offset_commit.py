@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.broker.api import Served
-from edge_broker.broker.broker import Broker, Parked
+from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import settle, unready
+from edge_broker.broker.groups import Parked
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.settling import settle
 from edge_broker.broker.topics import Operation
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
@@ -45,7 +46,7 @@ Found = dict[tuple[str, int], ErrorCode]
         8: "compact lengths, tags (KIP-482)",
         9: "member epochs (KIP-848)",
     },
-    left_out="a time to keep offsets: they stay",
+    left_out="a time to keep offsets of its own: offsets.retention.minutes holds for all",
 )
 @changes_in_steps
 def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Taken:
@@ -53,7 +54,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
 
     Many partitions are committed PARTITIONS_AT_ONCE at a time, and answered together.
     """
-    error = unready(broker)
+    error = broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return _refused(request, error)
     wanted: list[CommitPartition] = []
@@ -90,8 +91,8 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     for number, part in enumerate(parts):
         yield None  # not behind the last part: the request must be parked before it is answered
         commit = _commit(context, request, part, context.token + number * TOKENS)
-        broker.parked[commit.token] = Parked(request.group_id, come)
-        settle(broker, broker.groups.commit(commit, broker.clock.steady_ms()))
+        broker.groups.parked[commit.token] = Parked(request.group_id, come)
+        settle(broker, broker.groups.of(request.group_id).commit(commit, broker.clock.steady_ms()))
     return Park(keeps=True)
 
 

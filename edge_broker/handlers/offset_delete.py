@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import Settling, in_pieces, required_topics, unready
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.settling import Settling, in_pieces, required_topics
 from edge_broker.broker.topics import Operation
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode
@@ -33,9 +33,9 @@ Place = tuple[str, int]
 def offset_delete(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> Taken:
     """Delete the offsets that may go; each partition gets an answer of its own."""
     group_id = request.group_id
-    error = unready(broker)
+    error = broker.groups.unready(group_id)
     if error == ErrorCode.NONE:
-        error = broker.groups.check_offset_delete(group_id)
+        error = broker.groups.of(group_id).check_offset_delete(group_id)
     if error != ErrorCode.NONE:
         return Reply(OffsetDeleteResponse(error_code=error))
     errors: dict[Place, ErrorCode] = {}
@@ -65,7 +65,7 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
         refused = _in_use(broker, group_id, keys)
         errors.update(((key.topic, key.partition), error) for key, error in refused.items())
         free = [key for key in keys if key not in refused]
-        settling.add(broker.groups.drop_offsets(group_id, free, broker.clock.steady_ms()), group_id)
+        settling.add(broker.groups.of(group_id).drop_offsets(group_id, free, broker.clock.steady_ms()), group_id)
 
     def answer() -> Steps:
         return Steps(_answer(request, errors, settling.errors.get(group_id, ErrorCode.NONE)))
@@ -75,12 +75,13 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
 
 def _in_use(broker: Broker, group_id: str, keys: Sequence[OffsetKey]) -> dict[OffsetKey, ErrorCode]:
     """Which offsets may not go, and why; members come and go between the steps of a request."""
-    error = broker.groups.check_offset_delete(group_id)
+    coordinator = broker.groups.of(group_id)
+    error = coordinator.check_offset_delete(group_id)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}  # its offsets went with it
     if error != ErrorCode.NONE:
         return dict.fromkeys(keys, error)
-    subscribed = broker.groups.subscribed_topics(group_id)
+    subscribed = coordinator.subscribed_topics(group_id)
     return dict.fromkeys((key for key in keys if key.topic in subscribed), ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 

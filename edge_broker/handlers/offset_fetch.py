@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import unready
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.offsets import Fetched
 from edge_broker.errors import ErrorCode
@@ -53,10 +52,10 @@ Asked = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] |
 @reads_in_steps
 def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> Taken:
     """Answer from memory, where only synced commits stand."""
-    error = unready(broker)
     if context.api_version >= BATCHED_FROM:
         groups: list[OffsetFetchResponseGroup] = []
         for group in request.groups:
+            error = broker.groups.unready(group.group_id)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=[])
             groups.append(answer)
             yield answer
@@ -66,6 +65,7 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
                 yield from _partitions(found, answer.topics[-1].partitions)
         return Reply(OffsetFetchResponse(groups=groups))
     topics: list[OffsetFetchResponseTopic] = []
+    error = broker.groups.unready(request.group_id)
     if error and context.api_version < GROUP_ERROR_FROM:
         for topic in request.topics or []:
             topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=[]))
@@ -81,11 +81,14 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
 
 def _fetch(broker: Broker, group_id: str, topics: Asked) -> Iterator[Fetched]:
     """What is committed, a topic at a time."""
+    if topics == []:
+        return
+    offsets = broker.groups.of(group_id).offsets
     if topics is None:
-        yield from broker.groups.offsets.fetch(group_id, None)
+        yield from offsets.fetch(group_id, None)
         return
     for topic in topics:
-        yield from broker.groups.offsets.fetch(group_id, [(topic.name, topic.partition_indexes)])
+        yield from offsets.fetch(group_id, [(topic.name, topic.partition_indexes)])
 
 
 def _partitions(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import park, unready
 from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.settling import park
 from edge_broker.coordinator.calls import Sync, SyncResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import SYNC_GROUP
@@ -36,7 +36,7 @@ def sync_group(broker: Broker, context: RequestContext, request: SyncGroupReques
 
     What 2,000 take is 1 ms of the loop in one piece; as many as fit into a request took 22 ms.
     """
-    error = unready(broker)
+    error = broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(_response(SyncResult(error)))
     if len(request.assignments) > max(ASSIGNMENTS_MAX, 2 * broker.config.integer("group.max.size")):
@@ -51,7 +51,8 @@ def sync_group(broker: Broker, context: RequestContext, request: SyncGroupReques
         protocol_name=request.protocol_name,
         assignments=tuple((entry.member_id, bytes(entry.assignment)) for entry in request.assignments),
     )
-    return park(broker, context, request.group_id, broker.groups.sync(sync, broker.clock.steady_ms()), _response)
+    effects = broker.groups.of(request.group_id).sync(sync, broker.clock.steady_ms())
+    return park(broker, context, request.group_id, effects, _response)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

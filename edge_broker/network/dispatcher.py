@@ -425,7 +425,7 @@ class Dispatcher:
 
     def _abandon(self, call: Call) -> None:
         self._abandon_wait(call)
-        self.broker.abandon(call.token)
+        self.broker.groups.abandon(call.token, self.broker.clock.steady_ms())
 
     def _abandon_wait(self, call: Call) -> None:
         self._forget(call)

@@ -391,11 +391,13 @@ def build_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> bytes:
-    """Make one uncompressed batch of keys and values, all with the same timestamp and no headers."""
+    """Make one uncompressed batch of keys and values, all with the same timestamp and headers."""
     if not records:
         raise ValueError("A record batch needs at least one record.")
-    payload = b"".join(_record(offset_delta, key, value) for offset_delta, (key, value) in enumerate(records))
+    tail = _varint(len(headers)) + b"".join(_varint_bytes(name.encode()) + _varint_bytes(one) for name, one in headers)
+    payload = b"".join(_record(offset_delta, key, value, tail) for offset_delta, (key, value) in enumerate(records))
     last = len(records) - 1
     checked = _CHECKED.pack(
         0, last, timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, len(records)
@@ -405,8 +407,8 @@ def build_batch(
     return front + checked
 
 
-def _record(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    body = b"\x00\x00" + _varint(offset_delta) + _varint_bytes(key) + _varint_bytes(value) + b"\x00"
+def _record(offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes) -> bytes:
+    body = b"\x00\x00" + _varint(offset_delta) + _varint_bytes(key) + _varint_bytes(value) + headers
     return _varint(len(body)) + body
 
 

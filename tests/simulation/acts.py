@@ -312,7 +312,7 @@ class Acts(Site):
         if log.fault is not None:
             return
         part = CommitPartition(key[1], key[2], self.values, -1, None)
-        effects = self.groups.commit(Commit(token=1, group_id=key[0], partitions=(part,)), self.world.now_ms)
+        effects = self.groups[number].commit(Commit(token=1, group_id=key[0], partitions=(part,)), self.world.now_ms)
         self.world.offsets.attempt(key, self.values)
         self.note(f"commit {self.values} for {key}")
         try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from edge_broker.broker.groups import Loading
+from edge_broker.broker.group_loading import Loading
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
@@ -91,7 +91,7 @@ class Site(ABC):
         self.cleaner: LogCleaner | None = None
         self.watch: DiskWatch | None = None
         self.busy: set[WorkerName] = set()
-        self.groups = GroupCoordinator(GroupSettings())
+        self.groups = _no_groups()
         self.keeping: list[tuple[GroupEffects, OffsetsKey, int, PartitionLog, int]] = []
         self.unanswered: list[tuple[PartitionLog, Partition, int]] = []  # acks=1 that waits for its mark
 
@@ -274,18 +274,20 @@ class Site(ABC):
 
     def _check_offsets(self) -> None:
         assert self.store is not None
-        self.groups = GroupCoordinator(GroupSettings())
+        self.groups = _no_groups()
         if OFFSETS_TOPIC in self.store.topics:
             clock = SimpleNamespace(steady_ms=lambda: self.world.now_ms, wall_ms=lambda: self.world.now_ms)
-            loading = Loading(GroupSettings(), cast(Any, clock), self.store.topics[OFFSETS_TOPIC].partitions)
-            assert loading.work() is None
-            assert loading.groups is not None, loading.fault
-            self.groups = loading.groups
-            assert not self.groups.load_notes, self.groups.load_notes
+            for log in self.store.topics[OFFSETS_TOPIC].partitions:
+                loading = Loading(GroupSettings(), cast(Any, clock), self.now, log)
+                assert loading.work() is None
+                assert loading.coordinator is not None, loading.fault
+                self.groups[log.partition] = loading.coordinator
+                assert not loading.coordinator.load_notes, loading.coordinator.load_notes
         self.world.offsets.check(
             ((group, topic, partition), committed.offset)
-            for group in self.groups.offsets.groups()
-            for topic, found in self.groups.offsets.fetch(group, None)
+            for coordinator in self.groups.values()
+            for group in coordinator.offsets.groups()
+            for topic, found in coordinator.offsets.fetch(group, None)
             for partition, committed in found
             if committed is not None
         )
@@ -356,3 +358,7 @@ class Site(ABC):
     @abstractmethod
     def use_all(self) -> None:
         """Append to every partition and confirm it."""
+
+
+def _no_groups() -> dict[int, GroupCoordinator]:
+    return {number: GroupCoordinator(GroupSettings(), number) for number in range(PARTITIONS)}

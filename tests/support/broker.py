@@ -16,7 +16,7 @@ from edge_broker.app import log_settings
 from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.broker.groups import load_groups, new_coordinator
+from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.outcome import Behind, Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
 from edge_broker.config import BrokerConfig, Endpoint, Value
@@ -345,7 +345,7 @@ class Site:
         self.clock = HandClock(self.loop)
         config = BrokerConfig(self.settings)
         self.store = LogStore.open(self.disk, "/data", log_settings(config), self.clock.look(), uuid.uuid4)
-        self.broker = Broker(config, self.store, new_coordinator(config), self.clock, Endpoint("edge.local", 9092))
+        self.broker = Broker(config, self.store, self.clock, Endpoint("edge.local", 9092))
         self.workers = {name: HandWorker(self.loop) for name in get_args(WorkerName)}
         self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))
         self.dispatcher = Dispatcher(

@@ -309,7 +309,10 @@ def test_groups_are_listed_by_state_and_type() -> None:
     site = Site()
     site.stable_group(1)
     site.commit(7, group_id="outside")
-    stable, outside = ListedGroup("group", "consumer", "Stable"), ListedGroup("outside", "", "Empty")
+    stable, outside = (
+        ListedGroup("group", "consumer", "Stable", "classic"),
+        ListedGroup("outside", "", "Empty", "classic"),
+    )
     assert list_groups(site.coordinator) == [stable, outside]
     assert list_groups(site.coordinator, states=["STABLE", "Dead"]) == [stable]
     assert list_groups(site.coordinator, states=["empty"], group_types=["Classic"]) == [outside]

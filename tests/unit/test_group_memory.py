@@ -7,6 +7,7 @@ import pytest
 from edge_broker.coordinator.calls import Commit, CommitPartition, GroupSettings, Join, JoinResult, Protocol, Sync
 from edge_broker.coordinator.deadlines import STALE_MAX, Deadlines
 from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.memory import Room
 from edge_broker.errors import ErrorCode
 from tests.support.groups import Site
 
@@ -69,7 +70,7 @@ def test_when_all_groups_are_full_members_without_a_connection_go_first() -> Non
     assert [error(says(site, f"g{number}", 15_000, peer=f"gone:{number}")) for number in range(3)] == [0, 0, 0]
     assert error(says(site, "new", 15_000)) is ErrorCode.GROUP_MAX_SIZE_REACHED, "all of them are there"
     site.now_ms += 2_000
-    site.coordinator.is_connected = lambda peer: peer == "here:1"
+    site.coordinator.room.is_connected = lambda peer: peer == "here:1"
     assert error(says(site, "new", 15_000)) is ErrorCode.NONE
     assert len(site.coordinator.groups["new"].members) == 1
     assert sum(len(group.members) for group in site.coordinator.groups.values()) < 4
@@ -127,3 +128,33 @@ def test_deadlines_that_are_gone_leave_nothing_for_long(moved: str) -> None:
     assert len(deadlines._heap) <= STALE_MAX + 30
     deadlines.set(-1, 5)
     assert deadlines.next_ms() == 5
+
+
+def test_coordinators_of_several_partitions_share_one_room() -> None:
+    site, other = Site(SMALL), Site(SMALL)
+    room = Room(SMALL.groups_bytes_max)
+    site.coordinator.move(room)
+    other.coordinator.move(room)
+    assert [error(says(one, f"g{number}", 15_000, peer="gone:1")) for number, one in enumerate([site, other])] == [0, 0]
+    assert error(says(other, "g2", 15_000)) is ErrorCode.NONE
+    assert error(says(other, "g3", 15_000)) is ErrorCode.GROUP_MAX_SIZE_REACHED, "all of them are there"
+    other.now_ms += 2_000
+    room.is_connected = lambda peer: peer == "here:1"
+    join_ = Join(
+        token=other.token(),
+        group_id="g3",
+        member_id="",
+        client_id="c",
+        client_host="/h",
+        peer="here:1",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(Protocol("range", bytes(15_000)),),
+        member_id_required=False,
+    )
+    effects = other.coordinator.join(join_, unique_id="id", now_ms=other.now_ms)
+    assert [answer.result.error for answer in effects.answers] == [ErrorCode.NONE]  # type: ignore[union-attr]
+    assert not site.coordinator.groups["g0"].members, "the first that is gone, whoever has it"
+    assert [(one.partition, bool(one.append)) for one in effects.elsewhere] == [(0, True)], "its group is empty now"
+    assert room.is_full() is False

@@ -6,6 +6,7 @@ from struct import pack
 
 import pytest
 
+from edge_broker.broker.groups import Groups
 from edge_broker.coordinator.calls import Protocol
 from edge_broker.coordinator.group import Group, Member
 from edge_broker.coordinator.subscriptions import subscribed_topics
@@ -85,7 +86,7 @@ def leave(at: Site) -> None:
 
 
 def at_expiry(at: Site):  # type: ignore[no-untyped-def]
-    from edge_broker.broker.groups import expire_members
+    from edge_broker.broker.settling import expire_members
 
     return expire_members(at.broker)
 
@@ -96,13 +97,13 @@ def test_a_group_goes_with_what_it_committed_and_stays_gone(how: str) -> None:
     for group in ("g", "other"):
         here.client().ask(OFFSET_COMMIT, commit(5, ("t", 0), ("t", 1), group=group))
     assert delete(here, "g") == {"g": 0}
-    assert "g" not in here.broker.groups.groups
+    assert "g" not in here.broker.groups.of("g").groups
     assert committed(here) == NOTHING
     assert committed(here, group="other") == (5, "m5")
     assert delete(here, "g") == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
     again = here.reopen(how)
     assert committed(again) == NOTHING
-    assert "g" not in again.broker.groups.groups
+    assert "g" not in again.broker.groups.of("g").groups
     assert committed(again, group="other") == (5, "m5")
 
 
@@ -118,7 +119,7 @@ def test_a_group_that_had_members_goes_with_its_record() -> None:
     leave(here)
     assert delete(here, "g") == {"g": 0}
     again = here.reopen("kill")
-    assert (committed(again), dict(again.broker.groups.groups)) == (NOTHING, {})
+    assert (committed(again), dict(again.broker.groups.of("g").groups)) == (NOTHING, {})
 
 
 def test_each_group_has_an_answer_of_its_own_and_one_that_is_named_twice_one_alone() -> None:
@@ -138,8 +139,8 @@ def test_a_group_of_many_offsets_goes_in_pieces() -> None:
     places = [("t", index) for index in range(1000)]
     here.client().ask(OFFSET_COMMIT, commit(5, *places))
     assert delete(here, "g") == {"g": 0}
-    assert not list(here.broker.groups.offsets.groups())
-    assert not here.broker.groups.groups
+    assert not list(here.broker.groups.of("g").offsets.groups())
+    assert not here.broker.groups.of("g").groups
 
 
 @pytest.mark.parametrize("what", ["group", "offset"])
@@ -187,9 +188,9 @@ def test_offsets_go_one_by_one_and_the_group_with_the_last() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert offset_delete(here, "g", ("t", 0), ("t", 7), ("gone", 0)) == (0, [0, unknown, unknown])
     assert committed(here) == NOTHING
-    assert "g" in here.broker.groups.groups
+    assert "g" in here.broker.groups.of("g").groups
     assert offset_delete(here, "g", ("t", 0), ("t", 1)) == (0, [0, 0])
-    assert "g" not in here.broker.groups.groups
+    assert "g" not in here.broker.groups.of("g").groups
     assert offset_delete(here, "g", ("t", 0)) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     assert offset_delete(here, "", ("t", 0)) == (ErrorCode.INVALID_GROUP_ID, [])
     assert committed(here.reopen("kill")) == NOTHING
@@ -202,7 +203,7 @@ def test_what_a_living_group_reads_stays() -> None:
     join(here, "t")
     assert offset_delete(here, "g", ("t", 0), ("left", 0)) == (0, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0])
     assert (committed(here), committed(here, "left")) == ((5, "m5"), NOTHING)
-    assert "g" in here.broker.groups.groups
+    assert "g" in here.broker.groups.of("g").groups
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -218,7 +219,7 @@ def test_a_member_that_joins_meanwhile_keeps_its_offsets(when: str) -> None:
     join(here, "t")
     answer = slow.answer()
     errors = {one.error_code for one in answer.topics[0].partitions}
-    kept = here.broker.groups.offsets.keys_of("g")
+    kept = here.broker.groups.of("g").offsets.keys_of("g")
     assert answer.error_code == 0
     assert errors == (
         {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC} if when == "before" else {0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
@@ -244,7 +245,7 @@ def test_a_group_of_another_kind_must_be_empty() -> None:
 
 def test_groups_are_refused_until_they_are_loaded() -> None:
     here = site()
-    here.broker.groups_loaded = False
+    here.broker.groups = Groups(here.broker.config, here.store, here.broker.is_connected)
     assert delete(here, "g") == {"g": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     assert offset_delete(here, "g", ("t", 0)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 

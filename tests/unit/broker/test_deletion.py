@@ -223,7 +223,7 @@ def test_a_deletion_waits_until_the_groups_are_loaded() -> None:
 
 def test_nothing_is_deleted_while_the_committed_offsets_cannot_be_read() -> None:
     site = site_with_groups()
-    site.broker.groups_fault = "the disk is broken"
+    site.broker.groups.fail(0, "the disk is broken")
     client = deleting(site)
     site.settle()
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR

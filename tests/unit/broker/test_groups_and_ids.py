@@ -9,6 +9,7 @@ import pytest
 
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
+from edge_broker.broker.groups import Groups
 from edge_broker.broker.outcome import Steps
 from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -266,7 +267,7 @@ def test_a_commit_whose_client_has_gone_is_kept_all_the_same() -> None:
     client.lose()
     site.settle()
     assert committed(site) == (5, "m5")
-    assert site.broker.parked == {}
+    assert site.broker.groups.parked == {}
 
 
 def test_commits_wait_for_the_roll_in_their_order() -> None:
@@ -307,13 +308,13 @@ def test_compacted_offsets_stay_small_and_are_loaded_rightly(how: str) -> None:
         (397, "m397"),
         (398, "m398"),
     ]
-    assert again.broker.groups_fault is None
+    assert again.broker.groups.fault is None
 
 
 def test_groups_are_refused_until_their_offsets_are_read_back() -> None:
     site = site_with_groups()
     site.client().ask(OFFSET_COMMIT, commit(5))
-    site.broker.groups_loaded = False
+    site.broker.groups = Groups(site.broker.config, site.store, site.broker.is_connected)
     assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert health_problem(site.broker) == "committed offsets are still being loaded"
 
@@ -326,18 +327,18 @@ def test_a_start_rebuilds_groups_in_the_reader_and_the_loop_goes_on(monkeypatch:
     site.disk.unlock("/data/.lock")
     again = Site(disk=site.disk, settled=False)
     again.loop.run()
-    before = again.broker.groups
     again.reader.work()
-    assert (again.broker.groups, again.broker.groups_loaded) == (before, False), "the loop alone changes what it uses"
+    assert not again.broker.groups.coordinators, "the loop alone changes what it uses"
+    assert not again.broker.groups.loaded
     monkeypatch.setattr(GroupCoordinator, "load", None)  # what was rebuilt is taken over as it is
     again.reader.report()
-    assert again.broker.groups_loaded
+    assert again.broker.groups.loaded
     assert [committed(again, group=f"g{number}")[0] for number in (0, 49)] == [0, 49]
 
 
 def test_that_groups_are_not_ready_is_said_of_each_partition_in_a_step_of_its_own() -> None:
     site = site_with_groups()
-    site.broker.groups_loaded = False
+    site.broker.groups = Groups(site.broker.config, site.store, site.broker.is_connected)
     asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[1] * 5000)])
     steps = HANDLERS[OFFSET_FETCH](site.broker, RequestContext(1, 1, "test", Session("127.0.0.1:4711")), asked)
     assert isinstance(steps, Steps)
@@ -367,7 +368,7 @@ def site_with_damaged_offsets(byte: int) -> Site:
 @pytest.mark.parametrize("byte", [16, 1000])
 def test_damaged_offsets_are_contained_and_the_rest_is_loaded(byte: int) -> None:
     again = Site(disk=site_with_damaged_offsets(byte).disk)
-    assert (again.broker.groups_loaded, again.broker.groups_fault) == (True, None)
+    assert (again.broker.groups.loaded, again.broker.groups.fault) == (True, None)
     assert ledgered(again.store) == [("damaged", OFFSETS, 0, 0, 0)]
     assert committed(again) == (6, "m6")
 
@@ -381,8 +382,8 @@ def test_offsets_that_cannot_be_read_back_are_said_and_not_taken_for_none() -> N
 
     site.disk.fault = broken
     again = Site(disk=site.disk)
-    assert again.broker.groups_fault is not None
-    assert health_problem(again.broker) == again.broker.groups_fault
+    assert again.broker.groups.fault is not None
+    assert health_problem(again.broker) == again.broker.groups.fault
     assert commit_codes(again.client().ask(OFFSET_COMMIT, commit(6))) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
@@ -408,7 +409,7 @@ def test_a_parked_join_of_a_lost_connection_is_forgotten() -> None:
     assert site.dispatcher.unanswered == 1
     client.lose()
     assert site.dispatcher.unanswered == 0
-    assert site.broker.parked == {}
+    assert site.broker.groups.parked == {}
     site.loop.advance(20_000)
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.groups import new_coordinator
 from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
@@ -40,7 +39,7 @@ class Running:
         self.store = LogStore.open(Disk(), str(path), log_settings(config), clock.look(), uuid.uuid4)
         self.log = self.store.topics[LEDGER_TOPIC].partitions[0]
         self.workers: dict[WorkerName, Worker] = {name: Worker(name, loop) for name in get_args(WorkerName)}
-        broker = Broker(config, self.store, new_coordinator(config), clock, Endpoint("localhost", 0))
+        broker = Broker(config, self.store, clock, Endpoint("localhost", 0))
         self.dispatcher = Dispatcher(broker, HANDLERS, loop, self.workers)
         self.ledger = LoopLedger(loop, self.dispatcher, self.log)
         self.store.use_ledger(self.ledger)

@@ -11,7 +11,6 @@ import pytest
 
 from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.groups import new_coordinator
 from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
@@ -33,7 +32,7 @@ class Running:
     def __init__(self, data_dir: str, disk: Disk) -> None:
         config, clock, loop = BrokerConfig({}), SystemClock(), asyncio.get_running_loop()
         self.store = LogStore.open(disk, data_dir, log_settings(config), clock.look(), clock.new_uuid)
-        self.broker = Broker(config, self.store, new_coordinator(config), clock, Endpoint("127.0.0.1", 0))
+        self.broker = Broker(config, self.store, clock, Endpoint("127.0.0.1", 0))
         self.workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
         self.dispatcher = Dispatcher(self.broker, HANDLERS, loop, self.workers)
         self.server = Server(config, self.dispatcher, loop)

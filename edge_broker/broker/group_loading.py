@@ -1,0 +1,142 @@
+"""Loads groups: reads a partition of `__consumer_offsets` back and makes its coordinator, in the reader thread.
+
+Lives here: loading, one partition after another. Must never come in: what a record means (coordinator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.clock import Clock
+from edge_broker.coordinator.calls import Ahead, GroupSettings
+from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.offset_records import AGE_HEADER
+from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
+from edge_broker.protocol.record_batch import Record, read_header, records_of
+from edge_broker.storage.age import Now
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.topics import OFFSETS_TOPIC
+
+LOAD_BYTES = 1 << 20
+
+
+def load_groups(broker: Broker) -> Outcome:
+    """Load every partition; each is served once it is loaded.
+
+    What is damaged is quarantined, and the groups are what the rest says of them. Requests that must know what is
+    committed wait behind the topic's name.
+    """
+    topic = broker.store.topics.get(OFFSETS_TOPIC)
+    logs = [] if topic is None else list(topic.partitions)
+    broker.groups.load([log.partition for log in logs])
+    if not logs:
+        return Reply(None)
+    broker.topics.take_names([OFFSETS_TOPIC])
+    return _load(broker, logs)
+
+
+def _load(broker: Broker, logs: Sequence[PartitionLog]) -> Outcome:
+    """Load the first of these, then the others."""
+    if not logs:
+        broker.topics.free_names([OFFSETS_TOPIC])
+        return Reply(None)
+    log = logs[0]
+    loading = Loading(broker.groups.settings, broker.clock, broker.now(), log)
+
+    def loaded() -> Outcome:
+        if loading.coordinator is None:
+            reason = f"committed offsets cannot be read, groups are not served: {loading.fault}"
+            broker.groups.fail(log.partition, reason)
+        else:
+            broker.effects.note(*loading.coordinator.load_notes)
+            broker.groups.serve(log.partition, loading.coordinator)
+        return _load(broker, logs[1:])
+
+    def refused(_met: DamageMet, fault: StorageFault) -> None:
+        loading.stop(fault)
+
+    return read_through(broker, loading.work, loaded, refused)
+
+
+class Loading:
+    """Takes the newest value of every key from a whole log, then makes its `coordinator`, else `fault` says why not."""
+
+    def __init__(self, settings: GroupSettings, clock: Clock, now: Now, log: PartitionLog) -> None:
+        self.coordinator: GroupCoordinator | None = None
+        self.fault: Exception | None = None
+        self._settings = settings
+        self._clock = clock
+        self._now = now
+        self._log = log
+        self._newest: dict[bytes, bytes | None] = {}
+        self._ages_ms: dict[bytes, int] = {}
+        self._offset = 0
+
+    def stop(self, fault: Exception) -> None:
+        """There will be no groups."""
+        self.fault = fault
+
+    def work(self) -> DamageMet | None:
+        """Read on; the groups are there when it has met no damage, unless there is a fault. [worker: reader]"""
+        try:
+            if self.fault is None:
+                self._load()
+                self._make()
+        except DamageFound as found:
+            return self._log, found
+        except (StorageFault, Refusal) as error:
+            self.stop(error)
+        return None
+
+    def _make(self) -> None:
+        now_ms = self._clock.steady_ms()
+        self.coordinator = GroupCoordinator.load(
+            self._settings,
+            self._newest.items(),
+            now_ms,
+            partition=self._log.partition,
+            ahead=Ahead(self._now.wall_ms - now_ms, self._now.age_ms - now_ms),
+            ages_ms=self._ages_ms,
+        )
+        self._newest, self._ages_ms = {}, {}
+
+    def _load(self) -> None:
+        log = self._log
+        self._offset = max(self._offset, log.log_start_offset)
+        while self._offset < log.high_watermark:
+            chunk = memoryview(log.reader.read(self._offset, LOAD_BYTES, blocking=True) or b"")
+            if not chunk:
+                return  # what is left was lost, and is in the ledger
+            try:
+                behind = self._take(chunk)
+            except ProtocolViolation as violation:
+                reason = f"damaged behind offset {self._offset}: {violation}; restore the file"
+                raise StorageFault(log.directory, 0, reason) from violation
+            if behind <= self._offset:
+                raise StorageFault(
+                    log.directory, 0, f"no whole record batch can be read at offset {self._offset}; restore the file"
+                )
+            self._offset = behind
+
+    def _take(self, chunk: memoryview) -> int:
+        """Enter the records of a chunk's whole batches; the offset behind them, 0 when it holds none."""
+        offset = 0
+        for batch in whole_batches(chunk):
+            for record in records_of(batch):
+                if record.key is not None:
+                    self._newest.pop(record.key, None)  # the order of the log decides, also among different keys
+                    self._newest[record.key] = record.value
+                    self._keep_age(record.key, record)
+            offset = read_header(batch).next_offset
+        return offset
+
+    def _keep_age(self, key: bytes, record: Record) -> None:
+        self._ages_ms.pop(key, None)
+        for name, value in record.headers:
+            if name == AGE_HEADER and value is not None and len(value) == 8:
+                self._ages_ms[key] = min(int.from_bytes(value, signed=True), self._now.age_ms)
