@@ -272,9 +272,9 @@ async def _keep_tidy(dispatcher: Dispatcher) -> None:
 
 def _look_at_clock(broker: Broker) -> Outcome:
     """See whether a time service has set the clock in the meantime, and say so when that has changed."""
-    before = broker.store.age.known_boot_id, broker.now().trusted
+    before = broker.store.age.known_boot_id, broker.time.now().trusted
     broker.store.look(broker.clock.look())
-    now = broker.now()
+    now = broker.time.now()
     if (broker.store.age.known_boot_id, now.trusted) != before:
         log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
     return Reply(None)
@@ -328,7 +328,7 @@ def delete_expired(broker: Broker, passed: Passed = NOTHING_PASSED) -> None:
 
 def expired_pieces(broker: Broker, passed: Passed) -> Iterator[bool]:
     """As `delete_expired`, with a True behind each partition that lost something, and each so many. [worker]"""
-    now, looked_at = broker.now(), 0
+    now, looked_at = broker.time.now(), 0
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
             looked_at += 1

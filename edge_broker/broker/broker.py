@@ -11,15 +11,14 @@ from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.time import Time
 from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.coordinator.calls import Ahead
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import single_board
-from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import PartitionLog
@@ -33,16 +32,17 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
-    says who may write (disk_space.py), `groups` has the coordinators (groups.py). `answers_room` says how many bytes of
-    records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known. `offsets_retention_ms`
-    is None where committed offsets stay.
+    says who may write (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py).
+    `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
+    is known. `offsets_retention_ms` is None where committed offsets stay.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, advertised: Endpoint) -> None:
         self.config = config
         self.store = store
         self.clock = clock
-        self.groups = Groups(config, store, self.is_connected, self.ahead())
+        self.time = Time(clock, store)
+        self.groups = Groups(config, store, self.is_connected, self.time.ahead())
         self.advertised = advertised
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)
@@ -53,11 +53,10 @@ class Broker:
         self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.space = DiskSpace(config, store, self.effects, self.now, self.groups.committed)
+        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed)
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
-        self._now_s, self._now_age, self._now = clock.seconds(), store.age, self.now()
         self.producer_ids: range = range(0)
         retention_minutes = config.integer("offsets.retention.minutes")
         self.offsets_retention_ms = None if retention_minutes < 0 else retention_minutes * 60_000
@@ -68,15 +67,6 @@ class Broker:
     def is_connected(self, peer: str) -> bool:
         """Whether the client ADDRESS:PORT is still there, as far as anybody knows."""
         return self.peers is None or peer in self.peers
-
-    def now(self) -> Now:
-        """The time, as the log wants to know it. Any thread may ask."""
-        return self.store.age.now(self.clock.reading())
-
-    def ahead(self) -> Ahead:
-        """How far the clocks that groups' records carry are ahead of the steady one."""
-        steady_ms = self.clock.steady_ms()
-        return Ahead(self.clock.wall_ms() - steady_ms, self.now().age_ms - steady_ms)
 
     def append(
         self,
@@ -106,7 +96,7 @@ class Broker:
         begin = self.clock.seconds()
         try:
             try:
-                now = self._now_at(begin, log)
+                now = self.time.at(begin, stamps=log.state.settings.log_append_time)
                 appended = None if self.throttle.slow else writer.append(records, header, now, opens=False)
             except WouldBlockError:
                 appended = None
@@ -154,20 +144,13 @@ class Broker:
             raise CheckUnderWay(checking)
         return header
 
-    def _now_at(self, seconds: float, log: PartitionLog) -> Now:
-        """The time, read once for all that is appended within 10 ms, or 1 ms where the log has it stamped."""
-        exact_s = 0.001 if log.state.settings.log_append_time else 0.01
-        if seconds - self._now_s > exact_s or self._now_age is not self.store.age:
-            self._now_s, self._now_age, self._now = seconds, self.store.age, self.now()
-        return self._now
-
     def _unsynced_bytes(self) -> int:
         logs = (log for topic in self.store.topics.values() for log in topic.partitions)
         return sum(log.writer.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
     def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
         """Leave the write to the worker; the caller waits for it. What was written before is answered."""
-        started = log.writer.begin_write(memoryview(bytearray(records)), header, self.now())
+        started = log.writer.begin_write(memoryview(bytearray(records)), header, self.time.now())
         if isinstance(started, Appended):
             return started
         self.effects.write(log)

@@ -46,7 +46,7 @@ def _load(broker: Broker, logs: Sequence[PartitionLog]) -> Outcome:
         broker.topics.free_names([OFFSETS_TOPIC])
         return Reply(None)
     log = logs[0]
-    loading = Loading(broker.groups.settings, broker.clock, broker.now(), log)
+    loading = Loading(broker.groups.settings, broker.clock, broker.time.now(), log)
 
     def loaded() -> Outcome:
         if loading.coordinator is None:

@@ -24,7 +24,7 @@ def write_losses(
     broker: Broker, log: PartitionLog, losses: Sequence[Loss], done: Callable[[StorageFault | None], None]
 ) -> Outcome:
     """Append the losses and call `done` once, on the loop: with None after the sync, else with why they are not."""
-    return _write(broker, log, list(ledger_batches(losses, broker.now(), str(broker.node_id))), done)
+    return _write(broker, log, list(ledger_batches(losses, broker.time.now(), str(broker.node_id))), done)
 
 
 def _write(

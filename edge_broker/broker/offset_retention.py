@@ -71,5 +71,5 @@ class OffsetRetention:
         return coordinator.offsets.old(group_id, topic, is_old)
 
     def _is_old(self) -> Callable[[int], bool]:
-        now, retention_ms = self._broker.now(), self._retention_ms
+        now, retention_ms = self._broker.time.now(), self._retention_ms
         return lambda age_ms: now.elapsed_ms(age_ms) >= retention_ms

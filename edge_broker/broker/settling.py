@@ -141,7 +141,7 @@ def forget_topics(broker: Broker, names: Sequence[str], done: Callable[[ErrorCod
 def expire_members(broker: Broker) -> Outcome:
     """Let time pass for the groups."""
     now_ms = broker.clock.steady_ms()
-    broker.groups.tell(broker.ahead())
+    broker.groups.tell(broker.time.ahead())
     for coordinator in broker.groups.coordinators:
         settle(broker, coordinator.expire(now_ms))
     return Reply(None)

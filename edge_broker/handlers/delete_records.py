@@ -111,7 +111,7 @@ def _carry_out(
         return Steps(_answer(request, errors))
     names = {place.topic for place in wanted}
     broker.topics.take_names(names)
-    now = broker.now()
+    now = broker.time.now()
 
     def work() -> dict[_Place, int | StorageFault | Refusal]:
         found: dict[_Place, int | StorageFault | Refusal] = {}

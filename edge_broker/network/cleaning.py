@@ -59,7 +59,7 @@ def _piece(broker: Broker, work_max: int) -> _Piece:
     cleaner = broker.cleaner
     begin_s, begin_bytes = time.thread_time(), cleaner.bytes_read + cleaner.bytes_written
     try:
-        more = cleaner.step(broker.now(), work_max)
+        more = cleaner.step(broker.time.now(), work_max)
     except Exception as error:  # noqa: BLE001 - whatever it is, the old segments are as they were
         log_line("error", "compaction-failed", trace="".join(traceback.format_exception(error)))
         cleaner.give_up()

@@ -223,7 +223,7 @@ def _checks(dispatcher: Dispatcher) -> list[Family]:
 
 
 def _time(broker: Broker, started_ms: int) -> list[Family]:
-    now, usage = broker.now(), resource.getrusage(resource.RUSAGE_SELF)
+    now, usage = broker.time.now(), resource.getrusage(resource.RUSAGE_SELF)
     return [
         _one("clock_trusted", "gauge", "1 when the wall clock is believed to be right.", int(now.trusted)),
         _one("age_seconds", "gauge", "Elapsed time that retention goes by.", now.age_ms / 1000),

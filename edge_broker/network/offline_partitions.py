@@ -63,7 +63,7 @@ class OfflinePartitions:
             self.tries.pop(log, None)
             return
         work = Do(
-            lambda: bring_online(self._broker.store, log, self._broker.now()),
+            lambda: bring_online(self._broker.store, log, self._broker.time.now()),
             lambda found: self._online(log, found),
             lambda _: self._failed(log),
         )

@@ -294,7 +294,7 @@ def test_compacted_offsets_stay_small_and_are_loaded_rightly(how: str) -> None:
         client.feed(client.frame(OFFSET_COMMIT, commit(offset, group=f"g{offset % 3}")))
         if offset % 100 == 99:
             site.settle()
-            while site.broker.cleaner.step(site.broker.now(), 500):
+            while site.broker.cleaner.step(site.broker.time.now(), 500):
                 pass
     assert all(commit_codes(one) == [0] for one in client.answers())
     assert site.broker.cleaner.passes == 4

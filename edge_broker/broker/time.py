@@ -1,0 +1,44 @@
+"""What time it is, in the words of each that asks.
+
+| who | asks for | which is |
+|---|---|---|
+| logs, retention, the ledger | `now()` | wall clock, age of the data directory, trust (storage/age.py) |
+| appends | `at()` | the same, read once for all that comes within some milliseconds |
+| groups | `ahead()` | how far wall clock and age are ahead of the steady clock |
+
+Lives here: these three. Must never come in: the clocks themselves (edge_broker/clock.py), waiting.
+"""
+
+from __future__ import annotations
+
+from edge_broker.clock import Clock
+from edge_broker.coordinator.calls import Ahead
+from edge_broker.storage.age import Now
+from edge_broker.storage.store import LogStore
+
+APPENDS_S = 0.01
+STAMPS_S = 0.001
+
+
+class Time:
+    """The time of one broker; `clock` is the machine's."""
+
+    def __init__(self, clock: Clock, store: LogStore) -> None:
+        self.clock = clock
+        self._store = store
+        self._at_s, self._at_age, self._at = clock.seconds(), store.age, self.now()
+
+    def now(self) -> Now:
+        """The time, as the log wants to know it. Any thread may ask."""
+        return self._store.age.now(self.clock.reading())
+
+    def at(self, seconds: float, *, stamps: bool) -> Now:
+        """The time at a reading of `clock.seconds`: at most 10 ms old, or 1 ms where it is stamped on records."""
+        if seconds - self._at_s > (STAMPS_S if stamps else APPENDS_S) or self._at_age is not self._store.age:
+            self._at_s, self._at_age, self._at = seconds, self._store.age, self.now()
+        return self._at
+
+    def ahead(self) -> Ahead:
+        """How far the clocks that groups' records carry are ahead of the steady one."""
+        steady_ms = self.clock.steady_ms()
+        return Ahead(self.clock.wall_ms() - steady_ms, self.now().age_ms - steady_ms)
