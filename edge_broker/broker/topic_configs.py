@@ -21,10 +21,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Behind, Do, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.topics import Operation
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from edge_broker.storage import single_board
@@ -163,13 +164,11 @@ def _carry_out(
             refused[number] = refusal.kept()
     if not topics:
         return then(refused)
-    names = [topic.name for topic in topics.values()]
-    broker.topics.take_names(names)
 
-    def work() -> dict[int, _Altered | Refusal]:
-        return {number: _written(broker, topic, wanted[number]) for number, topic in topics.items()}
+    def piece(number: int, topic: Topic) -> Callable[[], _Altered]:
+        return lambda: _written(broker, topic, wanted[number])
 
-    def show(altered: Mapping[int, _Altered | Refusal]) -> Outcome:
+    def show(altered: dict[int, _Altered | Refusal]) -> Outcome:
         unsynced: dict[int, list[PartitionLog]] = {}
         for number, found in altered.items():
             if isinstance(found, Refusal):
@@ -180,20 +179,13 @@ def _carry_out(
                 unsynced[number] = _use(broker, found)
         return _when_synced(broker, unsynced, refused, then)
 
-    def failed(error: Exception) -> Outcome:
-        return show(dict.fromkeys(topics, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
-
-    return Do(work, show, failed, over=lambda: broker.topics.free_names(names))
+    pieces = {number: piece(number, topic) for number, topic in topics.items()}
+    return change(broker, [topic.name for topic in topics.values()], pieces, show)
 
 
-def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered | Refusal:
-    try:
-        config = _changed(topic, asked)
-        return _Altered(topic, config, broker.store.write_config(topic, config))
-    except Refusal as refusal:
-        return refusal.kept()
-    except StorageFault as fault:
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered:
+    config = _changed(topic, asked)
+    return _Altered(topic, config, broker.store.write_config(topic, config))
 
 
 def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:

@@ -11,8 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import Behind, Do, Outcome
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.broker.changing import change
+from edge_broker.broker.outcome import Behind, Outcome
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
 from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
@@ -156,41 +157,23 @@ def _make(broker: Broker, making: Sequence[_Making], errors: Errors, then: Calla
     """Have it made by the worker, with the names taken; what fails joins `errors`."""
     if not making:
         return then(errors)
-    names = [one.name for one in making]
     coming = sum(one.partitions for one in making)
-    broker.topics.take_names(names)
     broker.topics.coming += coming
 
     def over() -> None:
         broker.topics.coming -= coming
-        broker.topics.free_names(names)
 
-    def work() -> list[Callable[[], None] | Refusal]:
-        return [_tried(one) for one in making]
-
-    def show(made: list[Callable[[], None] | Refusal]) -> Outcome:
-        for one, shows in zip(making, made, strict=True):
-            if isinstance(shows, Refusal):
-                errors[one.name] = shows
-                if shows.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    broker.effects.note(f"topic {one.name} {one.failed}: {shows.message}")
-            else:
+    def show(made: dict[_Making, Callable[[], None] | Refusal]) -> Outcome:
+        for one, shows in made.items():
+            if not isinstance(shows, Refusal):
                 shows()
+                continue
+            errors[one.name] = shows
+            if shows.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                broker.effects.note(f"topic {one.name} {one.failed}: {shows.message}")
         return then(errors)
 
-    def failed(error: Exception) -> Outcome:
-        return show([Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in making])
-
-    return Do(work, show, failed, over=over)
-
-
-def _tried(one: _Making) -> Callable[[], None] | Refusal:
-    try:
-        return one.make()
-    except Refusal as refusal:
-        return refusal.kept()
-    except StorageFault as fault:  # the other topics of the request are none the worse for it
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+    return change(broker, [one.name for one in making], {one: one.make for one in making}, show, over)
 
 
 def _is_there(name: str) -> Refusal:

@@ -14,13 +14,14 @@ Source: Kafka protocol, DeleteRecords 0 to 2; KIP-107.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Behind, Do, Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS
@@ -109,20 +110,12 @@ def _carry_out(
             errors[place] = ErrorCode.KAFKA_STORAGE_ERROR
     if not wanted:
         return Steps(_answer(request, errors))
-    names = {place.topic for place in wanted}
-    broker.topics.take_names(names)
     now = broker.time.now()
 
-    def work() -> dict[_Place, int | StorageFault | Refusal]:
-        found: dict[_Place, int | StorageFault | Refusal] = {}
-        for place, one in wanted.items():
-            try:
-                found[place] = remove_before(one.log, one.offset, now, one.passed_offset)
-            except (StorageFault, Refusal) as error:
-                found[place] = error.kept()
-        return found
+    def piece(one: _Wanted) -> Callable[[], int]:
+        return lambda: remove_before(one.log, one.offset, now, one.passed_offset)
 
-    def then(found: Mapping[_Place, int | StorageFault | Refusal]) -> Outcome:
+    def then(found: dict[_Place, int | Refusal]) -> Outcome:
         results: dict[_Place, int | ErrorCode] = dict(errors)
         for place, start in found.items():
             if isinstance(start, int):
@@ -134,11 +127,8 @@ def _carry_out(
                 broker.effects.note(f"{place.topic}-{place.partition}: its records could not be deleted: {start}")
         return Steps(_answer(request, results))
 
-    def failed(error: Exception) -> Outcome:
-        refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return then(dict.fromkeys(wanted, refusal))
-
-    return Do(work, then, failed, over=lambda: broker.topics.free_names(names))
+    names = {place.topic for place in wanted}
+    return change(broker, names, {place: piece(one) for place, one in wanted.items()}, then)
 
 
 def _answer(request: DeleteRecordsRequest, found: Found) -> Taken:
