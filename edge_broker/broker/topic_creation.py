@@ -60,6 +60,12 @@ def check_new_topic(broker: Broker, topic: NewTopic, room: int) -> None:
     check_topic_name(topic.name)
     if broker.topics.exists(topic.name):
         raise _is_there(topic.name)
+    other = broker.topics.collides(topic.name)
+    if other is not None:
+        raise Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {topic.name!r} differs from {other!r} in nothing but '.' and '_', which are one in metrics' names",
+        )
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
         raise Refusal(

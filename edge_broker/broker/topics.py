@@ -44,6 +44,10 @@ class Operation(IntEnum):
     ALTER_CONFIGS = 11
 
 
+TOPIC_OPERATIONS, CLUSTER_OPERATIONS, GROUP_OPERATIONS = 3576, 8096, 3400
+"""All that may be done to each, a bit for an operation's number: what is told of a session that nobody checks."""
+
+
 class Topics:
     """The topics of one broker; `ledger_writers` may write to the ledger, as this machine may.
 
@@ -131,6 +135,13 @@ class Topics:
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name, for whom it may be."""
         return name in self._store.topics
+
+    def collides(self, name: str) -> str | None:
+        """The topic whose name differs from this one by dots and underscores alone, if there is one."""
+        if "." not in name and "_" not in name:
+            return None
+        alike = name.replace(".", "_")
+        return next((other for other in self._store.topics if other.replace(".", "_") == alike), None)
 
     def taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""

@@ -33,8 +33,6 @@ def list_groups(
 
 
 def _describe(coordinator: GroupCoordinator, group_id: str, knows_missing_group: bool) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(ErrorCode.INVALID_GROUP_ID, None, group_id, "")
     group = coordinator.groups.get(group_id)
     if group is None:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."

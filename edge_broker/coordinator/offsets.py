@@ -155,7 +155,7 @@ def _held(committed: CommittedOffset | None) -> int:
 
 def check_commit(commit: Commit, group: Group | None) -> ErrorCode:
     """Whether this member may commit, or anybody outside the group: NONE or why not."""
-    if not commit.group_id or not storable(commit.group_id):
+    if not storable(commit.group_id):
         return ErrorCode.INVALID_GROUP_ID
     outside = commit.generation_id < 0
     if group is None:

@@ -76,8 +76,14 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
 
 def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
     if asked.name in INTERNAL_TOPICS:
+        if broker.topics.exists(asked.name):
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists.")
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself")
-    config = {entry.name: entry.value for entry in asked.configs if entry.value is not None}
+    config: dict[str, str] = {}
+    for entry in asked.configs:
+        if entry.value is None:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value; leave it out or give it one")
+        config[entry.name] = entry.value
     return NewTopic(asked.name, _partitions(broker, asked), config)
 
 
@@ -130,7 +136,11 @@ def _result(
         )
     topic = wanted[name]
     result = CreatableTopicResult(
-        name=name, num_partitions=topic.partitions, replication_factor=1, configs=_configs(broker, topic)
+        name=name,
+        error_message=None,
+        num_partitions=topic.partitions,
+        replication_factor=1,
+        configs=_configs(broker, topic),
     )
     with suppress(Refusal):  # it was only validated
         result.topic_id = broker.topics.topic(context, name, Operation.DESCRIBE).topic_id

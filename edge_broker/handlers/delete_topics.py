@@ -16,6 +16,7 @@ Must never come in: the order of the file changes (storage/deletion.py). Source:
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -69,14 +70,23 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
         asked = [_Asked(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     wanted: dict[str, tuple[_Asked, DeletableTopicResult]] = {}
-    for one in asked:
+    times = Counter(asked)
+    named: dict[str, list[DeletableTopicResult]] = {}
+    for one, count in times.items():
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)
         topic = _checked(broker, context, one, result)
-        if topic is not None and wanted.setdefault(topic.name, (one, result))[1] is not result:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            result.error_message = f"topic {topic.name!r} is named before, and deleted there"
+        if topic is not None:
+            wanted[topic.name] = one, result
+            named.setdefault(topic.name, []).extend([result] * count)
         results.append(result)
         yield result
+    for name, answers in named.items():
+        yield None
+        if len(answers) > 1:
+            del wanted[name]
+            for answer in answers:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                answer.error_message = f"topic {name!r} is named more than once, and stays; name it once"
     taken = broker.topics.taken(wanted)
     if taken is not None:  # it is being altered, or gets partitions
         return Behind(taken, lambda: delete_topics(broker, context, request))

@@ -6,6 +6,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.topics import CLUSTER_OPERATIONS
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLUSTER
 from edge_broker.protocol.messages.describe_cluster import (
@@ -13,8 +14,9 @@ from edge_broker.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 
 
 @Served(
@@ -32,8 +34,19 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
     """Cluster id, controller and brokers; controllers cannot be asked for, as the broker is its own."""
     if request.endpoint_type != BROKERS:
         message = "this cluster has no separate controllers; ask for brokers (endpoint type 1)"
-        return Reply(DescribeClusterResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+        code = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
+        return Reply(DescribeClusterResponse(error_code=code, error_message=message))
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
     node = DescribeClusterBroker(broker_id=broker.node_id, host=broker.advertised.host, port=broker.advertised.port)
     return Reply(
-        DescribeClusterResponse(cluster_id=broker.store.cluster_id, controller_id=broker.node_id, brokers=[node])
+        DescribeClusterResponse(
+            cluster_id=broker.store.cluster_id,
+            controller_id=broker.node_id,
+            brokers=[node],
+            cluster_authorized_operations=operations,
+        )
     )

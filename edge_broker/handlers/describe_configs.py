@@ -22,6 +22,7 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from edge_broker.storage.topic_config import TOPIC_KEYS, TopicConfigEntry, describe_topic_config
+from edge_broker.storage.topics import check_topic_name
 
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
@@ -52,7 +53,7 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
             result.configs = _entries(broker, context, resource.resource_type, resource.resource_name)
         except Refusal as refusal:
             result.error_code, result.error_message = refusal.code, refusal.message
-        if resource.configuration_keys is not None:
+        if resource.configuration_keys:  # none named, as in an empty list: all
             wanted = frozenset(resource.configuration_keys)
             result.configs = [entry for entry in result.configs if entry.name in wanted]
         for entry in result.configs:
@@ -78,6 +79,7 @@ def _entries(
 
 
 def _topic_entries(broker: Broker, context: RequestContext, name: str) -> list[DescribeConfigsResourceResult]:
+    check_topic_name(name)
     topic = broker.topics.topic(context, name, Operation.DESCRIBE_CONFIGS)
     return [
         _entry(

@@ -6,6 +6,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.topics import GROUP_OPERATIONS
 from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_GROUPS
@@ -32,7 +33,6 @@ MISSING_GROUP_FROM = 6
         5: "compact lengths, tags (KIP-482)",
         6: "GROUP_ID_NOT_FOUND, an error message (KIP-1043)",
     },
-    left_out="authorized operations",
 )
 @reads_in_steps
 def describe_groups(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> Taken:
@@ -46,6 +46,8 @@ def describe_groups(broker: Broker, context: RequestContext, request: DescribeGr
         else:
             (found,) = descriptions.describe_groups(broker.groups.of(group_id), [group_id], knows_missing_group=knows)
             groups.append(_group(found))
+            if request.include_authorized_operations and found.error == ErrorCode.NONE:
+                groups[-1].authorized_operations = GROUP_OPERATIONS
         yield groups[-1]
     return Reply(DescribeGroupsResponse(groups=groups))
 

@@ -15,8 +15,8 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
-from edge_broker.errors import Refusal
+from edge_broker.broker.topics import INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -26,6 +26,7 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from edge_broker.storage.store import Topic
+from edge_broker.storage.topics import is_topic_name
 
 PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
@@ -48,6 +49,8 @@ def describe_topic_partitions(
     names = yield from _in_order([topic.name for topic in asked])
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
+    if cursor is not None and not _is_possible(cursor, request):
+        return Reply(_refused(request))
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
         yield response.topics[-1] if response.topics else None
@@ -57,9 +60,8 @@ def describe_topic_partitions(
         try:
             found = broker.topics.topic(context, name, Operation.DESCRIBE)
         except Refusal as refusal:
-            response.topics.append(
-                DescribeTopicPartitionsResponseTopic(error_code=refusal.code, name=name, partitions=[])
-            )
+            response.topics.append(_missing(name, refusal.code))
+            response.topics[-1].topic_authorized_operations = TOPIC_OPERATIONS
             continue
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
@@ -71,6 +73,23 @@ def describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name, partition_index=max(first, 0) + len(shown.partitions))
             break
     return Reply(response)
+
+
+def _is_possible(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
+    """Whether the cursor stands at a topic that was asked for."""
+    asked = not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    return asked and cursor.partition_index >= 0
+
+
+def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    topics = [_missing(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])
 
 
 def _in_order(names: list[str]) -> Generator[None, None, Iterator[str]]:
@@ -96,5 +115,9 @@ def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopi
         for log in topic.partitions[first : first + limit]
     ]
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

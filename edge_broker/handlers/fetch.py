@@ -3,7 +3,7 @@
 A partition answers with whole batches of one segment, from the one that holds the fetch offset on. A request waits
 until `min_bytes` are there, a partition has an error or more segments to read, or `max_wait_ms` is over, also where
 every read has to be left to a worker.
-Sessions (KIP-227) are declined with session id 0, which is always legal.
+Sessions (KIP-227) are declined with session id 0, which is always legal; who goes on with one is told to begin anew.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
 thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
 
@@ -38,6 +38,7 @@ from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
 
 BY_ID_FROM = 13
+WITHOUT_SESSION = (0, -1)  # epochs that begin a session, which is declined, and end one
 PARTITIONS_AT_ONCE = 64
 Cold = tuple[PartitionData, PartitionLog, int, int]
 
@@ -105,7 +106,7 @@ class _Gathered:
 )
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
-    if request.session_id != 0:
+    if request.session_epoch not in WITHOUT_SESSION:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     if _has_many(request):
         return Steps(_LongPoll(broker, context, request).begin_in_steps())

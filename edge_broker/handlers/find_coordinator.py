@@ -15,7 +15,7 @@ from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
 
 
@@ -38,8 +38,7 @@ BATCHED_FROM = 4
 def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Taken:
     """Name this broker; transactions have no coordinator here yet."""
     if request.key_type != GROUP:
-        refusal = Refusal(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served; leave transactional.id out")
-        return (yield from _answer(broker, context, request, refusal))
+        return (yield from _answer(broker, context, request, _other_type(request.key_type)))
     if broker.topics.exists(OFFSETS_TOPIC):
         return (yield from _answer(broker, context, request, None))
 
@@ -67,6 +66,14 @@ def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorReq
             port=one.port,
         )
     )
+
+
+def _other_type(key_type: int) -> Refusal:
+    """Codes that end a client's call at once; any that it may try again would let it wait for its whole timeout."""
+    if key_type == TRANSACTION:
+        text = "transactions are not served; leave transactional.id out"
+        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+    return Refusal(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served; ask for groups (0)")
 
 
 def _coordinator(broker: Broker, key: str, refusal: Refusal | None) -> Coordinator:

@@ -32,7 +32,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
     """Give the next id, after reserving a block when the last one is used up."""
     if request.transactional_id is not None:
-        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
+        return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
     if broker.producer_ids:
         producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
         return Reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))

@@ -4,16 +4,18 @@
 |---|---|
 | -1 | the high watermark, after a sync of what was written before the request (not where the clock decides on syncs) |
 | -2, -4 | the log start |
-| -3 | offset and time of the record with the greatest timestamp |
+| -3 | offset and time of the first record with the greatest timestamp |
 | -5 | none: there is no tiered storage |
 | ≥ 0 | the first record at or after that time, -1 when there is none |
 
-Nothing that a power cut could take back is ever shown, so who asks for the end waits for a sync, SYNC_MS_MAX at most.
+Nothing that a power cut could take back is ever shown, so who asks for the end or a time waits for a sync,
+SYNC_MS_MAX at most.
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -36,6 +38,8 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NEVER = 1 << 15
 SYNC_MS_MAX = 5_000
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
@@ -77,12 +81,12 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
 def _asked_for_end(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
 ) -> Iterator[PartitionLog | None]:
-    """The logs whose end is asked for, and None for each topic and each other partition."""
+    """The logs whose end, or a time, is asked for, and None for each topic and each other partition."""
     for topic in request.topics:
         yield None
         for wanted in topic.partitions:
             log = None
-            if wanted.timestamp == LATEST:
+            if wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0:
                 with suppress(Refusal, StorageFault):  # said when it is answered
                     log = broker.topics.partition(context, topic.name, wanted.partition_index, Operation.DESCRIBE)
             yield log if log is not None and log.settings.sync_awaited else None
@@ -96,12 +100,24 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
     """Lookups by time read the disk in the reader thread."""
     topics: list[ListOffsetsTopicResponse] = []
     lookups: list[Lookup] = []
+    named: Counter[tuple[str, int]] = Counter()
+    answered: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        yield None
+        for wanted in topic.partitions:
+            yield None
+            named[topic.name, wanted.partition_index] += 1
     for topic in request.topics:
         answers: list[ListOffsetsPartitionResponse] = []
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         yield topics[-1]
         for wanted in topic.partitions:
-            answers.append(_partition(broker, context, topic.name, wanted, lookups))
+            place = topic.name, wanted.partition_index
+            if place in answered:
+                yield None
+                continue
+            answered.add(place)
+            answers.append(_partition(broker, context, topic.name, wanted, lookups, named_once=named[place] == 1))
             yield answers[-1]
     reply = Reply(ListOffsetsResponse(topics=topics))
     if not lookups:
@@ -121,10 +137,20 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
 
 
 def _partition(
-    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, lookups: list[Lookup]
+    broker: Broker,
+    context: RequestContext,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    lookups: list[Lookup],
+    *,
+    named_once: bool,
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
+        if not named_once:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is named twice; name it once")
+        if wanted.timestamp < 0 and context.api_version < SINCE.get(wanted.timestamp, NEVER):
+            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} has no meaning in this version")
         log = broker.topics.partition(
             context, topic, wanted.partition_index, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
         )
@@ -144,11 +170,16 @@ def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionRespo
         answer.leader_epoch = log.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.log_start_offset
-        answer.leader_epoch = log.reader.epoch_at(answer.offset)
+        empty = answer.offset == log.log_end_offset
+        answer.leader_epoch = log.leader_epoch if empty else log.reader.epoch_at(answer.offset)
     elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
         lookups.append((log, timestamp, answer))
-    elif timestamp != LATEST_TIERED:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
+
+
+def _latest(log: PartitionLog) -> tuple[int, int] | None:
+    """The first record with the greatest time, which its batch's header tells; offset and time. [worker]"""
+    offset, time = log.reader.max_timestamp()
+    return (offset, time) if time < 0 else log.reader.offset_for_timestamp(time)
 
 
 def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> DamageMet | None:
@@ -156,9 +187,7 @@ def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFaul
     while lookups:
         log, timestamp, answer = lookups[0]
         try:
-            found = (
-                log.reader.max_timestamp() if timestamp == MAX_TIMESTAMP else log.reader.offset_for_timestamp(timestamp)
-            )
+            found = _latest(log) if timestamp == MAX_TIMESTAMP else log.reader.offset_for_timestamp(timestamp)
             if found is not None:
                 answer.offset, answer.timestamp = found
                 answer.leader_epoch = log.reader.epoch_at(answer.offset)

@@ -22,11 +22,12 @@ from edge_broker.broker.topic_creation import (
     create,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
+from edge_broker.broker.topics import CLUSTER_OPERATIONS, INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
+    NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -61,7 +62,6 @@ AUTO_CREATE_FLAG_FROM = 4
         12: "topics by id (KIP-516)",
         13: "an error of the whole answer (KIP-1102)",
     },
-    left_out="authorized operations",
 )
 @reads_in_steps
 def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) -> Taken:
@@ -122,15 +122,27 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
             topics.append(_topic(broker, topic))
             yield topics[-1]
     else:
+        answered: set[str | uuid.UUID] = set()
         for entry in request.topics or []:
+            known = entry.topic_id if entry.name is None else entry.name
+            if known in answered:
+                yield None
+                continue
+            answered.add(known)
             topics.append(_asked(broker, context, entry.name, entry.topic_id, refused))
             yield topics[-1]
+    if request.include_topic_authorized_operations:
+        for answer in topics:
+            yield None
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
     advertised = broker.advertised
     return Reply(
         MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],
             cluster_id=broker.store.cluster_id,
             controller_id=broker.node_id,
+            cluster_authorized_operations=operations,
             topics=topics,
         )
     )

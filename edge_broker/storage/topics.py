@@ -42,9 +42,14 @@ class TopicRecord(NamedTuple):
     compacted: bool = False
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have this name, in Kafka too."""
+    return 0 < len(name) <= NAME_CHARACTERS_MAX and name not in (".", "..") and _NAME.fullmatch(name) is not None
+
+
 def check_topic_name(name: str) -> None:
     """Refuse a name that Kafka refuses, with INVALID_TOPIC_EXCEPTION."""
-    if not name or len(name) > NAME_CHARACTERS_MAX or name in (".", "..") or not _NAME.fullmatch(name):
+    if not is_topic_name(name):
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name[:NAME_CHARACTERS_MAX]!r} is not allowed; use 1 to {NAME_CHARACTERS_MAX} of a-z, A-Z, "

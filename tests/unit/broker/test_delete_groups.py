@@ -72,7 +72,13 @@ def join(at: Site, *topics: str, group: str = "g", protocol_type: str = "consume
         )
         member_id = answer.member_id
     assert answer.error_code == 0
-    asked = SyncGroupRequest(group_id=group, generation_id=answer.generation_id, member_id=member_id)
+    asked = SyncGroupRequest(
+        group_id=group,
+        generation_id=answer.generation_id,
+        member_id=member_id,
+        protocol_type=protocol_type,
+        protocol_name="range",
+    )
     assert client.ask(SYNC_GROUP, asked).error_code == 0
     return client, member_id, answer.generation_id
 

@@ -18,6 +18,7 @@ from edge_broker.network.metrics import metrics_text
 from edge_broker.network.server import LOOPBACK_CONNECTIONS
 from edge_broker.protocol.api import (
     API_VERSIONS,
+    DESCRIBE_CONFIGS,
     FETCH,
     HEARTBEAT,
     LIST_GROUPS,
@@ -25,6 +26,7 @@ from edge_broker.protocol.api import (
     PRODUCE,
 )
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -490,10 +492,14 @@ def test_a_large_request_is_worked_on_in_turns_and_small_ones_pass_it() -> None:
 
 def test_what_would_take_too_much_memory_to_read_or_to_answer_closes_its_connection() -> None:
     site = Site()
-    site.topic(partitions=1000)
-    for request in (many(60_000), MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 1000)):
+    site.topic()
+    described = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)] * 10_000,
+        include_documentation=True,
+    )
+    for key, request in ((METADATA, many(60_000)), (DESCRIBE_CONFIGS, described)):
         client = site.client()
-        client.send(METADATA, request)
+        client.send(key, request)
         site.settle()
         assert client.transport.closed
         client.lose_when_closed()

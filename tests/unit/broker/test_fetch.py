@@ -38,6 +38,7 @@ def fetch(
     max_bytes: int = 1 << 24,
     partition_max_bytes: int = 1 << 20,
     session_id: int = 0,
+    session_epoch: int = -1,
     topic_id: uuid.UUID | None = None,
     **fields: int,
 ) -> FetchRequest:
@@ -53,6 +54,7 @@ def fetch(
         max_wait_ms=max_wait_ms,
         max_bytes=max_bytes,
         session_id=session_id,
+        session_epoch=session_epoch,
         topics=[
             FetchTopic(topic=name, topic_id=topic_id or uuid.UUID(int=0), partitions=found)
             for name, found in topics.items()
@@ -317,7 +319,7 @@ def test_sessions_are_declined() -> None:
     site = Site()
     site.topic()
     assert ask(site, fetch(("t", 0, 0))).session_id == 0
-    response = ask(site, fetch(("t", 0, 0), session_id=7))
+    response = ask(site, fetch(("t", 0, 0), session_id=7, session_epoch=1))
     assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 

@@ -159,9 +159,9 @@ def test_old_versions_name_one_coordinator() -> None:
 
 
 def test_transactions_have_no_coordinator() -> None:
-    site = Site()
-    assert find(site.client(), "tx", key_type=1).coordinators[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert find(site.client(), "tx", key_type=1, version=1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    site, refused = Site(), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert find(site.client(), "tx", key_type=1).coordinators[0].error_code == refused
+    assert find(site.client(), "tx", key_type=1, version=1).error_code == refused
     assert names_of(site.store) == set()
 
 
@@ -488,7 +488,14 @@ def test_more_assignments_than_a_group_may_have_members_are_refused() -> None:
     site = site_with_groups()
     for count, error in ((2000, ErrorCode.UNKNOWN_MEMBER_ID), (2001, ErrorCode.INVALID_REQUEST)):
         assignments = [SyncGroupRequestAssignment(member_id=str(one), assignment=b"") for one in range(count)]
-        request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=assignments)
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id="m",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
+        )
         assert site.client().ask(SYNC_GROUP, request).error_code == error
     larger = site_with_groups(**{"group.max.size": 2000})
     assert larger.client().ask(SYNC_GROUP, request).error_code == ErrorCode.UNKNOWN_MEMBER_ID

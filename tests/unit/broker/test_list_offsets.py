@@ -124,7 +124,7 @@ def test_earliest_follows_the_log_start_and_waits_for_nothing(timestamp: int) ->
 
 def test_by_time_is_the_first_record_at_or_after_it_below_the_high_watermark() -> None:
     site = Site()
-    (log,) = site.topic()
+    (log,) = site.topic(config={"edge.durability": "interval"})  # nobody waits for a sync
     for at in (10, 30, 20):
         append(log, batch(b"x", timestamp_ms=NOW_MS + at))
     sync(log)
@@ -149,7 +149,7 @@ def test_by_time_runs_in_the_reader() -> None:
 
 def test_greatest_timestamp_is_of_what_is_synced() -> None:
     site = Site()
-    (log,) = site.topic()
+    (log,) = site.topic(config={"edge.durability": "interval"})  # nobody waits for a sync
     empty = asked(site, MAX_TIMESTAMP)
     assert (empty.offset, empty.timestamp) == (-1, -1)
     for at in (10, 30, 20):
@@ -165,7 +165,7 @@ def test_no_tiers_no_other_specials() -> None:
     fill(site.topic()[0], 1)
     tiered = asked(site, LATEST_TIERED)
     assert (tiered.error_code, tiered.offset) == (0, -1)
-    assert asked(site, -6).error_code == ErrorCode.INVALID_REQUEST
+    assert asked(site, -6).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_errors_of_their_own() -> None:
@@ -221,10 +221,10 @@ def test_an_offline_log_is_answered_at_once() -> None:
     assert one(client.answer()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_an_empty_log_has_no_epoch_at_its_start() -> None:
+def test_the_epoch_at_the_start_of_an_empty_log_is_the_leaders() -> None:
     site = Site()
-    site.topic()
-    assert (asked(site, EARLIEST).offset, asked(site, EARLIEST).leader_epoch) == (0, -1)
+    (log,) = site.topic()
+    assert (asked(site, EARLIEST).offset, asked(site, EARLIEST).leader_epoch) == (0, log.leader_epoch)
 
 
 def test_a_lookup_that_meets_damage_goes_on_behind_it() -> None:
@@ -276,3 +276,40 @@ def test_where_epochs_ended_never_above_the_high_watermark() -> None:
     assert epoch_end(site, 2) == (0, -1, -1)
     assert epoch_end(site, 0, current=0)[0] == ErrorCode.FENCED_LEADER_EPOCH
     assert epoch_end(site, 0, partition=1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(("timestamp", "expected"), [(MAX_TIMESTAMP, 1), (NOW_MS + 5, 1), (NOW_MS, 0)])
+def test_a_time_waits_for_the_sync_of_what_was_written_before(timestamp: int, expected: int) -> None:
+    site = Site({"log.flush.interval.ms": 86_400_000})
+    (log,) = site.topic()
+    append(log, batch(b"a"))
+    append(log, batch(b"b", timestamp_ms=NOW_MS + 9))
+    client = site.client()
+    client.send(LIST_OFFSETS, request(timestamp))
+    assert client.answers() == [], "an acked record would be passed over"
+    site.settle()
+    assert one(client.answers()[0]).offset == expected
+
+
+def test_a_partition_that_is_named_twice_is_answered_once_and_refused() -> None:
+    site = Site()
+    fill(*site.topic(partitions=2)[:1], batches=1)
+    answer = site.client().ask(LIST_OFFSETS, request(LATEST, ("t", 0), ("t", 1), ("t", 0)))
+    found = [
+        (topic.name, part.partition_index, part.error_code) for topic in answer.topics for part in topic.partitions
+    ]
+    assert found == [("t", 0, ErrorCode.INVALID_REQUEST), ("t", 1, ErrorCode.NONE)]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"), [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (-6, 99)]
+)
+def test_a_timestamp_with_a_meaning_is_served_from_the_version_on_that_gave_it_one(
+    timestamp: int, version: int
+) -> None:
+    site = Site()
+    site.topic()
+    for asked_version in range(1, 11):
+        found = one(site.client().ask(LIST_OFFSETS, request(timestamp), asked_version))
+        served = asked_version >= version
+        assert found.error_code == (ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION)
