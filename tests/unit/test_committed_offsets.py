@@ -162,10 +162,16 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_setting() -> N
     assert not site.log
 
 
-@pytest.mark.parametrize("group_id", ["", "g" * 32768])
-def test_a_group_id_that_cannot_be_stored_is_refused(group_id: str) -> None:
+def test_a_group_id_that_cannot_be_stored_is_refused() -> None:
     site = Site()
-    assert commit_error(site, site.commit(7, group_id=group_id)) is ErrorCode.INVALID_GROUP_ID
+    assert commit_error(site, site.commit(7, group_id="g" * 32768)) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_group_without_a_name_keeps_offsets_as_in_kafka() -> None:
+    site = Site()
+    assert commit_error(site, site.commit(7, group_id="")) is ErrorCode.NONE
+    site.restart()
+    assert committed(site, "") == 7
 
 
 def test_offsets_are_fetched_by_partition_or_all() -> None:
@@ -301,7 +307,7 @@ def test_missing_groups_are_dead_and_from_version_6_an_error() -> None:
     assert old == [DescribedGroup(ErrorCode.NONE, None, "missing", "Dead")]
     assert new == [
         DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, "Group missing not found.", "missing", "Dead"),
-        DescribedGroup(ErrorCode.INVALID_GROUP_ID, None, "", ""),
+        DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, "Group  not found.", "", "Dead"),
     ]
 
 
@@ -317,3 +323,41 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert list_groups(site.coordinator, states=["STABLE", "Dead"]) == [stable]
     assert list_groups(site.coordinator, states=["empty"], group_types=["Classic"]) == [outside]
     assert list_groups(site.coordinator, group_types=["consumer"]) == []
+
+
+KEY = OffsetKey("group", "readings", 0)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_commit_behind_a_deletion_that_is_not_synced_stays(failed: bool) -> None:
+    site = Site(sync_at_once=False)
+    site.commit(5)
+    site.sync_disk()
+    site.take(site.coordinator.drop_offsets("group", [KEY], site.now_ms))
+    token = site.commit(6)
+    assert committed(site) == 5, "nothing of both is synced"
+    if failed:
+        site.fail_disk()
+        assert committed(site) == 5
+        return
+    site.sync_disk()
+    assert commit_error(site, token) is ErrorCode.NONE
+    assert committed(site) == 6
+
+
+def test_a_deletion_of_a_topic_reaches_a_commit_that_is_on_its_way_behind_another_deletion() -> None:
+    site = Site(sync_at_once=False)
+    site.commit(5)
+    site.sync_disk()
+    site.take(site.coordinator.drop_offsets("group", [KEY], site.now_ms))
+    site.commit(6)
+    first = site.unsynced.pop(0)  # the deletion's sync comes first
+    site.durable_records += len(first.append)
+    site.take(first.synced(site.now_ms))
+    assert committed(site) is None
+    assert site.coordinator.offsets.keys_of("group") == [KEY], "it may be there"
+    site.take(site.coordinator.forget_topics(["readings"], site.now_ms))
+    site.sync_disk()
+    assert committed(site) is None
+    site.restart()
+    assert committed(site) is None
