@@ -242,6 +242,10 @@ class BrokerConfig:
             raise ConfigurationError(
                 "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other"
             )
+        if self.integer("offsets.retention.minutes") == 0:
+            raise ConfigurationError(
+                "offsets.retention.minutes is 0, which would drop every committed offset at once; set -1 to keep them"
+            )
 
     def integer(self, name: str) -> int:
         """The value of an integer key."""

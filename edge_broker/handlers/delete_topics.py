@@ -70,7 +70,10 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
         asked = [_Asked(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     wanted: dict[str, tuple[_Asked, DeletableTopicResult]] = {}
-    times = Counter(asked)
+    times: Counter[_Asked] = Counter()
+    for one in asked:
+        yield None
+        times[one] += 1
     named: dict[str, list[DeletableTopicResult]] = {}
     for one, count in times.items():
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)

@@ -49,8 +49,8 @@ def describe_topic_partitions(
     names = yield from _in_order([topic.name for topic in asked])
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
-    if cursor is not None and not _is_possible(cursor, request):
-        return Reply(_refused(request))
+    if cursor is not None and not (yield from _is_possible(cursor, request)):
+        return (yield from _refused(request))
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
         yield response.topics[-1] if response.topics else None
@@ -75,15 +75,21 @@ def describe_topic_partitions(
     return Reply(response)
 
 
-def _is_possible(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
+def _is_possible(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> Generator[None, None, bool]:
     """Whether the cursor stands at a topic that was asked for."""
-    asked = not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    asked = not request.topics
+    for topic in request.topics:
+        yield None
+        asked |= topic.name == cursor.topic_name
     return asked and cursor.partition_index >= 0
 
 
-def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    topics = [_missing(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
-    return DescribeTopicPartitionsResponse(topics=topics)
+def _refused(request: DescribeTopicPartitionsRequest) -> Taken:
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for topic in request.topics:
+        response.topics.append(_missing(topic.name, ErrorCode.INVALID_REQUEST))
+        yield response.topics[-1]
+    return Reply(response)
 
 
 def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

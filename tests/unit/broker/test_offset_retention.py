@@ -7,7 +7,9 @@ import pytest
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.clock import Reading
+from edge_broker.config import read_config
 from edge_broker.coordinator.offset_records import AGE_HEADER
+from edge_broker.errors import ConfigurationError
 from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest
 from edge_broker.protocol.record_batch import records_of
@@ -183,3 +185,8 @@ def test_a_load_that_begins_anew_serves_what_is_there() -> None:
     here.settle()
     assert here.broker.groups.fault is None
     assert committed(here) == (5, "m5")
+
+
+def test_no_minute_at_all_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ConfigurationError, match=r"offsets\.retention\.minutes is 0.*set -1"):
+        read_config(None, "", ["offsets.retention.minutes=0"])
