@@ -25,6 +25,7 @@ from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchPartition,
@@ -38,6 +39,7 @@ from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
 
 BY_ID_FROM = 13
+UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 WITHOUT_SESSION = (0, -1)  # epochs that begin a session, which is declined, and end one
 PARTITIONS_AT_ONCE = 64
 Cold = tuple[PartitionData, PartitionLog, int, int]
@@ -158,7 +160,7 @@ class _LongPoll:
             gathered.topics.append(answer)
             yield None
             for partition in wanted.partitions:
-                data = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
+                data = _nothing_of(partition, self._request)
                 answer.partitions.append(data)
                 _take(self._broker, self._context, gathered, wanted, partition, data)
                 yield None
@@ -210,10 +212,18 @@ def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _
         answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
         gathered.topics.append(answer)
         for partition in wanted.partitions:
-            data = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
+            data = _nothing_of(partition, request)
             answer.partitions.append(data)
             _take(broker, context, gathered, wanted, partition, data)
     return gathered
+
+
+def _nothing_of(partition: FetchPartition, request: FetchRequest) -> PartitionData:
+    """A partition's answer before anything is read; readers of uncommitted data are not told what was aborted."""
+    aborted: list[AbortedTransaction] | None = [] if request.isolation_level else None
+    return PartitionData(
+        partition_index=partition.partition, high_watermark=-1, records=b"", aborted_transactions=aborted
+    )
 
 
 def _take(
@@ -235,6 +245,8 @@ def _take(
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
         data.error_code = refusal.code
+        if refusal.code in UNKNOWN:
+            data.aborted_transactions = []  # as Kafka, which has not asked a log then
         gathered.final = True
     except StorageFault:
         data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
