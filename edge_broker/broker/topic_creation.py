@@ -13,6 +13,7 @@ from typing import NamedTuple
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.outcome import Behind, Outcome
+from edge_broker.broker.topics import metric_name
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_config_size, check_topic_config
@@ -60,12 +61,8 @@ def check_new_topic(broker: Broker, topic: NewTopic, room: int) -> None:
     check_topic_name(topic.name)
     if broker.topics.exists(topic.name):
         raise _is_there(topic.name)
-    other = broker.topics.collides(topic.name)
-    if other is not None:
-        raise Refusal(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {topic.name!r} differs from {other!r} in nothing but '.' and '_', which are one in metrics' names",
-        )
+    if "." in topic.name or "_" in topic.name:
+        _check_metric_name(topic.name, broker.topics.in_metrics())
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
         raise Refusal(
@@ -91,14 +88,19 @@ def create(
         return Behind(taken, again)
     errors: Errors = {}
     making: list[_Making] = []
-    room = room_for_partitions(broker)
+    room, in_metrics = room_for_partitions(broker), broker.topics.in_metrics()
     for topic in topics:
-        if broker.topics.exists(topic.name):
-            errors[topic.name] = _is_there(topic.name)
-        elif topic.partitions > room and topic.name != OFFSETS_TOPIC:
-            errors[topic.name] = _too_many(topic.partitions)
+        try:
+            if broker.topics.exists(topic.name):
+                raise _is_there(topic.name)
+            _check_metric_name(topic.name, in_metrics)
+            if topic.partitions > room and topic.name != OFFSETS_TOPIC:
+                raise _too_many(topic.partitions)
+        except Refusal as refusal:
+            errors[topic.name] = refusal.kept()
         else:
             room -= topic.partitions
+            in_metrics[metric_name(topic.name)] = topic.name
             making.append(_Making(topic.name, topic.partitions, _making_topic(broker, topic), "could not be made"))
     return _make(broker, making, errors, then)
 
@@ -180,6 +182,15 @@ def _make(broker: Broker, making: Sequence[_Making], errors: Errors, then: Calla
         return then(errors)
 
     return change(broker, [one.name for one in making], {one: one.make for one in making}, show, over)
+
+
+def _check_metric_name(name: str, in_metrics: Mapping[str, str]) -> None:
+    other = in_metrics.get(metric_name(name), name)
+    if other != name:
+        raise Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} differs from {other!r} in nothing but '.' and '_', which are one in metrics' names",
+        )
 
 
 def _is_there(name: str) -> Refusal:

@@ -48,6 +48,11 @@ TOPIC_OPERATIONS, CLUSTER_OPERATIONS, GROUP_OPERATIONS = 3576, 8096, 3400
 """All that may be done to each, a bit for an operation's number: what is told of a session that nobody checks."""
 
 
+def metric_name(topic: str) -> str:
+    """A topic's name in Kafka's metrics, where a dot is an underscore."""
+    return topic.replace(".", "_")
+
+
 class Topics:
     """The topics of one broker; `ledger_writers` may write to the ledger, as this machine may.
 
@@ -136,12 +141,9 @@ class Topics:
         """Whether there is a topic of this name, for whom it may be."""
         return name in self._store.topics
 
-    def collides(self, name: str) -> str | None:
-        """The topic whose name differs from this one by dots and underscores alone, if there is one."""
-        if "." not in name and "_" not in name:
-            return None
-        alike = name.replace(".", "_")
-        return next((other for other in self._store.topics if other.replace(".", "_") == alike), None)
+    def in_metrics(self) -> dict[str, str]:
+        """By its name in metrics: each topic that is there, is made or goes."""
+        return {metric_name(name): name for name in (*self.changing, *self._store.topics)}
 
     def taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""

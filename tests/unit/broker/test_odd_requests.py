@@ -64,6 +64,20 @@ def test_a_name_that_metrics_would_take_for_another_is_refused() -> None:
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_of_two_such_names_in_one_request_or_in_two_at_once_the_first_is_made() -> None:
+    here = Site()
+    both = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a.b", "a_b")]
+    answer = here.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=both))
+    assert {one.name: one.error_code for one in answer.topics} == {"a.b": 0, "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    clients = []
+    for name in ("c.d", "c_d"):
+        asked = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        clients.append(here.client())
+        clients[-1].send(CREATE_TOPICS, CreateTopicsRequest(topics=[asked]))
+    here.settle()
+    assert [client.answers()[0].topics[0].error_code for client in clients] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
 def test_the_topic_of_offsets_exists_once_it_does() -> None:
     here = Site()
     assert create(here, OFFSETS)[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
