@@ -69,7 +69,7 @@ unit: $(VENV)/.installed-test  ## unit and property tests; of the other runtimes
 crash: $(VENV)/.installed-test  ## power cuts of the log on a simulated disk: 40,000 crash points, at least 20,000 in 5.5 minutes
 	$(PYTHON) -m tests.simulation.crash --points 40000 --seconds 330 $(ARGS)
 
-simulate: $(VENV)/.installed-test  ## the same from a new seed on until it fails; SEED=: that one alone; HOURS=: so long
+simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, from a new seed on until one fails; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.crash $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import processes, root
+from tests.support.doctor import seen_by_doctor
 from tests.support.waiting import PATIENCE
 
 # How long one example takes, and how fast they are made, says something of the machine and nothing of the code.
@@ -33,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "root(*unless): needs root, unless the user has such a right: tests/support/root.py"
     )
+    config.addinivalue_line("markers", "leaves(*texts): damage that the doctor finds afterwards, each as an expression")
     config.stash[_FOR_ROOT] = 0
 
 
@@ -67,6 +70,20 @@ def pytest_runtest_makereport(
     if report.failed:
         report.sections.extend((f"{process.name}", process.log_tail()) for process in processes.live())
     return report
+
+
+@pytest.fixture(autouse=True)
+def _doctor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every data directory that a test leaves is sound, but for what its mark `leaves` says."""
+    with seen_by_doctor(monkeypatch) as found:
+        yield
+        tmp_path = request.node.funcargs.get("tmp_path")
+        found.look_below(tmp_path)
+    expected = [text for mark in request.node.iter_markers("leaves") for text in mark.args]
+    unexpected = [finding for finding in found.findings if not any(re.search(text, finding) for text in expected)]
+    assert not unexpected, "the doctor finds:\n" + "\n".join(unexpected[:5])
+    for text in [] if hasattr(request.node, "callspec") else expected:  # of several cases each has its own
+        assert any(re.search(text, finding) for finding in found.findings), f"the doctor finds nothing like {text!r}"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -70,7 +70,7 @@ class PartitionCheck:
         due = segments[0].base_offset
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             due = self._segment(segment, due, following.base_offset if following is not None else -1)
-        self._checkpoint(segments[-1].base_offset)
+        self._checkpoint(segments[-1].base_offset, due)
         self._stored(segments)
 
     def _metadata(self) -> None:
@@ -147,7 +147,7 @@ class PartitionCheck:
         if due is None and first > 0:
             self._found.note(path, 0, f"is not there, and the log begins at offset {first}")
 
-    def _checkpoint(self, active_base: int) -> None:
+    def _checkpoint(self, active_base: int, end: int) -> None:
         path = f"{self._partition.path}/leader-epoch-checkpoint"
         try:
             stored = self._partition.epochs()
@@ -157,7 +157,7 @@ class PartitionCheck:
         found = self._epochs.starts
         offsets = {offset for _, offset in found}
         if not self._compacts:  # else the batches that began an epoch may be gone
-            offsets |= {start for _, start in stored or [] if found and start >= found[0][1]}
+            offsets |= {start for _, start in stored or [] if found and found[0][1] <= start < end}
         for offset in sorted(offsets):
             said, epoch = _epoch_at(stored or [], offset), _epoch_at(found, offset)
             late = offset >= active_base and not self._clean and said < epoch  # written when a segment is closed

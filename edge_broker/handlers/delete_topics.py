@@ -185,6 +185,9 @@ class _Deletion:
         return failures
 
     def _erased(self, failures: Failures) -> Outcome:
+        for topic in self._topics:
+            if topic.name not in failures:
+                self._broker.store.forget_topic(topic)
         self._broker.effects.note(*(f"topic {name} could not be erased: {reason}" for name, reason in failures.items()))
         self._ended(failures)
         return Reply(None)

@@ -7,6 +7,7 @@
 | asked for | the commit round that writes it ends | there: answers wait for nothing |
 | asked for | it could not be written | none; answers wait until their records are synced |
 | there | all is synced and nothing was appended for IDLE_S | none; taken off the disk by the next write |
+| there | its topic is being deleted | there, until the deletion is on the disk: a cut before it brings the topic back |
 | there | a sync or a write fails, the partition is offline | there, as `failed`: memory does not have it either |
 | there, as `failed` | the partition is back | there, by the next write; a kill before it names the partition twice |
 | there | a clean stop, or a start that has written down what it knows | none |
@@ -109,6 +110,7 @@ class InUse:
         self._marked: dict[PartitionLog, _Seen] = {}
         self._asked: dict[PartitionLog, None] = {}
         self._under_way: dict[PartitionLog, None] = {}
+        self._leaving: dict[MarkKey, bool] = {}  # of topics that are being deleted; True: as `failed`
         self._failed: frozenset[MarkKey] = frozenset()  # as the file has them
         self._stale = False  # the file has a mark too many, or one that is not `failed` yet
 
@@ -141,7 +143,8 @@ class InUse:
     def end(self) -> None:
         """Everything is synced: leave marks only where a fault kept that from being done. OSError."""
         if (self._marked or self._under_way or self._stale) and not self.held:
-            self._files.write(list(_lines(Marks(self.session, self._kept, self._failed_keys()))))
+            failed = self._failed_keys()
+            self._files.write(list(_lines(Marks(self.session, self._kept.union(self._leaving) - failed, failed))))
 
     # while the loop runs
 
@@ -156,7 +159,7 @@ class InUse:
             return None
         self._under_way, self._asked, self._stale = self._asked, {}, False
         self._failed = failed = self._failed_keys()
-        keys = self._kept.union(map(_key, (*self._marked, *self._under_way))) - failed
+        keys = self._kept.union(self._leaving, map(_key, (*self._marked, *self._under_way))) - failed
         return Marking(self._files, Marks(self.session, keys, failed), list(self._under_way))
 
     def end_write(self, marking: Marking) -> None:
@@ -179,20 +182,32 @@ class InUse:
                 self._marked[log] = _Seen(end, now_s)
             elif now_s - seen.since_s >= IDLE_S:
                 idle.append(log)
-        self.forget(idle)
+        self._take_off(idle)
         self._stale |= self._failed_keys() != self._failed
 
-    def forget(self, logs: Iterable[PartitionLog]) -> None:
-        """Take the marks of logs off: they are idle, or deleted."""
+    def leave(self, logs: Iterable[PartitionLog]) -> None:
+        """These logs are about to be deleted: no answer goes by their marks any more. `gone` must follow."""
+        for log in logs:
+            self._asked.pop(log, None)
+            had = self._marked.pop(log, None) is not None, log in self._under_way
+            if any(had):
+                self._under_way.pop(log, None)
+                self._leaving[_key(log)] = log.fault is not None
+            log.marked = False
+
+    def gone(self, logs: Iterable[PartitionLog]) -> None:
+        """These logs are deleted, on the disk too: their marks go with the next write."""
+        for log in logs:
+            self._stale |= self._leaving.pop(_key(log), None) is not None
+
+    def _take_off(self, logs: Iterable[PartitionLog]) -> None:
         for log in logs:
             log.marked = False
-            self._asked.pop(log, None)
             self._stale |= self._marked.pop(log, None) is not None
-            self._stale |= log in self._under_way
-            self._under_way.pop(log, None)
 
     def _failed_keys(self) -> frozenset[MarkKey]:
-        return frozenset(_key(log) for log in (*self._marked, *self._under_way) if log.fault is not None)
+        offline = (_key(log) for log in (*self._marked, *self._under_way) if log.fault is not None)
+        return frozenset((*offline, *(key for key, failed in self._leaving.items() if failed)))
 
 
 def _key(log: PartitionLog) -> MarkKey:

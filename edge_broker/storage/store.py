@@ -520,13 +520,16 @@ class LogStore:
         return topic
 
     def remove_topic(self, name: str) -> Topic:
-        """Hide a topic for good; requests that wait for its logs find them offline. `erase_topic` must follow."""
+        """Hide a topic for good; requests that wait for its logs find them offline.
+
+        `erase_topic` must follow, and `forget_topic` where that came to its end.
+        """
         if name not in self._hidden:
             self.hide_topic(name)
         topic = self._hidden.pop(name)
+        self.in_use.leave(topic.partitions)
         for log in topic.partitions:
             log.fail(StorageFault(log.directory, 0, "the topic was deleted"))
-        self.in_use.forget(topic.partitions)
         return topic
 
     def erase_topic(self, topic: Topic) -> None:
@@ -541,6 +544,10 @@ class LogStore:
             self._deletions.delete(topic.record())
         except OSError as error:
             raise fault_of(error, self._path(topic.name), 0) from error
+
+    def forget_topic(self, topic: Topic) -> None:
+        """Nothing is left of a topic that was erased."""
+        self.in_use.gone(topic.partitions)
 
     # bringing partitions back (bring_online.py)
 

@@ -20,7 +20,8 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.group_commit import Way
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
-from tests.support.storage import append, batch, make_topic, open_store
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, open_store
 
 PARTITIONS = (1, 10, 200)
 Row = dict[str, float | int | str]

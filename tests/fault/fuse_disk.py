@@ -46,7 +46,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
 import mfusepy
 
-from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from tests.support.broker import Site
-from tests.support.storage import batch, make_topic, read_all
+from edge_broker.testing.site import Site, make_topic
+from tests.support.storage import batch, read_all
 from tests.unit.broker.test_produce import part, produce
 
 CUTS = 200

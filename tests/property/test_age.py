@@ -15,7 +15,7 @@ from edge_broker.storage.appending import RollDue
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 
 YEAR = 365 * 86_400_000
 LIVES = 40

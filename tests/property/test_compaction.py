@@ -18,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_broker.storage.age import Now
-from tests.simulation.disk import Crashed, SimulatedDisk
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
 from tests.support.compaction import CONFIG, clean, roll, write
 from tests.support.record_batches import records_in
-from tests.support.storage import NOW_MS, make_topic, open_store, read_all, sync, time_at
+from tests.support.storage import open_store, read_all, sync, time_at
 
 DELETE_RETENTION_MS = 1000
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import append, batch, ledgered, make_topic, open_store, read_through_damage, sync
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, ledgered, open_store, read_through_damage, sync
 
 SETTINGS = LogSettings(segment_bytes=8192, index_interval_bytes=300)
 
@@ -87,6 +89,7 @@ def _apart_from_epoch(before: bytes, after: bytearray, position: int, size: int)
     )
 
 
+@pytest.mark.leaves("the entry speaks of no batch in the log")
 @given(st.integers(0, 2**32 - 1))
 @settings(deadline=None)
 def test_undamaged_batches_are_served_and_missing_offsets_are_in_the_ledger(seed: int) -> None:

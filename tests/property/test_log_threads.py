@@ -22,7 +22,8 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.topic_config import LogSettings
-from tests.support.storage import NOW, batch, make_topic, open_store, sync
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, batch, open_store, sync
 
 BATCHES = 3000
 

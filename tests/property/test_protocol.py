@@ -43,8 +43,8 @@ from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, check_batch, records_of
+from edge_broker.testing.steps import ended
 from tests.support.messages import random_message
-from tests.support.steps import ended
 
 BATCH_BYTES_MAX = 1 << 20
 BYTES_PER_BYTE_MAX = 200  # an empty structure of one byte on the wire is an object of about 100 in memory

@@ -1,11 +1,16 @@
-"""Run many programs and count the crash points that the store came back from.
+"""Run many programs and count the crash points that the store, or a whole broker, came back from.
 
     python -m tests.simulation.crash --points 100000        seeds 0, 1, 2, … until so many points are passed
     python -m tests.simulation.crash --seed 17              that seed alone; what it did, and the shortest way there
     python -m tests.simulation.crash --hours 8 --seed 17    from that seed on for so long; without hours, for ever
 
-Of eight seeds two are short programs that branch at every single step of the disk, the others are long and branch at
-some; even seeds have names that are lost freely, odd ones a journal. Two processes share the work.
+| seed modulo 8 | program |
+|---|---|
+| 0, 1 | a short one of the store alone, with a crash at every single step of the disk (program.py) |
+| 2 to 6 | a long one of the store alone, with crashes at some |
+| 7 | clients, loop, workers and cuts in any order, over a whole broker (interleaving.py) |
+
+Half of the programs have names that are lost freely, the others a journal. Two processes share the work.
 
 Lives here: how many, how long, and what is told of a failure. Must never come in: what a program does (program.py).
 """
@@ -22,11 +27,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tests.simulation.interleaving import Interleaving
 from tests.simulation.program import STEPS, Program
 from tests.simulation.site import Deviation
 
 PROCESSES = 2
 POINTS_MIN = 20_000
+INTERLEAVED = 7  # of 8
 SHORT_STEPS = 14
 LONG_BRANCH_RATE = 0.1
 SHRINK_S = 30.0
@@ -49,8 +56,11 @@ def is_exhaustive(seed: int) -> bool:
     return seed % 8 in (0, 1)
 
 
-def new_program(seed: int) -> tuple[Program, list[int]]:
+def new_program(seed: int) -> tuple[Program | Interleaving, list[int]]:
     """A seed's program and its steps."""
+    if seed % 8 == INTERLEAVED:
+        interleaving = Interleaving(seed, ordered=bool(seed & 8))
+        return interleaving, interleaving.plan()
     exhaustive = is_exhaustive(seed)
     program = Program(seed, ordered=bool(seed & 1), branch_rate=1.0 if exhaustive else LONG_BRANCH_RATE)
     return program, program.plan(SHORT_STEPS if exhaustive else STEPS)

@@ -36,7 +36,7 @@ from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 from edge_broker.storage.topics import OFFSETS_TOPIC
-from tests.simulation.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import Crashed, SimulatedDisk
 from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_entries
 
 NOW_MS = 1_700_000_000_000

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
-from tests.simulation.pages import PAGE_BYTES
+from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.pages import PAGE_BYTES
 
 SEEDS = range(300)
 OLD, NEW = b"o" * PAGE_BYTES, b"n" * PAGE_BYTES

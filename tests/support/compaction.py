@@ -9,8 +9,9 @@ from edge_broker.storage import single_board
 from edge_broker.storage.appending import Appended, RollDue
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import PartitionLog
+from edge_broker.testing.clock import NOW_MS
 from tests.support.record_batches import NO_PRODUCER, make_batch, records_in
-from tests.support.storage import NOW, NOW_MS, read_all, sync
+from tests.support.storage import NOW, read_all, sync
 
 if TYPE_CHECKING:
     from edge_broker.storage.age import Now

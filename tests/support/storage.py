@@ -6,7 +6,6 @@ import json
 import uuid
 from typing import TYPE_CHECKING
 
-from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
@@ -16,21 +15,15 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
+from edge_broker.testing.clock import NOW_MS, reading_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edge_broker.errors import StorageFault
     from edge_broker.storage.filesystem import FileSystem
-
-NOW_MS = 1_700_000_000_000
-
-
-def reading_at(wall_ms: int) -> Reading:
-    """The clocks of a board whose clock is right, in the one boot that it has."""
-    return Reading("boot", wall_ms - NOW_MS + 1_000_000, wall_ms, trusted=True)
 
 
 def time_at(wall_ms: int) -> Now:
@@ -45,24 +38,6 @@ NOW = time_at(NOW_MS)
 def open_store(fs: FileSystem, data_dir: str = "/data", settings: LogSettings | None = None) -> LogStore:
     """Open a store with small index intervals unless told otherwise."""
     return LogStore.open(fs, data_dir, settings or LogSettings(index_interval_bytes=128), READING, uuid.uuid4)
-
-
-def make_topic(store: LogStore, name: str = "t", partitions: int = 1, config: dict[str, str] | None = None) -> Topic:
-    """Make a topic and show it."""
-    topic = store.make_topic(name, partitions, config or {}, uuid.uuid4())
-    store.add_topic(topic)
-    return topic
-
-
-def mark(store: LogStore, *logs: PartitionLog) -> None:
-    """Write down that logs are in use, as the round does that a first acks=1 answer waits for."""
-    for log in logs:
-        if not log.settings.left_to_kernel:
-            store.in_use.ask(log)
-    marking = store.in_use.begin_write()
-    if marking is not None:
-        marking.run()
-        store.in_use.end_write(marking)
 
 
 def names_of(store: LogStore) -> set[str]:

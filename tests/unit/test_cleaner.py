@@ -14,7 +14,9 @@ from edge_broker.storage.cleaner import FILE, READ_AT_ONCE, LogCleaner, cleanabl
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.scrub import Scrubber
-from tests.simulation.disk import Crashed, SimulatedDisk
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
 from tests.support.compaction import (
     BUFFER_BYTES,
     CONFIG,
@@ -27,7 +29,7 @@ from tests.support.compaction import (
     write,
 )
 from tests.support.record_batches import ABORT, COMMIT, make_batch, marker
-from tests.support.storage import NOW, NOW_MS, ledgered, make_topic, open_store, read_all, sync, time_at
+from tests.support.storage import NOW, ledgered, open_store, read_all, sync, time_at
 
 DAY_MS = 86_400_000
 
@@ -305,6 +307,7 @@ def test_what_compaction_took_from_the_end_of_a_segment_is_no_damage_when_its_su
     assert (scrubber.notes, log.damages) == ([], 0)
 
 
+@pytest.mark.leaves("speaks of byte")
 def test_a_missing_last_segment_loses_its_own_offsets_and_none_that_compaction_took(store, disk):
     log = compacted(store).partitions[0]
     latest = fill_keys(log, 40)
@@ -441,6 +444,7 @@ def test_readers_under_way_keep_what_they_read(store):
     assert old[1].greatest_timestamp()[0] == NOW_MS
 
 
+@pytest.mark.leaves("the snapshot is torn or damaged")
 def test_an_old_snapshot_inside_a_merged_segment_is_not_believed(store, disk):
     log = compacted(store).partitions[0]
     for sequence in range(9):

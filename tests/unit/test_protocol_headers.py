@@ -35,7 +35,7 @@ from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRe
 from edge_broker.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.steps import ended
+from edge_broker.testing.steps import ended
 
 
 def test_api_versions_response_has_the_old_header_in_every_version() -> None:

@@ -15,8 +15,10 @@ from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, N
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW, NOW_MS, READING, batch, make_topic, open_store, reading_at, time_at
+from edge_broker.testing.clock import NOW_MS, reading_at
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, READING, batch, open_store, time_at
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -19,8 +19,9 @@ from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.storage import NOW, append, batch, fill, make_topic, open_store, read_all, sync
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, append, batch, fill, open_store, read_all, sync
 
 
 def failing(kind: str, path_part: str, error: int = errno.EIO) -> Any:

@@ -10,18 +10,10 @@ from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import (
-    NOW_MS,
-    ListLedger,
-    append,
-    batch,
-    fill,
-    make_topic,
-    open_store,
-    read_through_damage,
-    sync,
-)
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import ListLedger, append, batch, fill, open_store, read_through_damage, sync
 
 FIRST = "/data/t-0/" + "0" * 20
 LOG = FIRST + ".log"
@@ -122,6 +114,7 @@ def test_lost_pages(damaged, disk, start, end):
     assert log.reader.read(first, 10_000, blocking=True)[:8] == (last + 1).to_bytes(8, "big")  # the next one
 
 
+@pytest.mark.leaves("the entry speaks of no batch in the log")
 @pytest.mark.parametrize("kept", [0, 1, 3, 3.5])
 def test_a_closed_segment_that_is_cut_short(damaged, disk, kept):
     size = len(damaged.written[0])
@@ -144,6 +137,7 @@ def test_a_closed_segment_that_is_missing(damaged, disk):
     assert log.reader.read(lost.start + 2, 10_000, blocking=True)[:8] == lost.stop.to_bytes(8, "big")
 
 
+@pytest.mark.leaves("offsets", "says end_offset")
 def test_a_file_that_goes_while_the_broker_runs(damaged, disk):
     log = damaged.open()
     disk.remove(f"/data/t-0/{damaged.bases[1]:020d}.log")
@@ -214,6 +208,7 @@ def test_a_crash_between_ledger_and_holes_repeats_the_same_id(damaged, disk):
     assert first.id == again.id
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 def test_nothing_is_jumped_over_that_the_ledger_does_not_have(damaged, disk):
     disk.flip(LOG, at(damaged, 3, 70))
     log = damaged.open()
@@ -224,6 +219,7 @@ def test_nothing_is_jumped_over_that_the_ledger_does_not_have(damaged, disk):
     assert f"{FIRST}.holes" not in disk.names("/data/t-0")
 
 
+@pytest.mark.leaves("the entry speaks of no batch in the log")
 def test_a_lying_index_is_no_damage(damaged, disk):
     index = bytearray(disk.content(FIRST + ".index"))
     for entry in range(0, len(index), 8):
@@ -288,6 +284,7 @@ def test_lookups_by_time_stop_at_damage_and_go_on_behind_it(damaged, disk):
     assert log.reader.offset_for_timestamp(NOW_MS) == (1, NOW_MS)
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 @pytest.mark.parametrize("start", ["this process wrote it", "a start found it"])
 def test_what_memory_holds_is_checked_at_every_read(disk, start):
     log = make_topic(open_store(disk, settings=SETTINGS)).partitions[0]

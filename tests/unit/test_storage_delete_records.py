@@ -15,19 +15,10 @@ from edge_broker.storage.damage import add_hole
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired, delete_records
 from edge_broker.storage.store import LogStore
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.storage import (
-    NOW,
-    NOW_MS,
-    append,
-    batch,
-    ledgered,
-    make_topic,
-    open_store,
-    read_all,
-    sync,
-    time_at,
-)
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, append, batch, ledgered, open_store, read_all, sync, time_at
 
 CONFIG = {"segment.bytes": "4096", "retention.ms": "1000"}
 LATER = time_at(NOW_MS + 1_000_000)

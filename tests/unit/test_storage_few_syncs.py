@@ -12,8 +12,9 @@ import pytest
 from edge_broker.errors import StorageFault
 from edge_broker.storage import single_board
 from edge_broker.storage.store import LogStore
-from tests.simulation.disk import Fault, SimulatedDisk
-from tests.support.storage import append, batch, fill, make_topic, open_store, read_all, sync
+from edge_broker.testing.disk import Fault, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, fill, open_store, read_all, sync
 
 PARTITIONS = 40
 CONSTANT = 16  # of the store's own files, whatever partitions there are

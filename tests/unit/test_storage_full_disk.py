@@ -12,8 +12,10 @@ from edge_broker.storage.eviction import Marks
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW, NOW_MS, append, batch, make_topic, open_store, read_all, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, append, batch, open_store, read_all, sync, time_at
 
 TOTAL = 1 << 40
 

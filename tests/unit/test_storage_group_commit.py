@@ -15,8 +15,9 @@ from edge_broker.storage.card import BYTES_MAX, Card, Cost, describe, measure, r
 from edge_broker.storage.filesystem import SYNCFS_HOLDS, Disk
 from edge_broker.storage.group_commit import EACH_ROUNDS, Flush, GroupCommit
 from edge_broker.storage.log import PartitionLog
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import append, batch, make_topic, open_store, read_all
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, open_store, read_all
 
 COSTS = (Cost(4096, 64, 900, 2000, 4000),)
 
@@ -215,6 +216,7 @@ def test_a_card_is_kept_and_read_at_the_next_start() -> None:
     assert lines[-1] == "10 files: 10.00 ms by fdatasync of each; one syncfs: 3.00 ms"
 
 
+@pytest.mark.leaves("the CRC does not match the content")
 @pytest.mark.parametrize("damage", ["flip", "short"])
 def test_a_damaged_card_file_is_noted_and_stops_nothing(damage: str) -> None:
     disk = SimulatedDisk(1)

@@ -12,8 +12,10 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.log_state import LogEnd
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_expired
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, batch, make_topic, open_store, read_all, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import batch, open_store, read_all, sync, time_at
 
 BATCHES = 40
 LATER = time_at(NOW_MS + 10_000_000)

@@ -10,8 +10,9 @@ from edge_broker.protocol.record_batch import assign_offsets
 from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import READING, append, batch, fill, ledgered, make_topic, mark, open_store
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic, mark
+from tests.support.storage import READING, append, batch, fill, ledgered, open_store
 
 
 @pytest.fixture
@@ -65,6 +66,7 @@ def test_a_clean_stop_leaves_no_mark_and_a_start_in_another_boot_says_nothing(di
     assert ledgered(started(disk, "another")) == []
 
 
+@pytest.mark.leaves("names topic id")
 def test_of_a_partition_in_use_that_cannot_be_opened_all_behind_the_stored_end_may_be_gone(disk):
     store = marked_and_filled(disk)
     store.checkpoint()
@@ -75,6 +77,7 @@ def test_of_a_partition_in_use_that_cannot_be_opened_all_behind_the_stored_end_m
     assert ledgered(store) == CUT
 
 
+@pytest.mark.leaves("this is no topic file")
 def test_of_a_topic_in_use_whose_file_is_damaged_too(disk):
     store = marked_and_filled(disk)
     store.checkpoint()

@@ -15,8 +15,9 @@ from edge_broker.storage.topic_config import (
     describe_topic_config,
     topic_settings,
 )
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW, NOW_MS, batch
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from tests.support.storage import NOW, batch
 
 TOPIC_ID = uuid.UUID("0123456789abcdef0123456789abcdef")
 

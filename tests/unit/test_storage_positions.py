@@ -10,7 +10,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.storage.positions import FILES, Position, PositionsFiles, read_positions
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.twin_files import PAGE_BYTES
-from tests.simulation.disk import SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 
 KEY = (uuid.UUID(int=7), 3)
 FIRST, SECOND = (f"/data/{name}" for name in FILES)

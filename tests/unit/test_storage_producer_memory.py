@@ -5,8 +5,10 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage import producers, single_board
 from edge_broker.storage.producers import BYTES_MAX, PRODUCER_BYTES, WRITTEN_BYTES, Producer, SnapshotPosition, Written
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW_MS, append, batch, make_topic, open_store, sync
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, open_store, sync
 
 ONE = PRODUCER_BYTES + WRITTEN_BYTES  # a producer that wrote one batch
 FEW = 100

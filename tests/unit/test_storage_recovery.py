@@ -16,18 +16,17 @@ from edge_broker.storage.state_files import read_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
 from edge_broker.storage.truncated import CUT_FILES_KEPT
-from tests.simulation.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.clock import NOW_MS, reading_at
+from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.site import make_topic
 from tests.support.storage import (
-    NOW_MS,
     append,
     batch,
     fill,
     ledgered,
-    make_topic,
     open_store,
     read_all,
     read_through_damage,
-    reading_at,
     sync,
     time_at,
 )
@@ -313,6 +312,7 @@ def test_damage_below_the_stored_position_and_a_torn_tail_above_it(disk):
     assert ledgered(store) == [("damaged", "t", 0, 5, 5), ("unsynced_cut", "t", 0, 6, None)]
 
 
+@pytest.mark.leaves("the snapshot is torn or damaged")
 def test_a_damaged_closed_segment_that_has_to_be_walked_is_contained(disk):
     written = damaged_above_a_checkpoint(disk, 60, {"segment.bytes": "4096"})
     for name in disk.names("/data/t-0"):
@@ -324,6 +324,7 @@ def test_a_damaged_closed_segment_that_has_to_be_walked_is_contained(disk):
     check_it_goes_on(disk, log, [*written[:3], *written[4:]], 60)
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 def test_a_crash_at_any_step_of_containing_ends_in_one_hole(disk):
     written = damaged_above_a_checkpoint(disk)
     disk.flip(LOG, len(written[0]) * 2 + 100)
@@ -459,6 +460,7 @@ def test_the_last_recovery_is_kept_until_another_has_something_to_say(disk):
     assert read_state(disk, "/data/last-recovery", "last-recovery")[0] == head
 
 
+@pytest.mark.leaves("the snapshot is torn or damaged")
 def test_producers_are_rebuilt_from_the_log_without_any_snapshot(disk):
     store = open_store(disk)
     log = make_topic(store, config={"segment.bytes": "4096"}).partitions[0]
@@ -486,6 +488,7 @@ def test_producers_of_what_was_cut_are_forgotten(disk):
     assert append(log, batch(producer=(3, 0, 1))) == (1, 2, -1, False)
 
 
+@pytest.mark.leaves("the entry speaks of no batch in the log")
 def test_snapshot_above_what_was_kept_does_not_speak_for_producers(disk):
     store = open_store(disk)
     log = make_topic(store).partitions[0]
@@ -503,6 +506,7 @@ def test_snapshot_above_what_was_kept_does_not_speak_for_producers(disk):
     assert "0" * 18 + "10.snapshot" not in disk.names("/data/t-0")
 
 
+@pytest.mark.leaves("this is no leader-epochs file")
 def test_damaged_epoch_checkpoint_is_rebuilt_from_the_batches(disk):
     store = open_store(disk)
     fill(make_topic(store, config={"segment.bytes": "4096"}).partitions[0], 60, 200)
@@ -523,6 +527,7 @@ def test_damaged_positions_file_is_noted_and_the_log_is_kept(disk):
     assert any("recovery-point-offset-checkpoint" in note for note in store.recovery_notes)
 
 
+@pytest.mark.leaves("names topic id")
 def test_directory_of_another_topic_is_refused_and_not_touched(disk):
     store = open_store(disk)
     written = fill(make_topic(store).partitions[0], 5)
@@ -535,6 +540,7 @@ def test_directory_of_another_topic_is_refused_and_not_touched(disk):
         log.reader.read(0, 10, blocking=True)
 
 
+@pytest.mark.leaves("the partition")
 def test_missing_directory_takes_the_partition_offline_and_no_other(disk):
     store = open_store(disk)
     topic = make_topic(store, partitions=2)

@@ -13,9 +13,11 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.scrub import Scrubber
 from edge_broker.storage.store import LogStore
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import make_topic
 from tests.support.compaction import BUFFER_BYTES, CONFIG, clean, fill_keys, latest_of, write
 from tests.support.open_files import deleted_but_open
-from tests.support.storage import NOW, NOW_MS, make_topic, open_store, read_all, sync, time_at
+from tests.support.storage import NOW, open_store, read_all, sync, time_at
 
 
 @pytest.fixture

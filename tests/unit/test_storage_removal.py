@@ -28,8 +28,10 @@ from edge_broker.storage.removal import (
 from edge_broker.storage.removal_account import Removed, read_removed, removed_end, with_removed
 from edge_broker.storage.reserve import Reserve
 from edge_broker.storage.state_files import temporary_name
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.storage import NOW, NOW_MS, append, batch, fill, make_topic, open_store, read_all, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, append, batch, fill, open_store, read_all, sync, time_at
 
 CONFIG = {"segment.bytes": "4096", "retention.ms": "1000"}
 LATER = time_at(NOW_MS + 1001)

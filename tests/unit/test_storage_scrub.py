@@ -11,8 +11,9 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.ledger import NoLedger
 from edge_broker.storage.scrub import PIECE_BYTES, Scrubber
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import append, batch, fill, ledgered, make_topic, open_store, read_through_damage, sync
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, fill, ledgered, open_store, read_through_damage, sync
 
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=500)
 LOG = "/data/t-0/" + "0" * 20 + ".log"
@@ -47,6 +48,7 @@ def test_a_round_reads_every_closed_segment_and_no_other(disk):
     assert ledgered(store) == []
 
 
+@pytest.mark.leaves("the entry speaks of no batch in the log")
 def test_damage_that_nobody_reads_is_found_and_contained(disk):
     store = open_store(disk, settings=SETTINGS)
     log = make_topic(store).partitions[0]
@@ -73,6 +75,7 @@ def test_damage_that_nobody_reads_is_found_and_contained(disk):
     assert len(ledgered(store)) == 3
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 def test_what_cannot_be_written_down_is_said_and_left_alone(disk):
     store = open_store(disk, settings=SETTINGS)
     log = make_topic(store).partitions[0]

@@ -11,8 +11,9 @@ import pytest
 from edge_broker.storage.filesystem import Bytes
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import append, batch, make_topic, open_store, read_all, sync
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, open_store, read_all, sync
 
 PARTITIONS = 20
 CONFIG = {"segment.bytes": "4096"}

@@ -10,8 +10,10 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.storage import NOW_MS, append, batch, fill, make_topic, names_of, open_store, read_all, reading_at
+from edge_broker.testing.clock import NOW_MS, reading_at
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, fill, names_of, open_store, read_all
 
 
 @pytest.fixture
@@ -213,6 +215,7 @@ def test_stray_directories_with_data_are_put_aside_and_never_deleted(disk):
     assert make_topic(store).partitions[0].log_end_offset == 0
 
 
+@pytest.mark.leaves("this is no topic file")
 def test_damaged_topic_file_takes_the_topic_offline_and_keeps_its_name(disk):
     store = open_store(disk)
     written = fill(make_topic(store, partitions=2).partitions[0], 3)
@@ -233,6 +236,13 @@ def test_producer_ids_are_never_given_twice(disk):
     assert blocks == [range(0, 1000), range(1000, 2000), range(2000, 3000)]
 
 
+@pytest.mark.leaves(
+    "format version",
+    "is missing",
+    "this is no leader-epoch file",
+    "this is no producer-ids file",
+    "this is no store file",
+)
 @pytest.mark.parametrize("name", ["store", "leader-epoch", "producer-ids"])
 @pytest.mark.parametrize("damage", ["missing", "damaged", "newer"])
 def test_own_files_that_are_lost_damaged_or_newer_stop_the_start_with_a_remedy(disk, name, damage):

@@ -16,8 +16,10 @@ from edge_broker.storage.segment import Segment
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.summary import Summary, encode_summary
 from edge_broker.storage.topic_config import LogSettings
-from tests.simulation.disk import SimulatedDisk
-from tests.support.storage import NOW, NOW_MS, READING, append, batch, fill, make_topic, open_store, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, READING, append, batch, fill, open_store, sync, time_at
 
 YEAR = 365 * 86_400_000
 PATH = "/data/t-0/00000000000000000000.summary"
@@ -130,6 +132,7 @@ def test_without_space_it_is_made_again_and_not_kept() -> None:
     assert not disk.exists(PATH)
 
 
+@pytest.mark.leaves("no record batch begins here")
 def test_damage_is_counted_up_to_and_not_written_down() -> None:
     disk = SimulatedDisk(1)
     store, log = sealed(disk)
@@ -141,6 +144,7 @@ def test_damage_is_counted_up_to_and_not_written_down() -> None:
     assert not disk.exists(PATH)
 
 
+@pytest.mark.leaves("offsets", "the entry speaks of no batch in the log")
 def test_batches_that_are_missing_at_the_end_are_not_taken_for_compacted() -> None:
     disk = SimulatedDisk(1)
     store, log = sealed(disk)

@@ -21,9 +21,10 @@ from edge_broker.protocol.messages import alter_configs, incremental_alter_confi
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.broker import HalfWay, Site
-from tests.support.storage import batch, make_topic, open_store
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import Site, make_topic
+from tests.support.half_way import HalfWay
+from tests.support.storage import batch, open_store
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, produce
 

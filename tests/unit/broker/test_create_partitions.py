@@ -16,9 +16,10 @@ from edge_broker.protocol.messages.create_partitions import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.metadata import MetadataRequest
-from tests.simulation.disk import Crashed, SimulatedDisk
-from tests.support.broker import HalfWay, Site
-from tests.support.storage import batch, fill, make_topic, open_store, read_all
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import Site, make_topic
+from tests.support.half_way import HalfWay
+from tests.support.storage import batch, fill, open_store, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, part, produce
 

@@ -21,7 +21,9 @@ from edge_broker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.broker import Client, HalfWay, Site
+from edge_broker.testing.client import Client
+from edge_broker.testing.site import Site
+from tests.support.half_way import HalfWay
 from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, committed, fault, find
 
 NOTHING = (-1, "")

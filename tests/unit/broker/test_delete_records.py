@@ -25,7 +25,8 @@ from edge_broker.protocol.messages.delete_records import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.support.broker import HalfWay, Site
+from edge_broker.testing.site import Site
+from tests.support.half_way import HalfWay
 from tests.support.storage import batch, fill, ledgered
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, find

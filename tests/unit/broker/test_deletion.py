@@ -14,8 +14,9 @@ from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADA
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.storage.deletion import Deletions
 from edge_broker.storage.store import LogStore
-from tests.support.broker import Client, Site
-from tests.support.storage import batch, names_of
+from edge_broker.testing.client import Client
+from edge_broker.testing.site import Site
+from tests.support.storage import batch, ledgered, names_of
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, commit_codes, committed, site_with_groups
 from tests.unit.broker.test_produce import code, produce
@@ -368,3 +369,33 @@ def test_who_waits_for_a_deleted_topic_is_told_once_it_is_sure_to_go() -> None:
     site.settle()
     assert result(client) == 0
     assert waiting.answer().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_cut_before_the_deletion_is_on_the_disk_names_what_it_took() -> None:
+    """The topic is there again, without what acks=1 was told: its mark must have stayed."""
+    site = Site()
+    site.topic()
+    site.disk.loses_all = True
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"told")), acks=1))) == 0
+    deleting(site)
+    site.dispatcher.syncer.look_at_marks()
+    while not all(worker.idle for name, worker in site.workers.items() if name != "files"):
+        for name in ("disk", "writer"):
+            if site.workers[name]:
+                site.workers[name].step()
+    assert not site.files.idle, "the deletion waits for its worker"
+    site = site.reopen("cut")
+    assert names_of(site.store) == {"t"}
+    assert [found[1:4] for found in ledgered(site.store)] == [("t", 0, 0)]
+
+
+def test_the_mark_of_a_deleted_topic_goes() -> None:
+    site = Site()
+    (log,) = site.topic()
+    assert deleting(site)
+    site.settle()
+    site.dispatcher.syncer.look_at_marks()
+    site.settle()
+    marks = site.store.in_use.read()
+    assert marks is not None
+    assert (log.topic_id, 0) not in marks.keys

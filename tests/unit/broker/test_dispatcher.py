@@ -30,7 +30,8 @@ from edge_broker.protocol.messages.describe_configs import DescribeConfigsReques
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker import Client, Site, Transport
+from edge_broker.testing.client import Client, Transport
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, fill
 from tests.unit.broker.test_fetch import BY_NAME, fetch, parts
 from tests.unit.broker.test_produce import code, part, produce

@@ -8,8 +8,8 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import FETCH, LIST_OFFSETS, PRODUCE
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from tests.simulation.disk import SimulatedDisk
-from tests.support.broker import Site
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, produce

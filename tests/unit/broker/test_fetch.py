@@ -24,8 +24,8 @@ from edge_broker.storage.ledger import NoLedger
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import LogReader, whole_batches
 from edge_broker.storage.removal import delete_expired
-from tests.support.broker import Site
-from tests.support.steps import ended
+from edge_broker.testing.site import Site
+from edge_broker.testing.steps import ended
 from tests.support.storage import append, batch, fill, ledgered, sync, time_at
 
 BY_NAME = 12

@@ -17,7 +17,7 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, commit_codes, committed, find
 
 PARTITIONS = 4

@@ -48,7 +48,8 @@ from edge_broker.protocol.messages.offset_fetch import (
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.storage.store import PRODUCER_IDS_RESERVED
-from tests.support.broker import Client, Site
+from edge_broker.testing.client import Client
+from edge_broker.testing.site import Site
 from tests.support.storage import append, ledgered, names_of, read_all, sync
 
 OFFSETS = "__consumer_offsets"
@@ -373,6 +374,7 @@ def test_damaged_offsets_are_contained_and_the_rest_is_loaded(byte: int) -> None
     assert committed(again) == (6, "m6")
 
 
+@pytest.mark.leaves("no record batch begins here")
 def test_offsets_that_cannot_be_read_back_are_said_and_not_taken_for_none() -> None:
     site = site_with_damaged_offsets(16)
 

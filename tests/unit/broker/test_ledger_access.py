@@ -16,11 +16,13 @@ from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, build_batch
 from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC, Loss, Noticed, encode_loss, fault_of_record
+from edge_broker.testing.client import Client
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import Site
 from gateway.records import Loss as GatewayLoss
 from mirror.ledger import encode as encode_mirror
 from mirror.ledger import loss as mirror_loss
-from tests.support.broker import Client, Site
-from tests.support.storage import NOW_MS, batch, ledger_record
+from tests.support.storage import batch, ledger_record
 from tests.unit.broker.test_produce import code, part, produce
 
 WRITERS = "10.0.0.7, 10.0.1.0/24,fd00::7"

@@ -19,8 +19,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.storage.ledger import NoLedger
 from edge_broker.storage.removal import delete_expired
-from tests.support.broker import Site
-from tests.support.storage import NOW_MS, append, batch, fill, ledgered, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import Site
+from tests.support.storage import append, batch, fill, ledgered, sync, time_at
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edge_broker.network.disk_writes import device_bytes, process_bytes
 from edge_broker.network.metrics import metrics_text
-from tests.simulation.disk import SimulatedDisk
-from tests.support.broker import Site
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, sync
 
 

@@ -13,7 +13,7 @@ import pytest
 from edge_broker.broker.losses import write_losses
 from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.storage import batch
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, site_with_groups

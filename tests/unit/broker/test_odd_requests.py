@@ -29,7 +29,7 @@ from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.unit.broker.test_groups_and_ids import OFFSETS, find
 
 

@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, part, produce
@@ -196,6 +196,7 @@ def test_the_ledger_comes_back_first_and_names_its_own_loss() -> None:
     assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
 
 
+@pytest.mark.leaves("names topic id")
 def test_what_could_not_be_opened_at_the_start_is_not_tried() -> None:
     site = Site()
     site.topic()

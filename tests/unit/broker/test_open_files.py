@@ -6,8 +6,9 @@ import pytest
 
 from edge_broker.protocol.api import FETCH, PRODUCE
 from edge_broker.storage.open_files import FILES_MAX, FILES_MIN, OpenFiles
-from tests.simulation.disk import SimulatedDisk
-from tests.support.broker import HandWorker, Site
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import Site
+from edge_broker.testing.worker import HandWorker
 from tests.support.storage import batch, fill, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import part, produce
@@ -83,6 +84,7 @@ def test_a_batch_for_a_file_that_is_not_open_goes_to_the_writer_once(
     assert not site.broker.throttle.slow, "a file that had to be opened says nothing about the disk"
 
 
+@pytest.mark.leaves("EIO")
 def test_a_file_that_cannot_be_opened_takes_its_partition_offline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
     first, second = site.topic(partitions=2)

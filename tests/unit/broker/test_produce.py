@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceR
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.in_use import FILES
 from edge_broker.storage.state_files import temporary_name
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, ledgered, read_all
 
 KERNEL = {"flush.ms": "9223372036854775807"}

@@ -19,7 +19,7 @@ from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.topics import encode_partition_metadata
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, fill, read_all, sync
 from tests.unit.broker.test_fetch import BY_NAME, fetch, parts
 from tests.unit.broker.test_produce import KERNEL, SMALL, code, part, produce
@@ -88,6 +88,7 @@ def test_a_lost_checkpoint_is_made_again_from_the_batches(last: str, loss: str) 
 # topic ids
 
 
+@pytest.mark.leaves("names topic id")
 def test_a_directory_of_another_topic_id_is_refused_and_not_touched() -> None:
     site = Site()
     fill(site.topic()[0], 3)
@@ -108,6 +109,7 @@ def test_a_directory_of_another_topic_id_is_refused_and_not_touched() -> None:
 # producers
 
 
+@pytest.mark.leaves("the snapshot is torn or damaged")
 @pytest.mark.parametrize("last", ["stop", "kill"])
 @pytest.mark.parametrize("loss", ["removed", "damaged"])
 def test_producers_are_made_again_from_the_log_when_snapshots_are_lost(last: str, loss: str) -> None:

@@ -19,7 +19,7 @@ from edge_broker.protocol import records_walk, unpacking
 from edge_broker.protocol.api import METADATA, PRODUCE
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.record_batch import read_header, records_of
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.lying_batches import (
     CODECS,
     HONEST_AREAS,

@@ -15,8 +15,8 @@ from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.ledger import LEDGER_TOPIC
-from tests.simulation.disk import SimulatedDisk
-from tests.support.broker import Site
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, fill
 from tests.unit.broker.test_fetch import batches, fetch, parts
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, find

@@ -14,9 +14,11 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import temporary_name
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
-from tests.simulation.disk import SimulatedDisk
-from tests.support.broker import HandWorker, Loop
-from tests.support.storage import append, batch, make_topic, open_store
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.loop import Loop
+from edge_broker.testing.site import make_topic
+from edge_broker.testing.worker import HandWorker
+from tests.support.storage import append, batch, open_store
 
 MARKS = (*FILES, temporary_name("", FILES[1])[1:])
 
@@ -313,9 +315,11 @@ def test_the_mark_of_a_deleted_topic_goes_with_the_next_write() -> None:
         bench.syncer.mark(log)
     bench.loop.run()
     bench.worker.work()
-    bench.store.remove_topic("t")
+    topic = bench.store.remove_topic("t")
     bench.worker.report()
     assert not bench.logs[0].marked
+    bench.store.erase_topic(topic)
+    bench.store.forget_topic(topic)
     assert len(bench.store.in_use) == 1
     bench.worker.step()
     assert marks_of(bench.store) == {0}

@@ -33,7 +33,9 @@ from edge_broker.protocol.messages.describe_configs import DescribeConfigsReques
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.storage.topic_config import TOPIC_KEYS
-from tests.support.broker import HalfWay, Site, carried_out
+from edge_broker.testing.site import Site
+from edge_broker.testing.steps import carried_out
+from tests.support.half_way import HalfWay
 from tests.support.storage import batch, fill, names_of
 from tests.unit.broker.test_produce import code, produce
 

@@ -15,7 +15,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.network.worker import AHEAD_MAX, Worker
 from edge_broker.protocol.api import METADATA
 from edge_broker.storage import removal
-from tests.support.broker import Site
+from edge_broker.testing.site import Site
 from tests.support.storage import batch, fill
 from tests.unit.broker.test_topics import metadata
 

@@ -17,7 +17,8 @@ from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage import write_throttle as throttle
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.write_throttle import WriteThrottle
-from tests.support.broker import HandWorker, Site
+from edge_broker.testing.site import Site
+from edge_broker.testing.worker import HandWorker
 from tests.support.storage import batch, fill, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, committed, site_with_groups

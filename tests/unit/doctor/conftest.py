@@ -12,7 +12,8 @@ import pytest
 from edge_broker.cli import main
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.store import LogStore
-from tests.support.storage import append, batch, fill, make_topic, open_store, sync
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, fill, open_store, sync
 
 SEGMENT_BYTES = 4096
 

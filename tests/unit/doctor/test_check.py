@@ -154,6 +154,29 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, str]] = {
 }
 
 
+@pytest.mark.leaves(
+    "a batch has offset",
+    "a line begins at offset",
+    "a record batch of",
+    "is missing",
+    "names topic id",
+    "no segment is left",
+    "offsets",
+    "says end_offset",
+    "says no epoch of offset",
+    "says records",
+    "speaks of byte",
+    "speaks of offset",
+    "the CRC does not match the content",
+    "the CRC of a record batch does not match its bytes",
+    "the entry speaks of no batch in the log",
+    "the file ends where",
+    "the line of offset",
+    "the partition",
+    "the segment that begins at offset",
+    "the snapshot is torn or damaged",
+    "this is no topic file",
+)
 @pytest.mark.parametrize("damage", DAMAGES, ids=str)
 def test_damage_is_found_with_file_and_byte(run, data, damage):
     spoil, pattern, byte, reason = DAMAGES[damage]
@@ -229,6 +252,7 @@ def test_stray_names_are_noted_and_no_damage(run, data):
     assert noted == {"notes.txt", "t-0/notes.txt", "gone-0"}
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 def test_only_the_named_partition_is_checked(run, data):
     flip(log(data), 400)
     assert run("log", "check", "--data-dir", data, "t-1").status == 0
@@ -247,6 +271,7 @@ def test_progress_is_told_every_two_seconds_and_not_before():
     assert said == ["check: 2 of 10 MB (20 %), t-0\n"]
 
 
+@pytest.mark.leaves("the CRC does not match the content")
 def test_every_file_of_state_is_checked_whatever_it_says(run, data):
     for place in ("newer-file", "t-0/newer-file"):
         (data / place).write_bytes(encode_state("newer-file", 1, ["1 2 3"]))
@@ -274,6 +299,7 @@ class BeingWritten(ReadOnlyDisk):
         return super().open(path)
 
 
+@pytest.mark.leaves("format version")
 @pytest.mark.parametrize("bytes_there", [0, 30, 200])
 def test_positions_that_are_being_written_are_looked_at_again(data, bytes_there):
     fs = BeingWritten(bytes_there, looks=5)

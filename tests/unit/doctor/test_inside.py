@@ -8,6 +8,8 @@ from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.store import LogStore
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import make_topic
 from tests.support.lying_batches import (
     CODECS,
     HONEST_AREAS,
@@ -19,7 +21,7 @@ from tests.support.lying_batches import (
     record,
 )
 from tests.support.record_batches import COMMIT, marker
-from tests.support.storage import NOW_MS, append, make_topic, open_store, sync, time_at
+from tests.support.storage import append, open_store, sync, time_at
 from tests.unit.doctor.conftest import let_go
 
 # What an older version could ack: count and offsets had to fit together, all else was believed.

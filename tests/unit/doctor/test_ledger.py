@@ -18,7 +18,9 @@ from edge_broker.storage.removal import RemovalRange, SegmentRemoval, delete_exp
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_text
-from tests.support.storage import NOW_MS, append, batch, fill, ledger_record, make_topic, open_store, sync, time_at
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, fill, ledger_record, open_store, sync, time_at
 from tests.unit.doctor.conftest import flip, let_go, names
 
 DAY_MS = 86_400_000
@@ -244,6 +246,9 @@ def wrong_cause(store, log):
     return "offsets 0 to 23 are lost (expired_unpassed) and no ledger record says so"
 
 
+@pytest.mark.leaves(
+    "a line begins at offset", "offsets", "says end_offset", "the CRC of a record batch does not match its bytes"
+)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -268,6 +273,7 @@ def test_what_does_not_add_up_is_named_and_the_status_is_1(run, store, spoil):
     assert "DOES NOT HOLD" in ran.out
 
 
+@pytest.mark.leaves("the CRC of a record batch does not match its bytes")
 def test_a_ledger_that_cannot_be_read_is_said(run, store):
     log_of(store)
     ledger = store.topics["__edge_ledger"].partitions[0]

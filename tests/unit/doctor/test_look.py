@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from edge_broker.storage.filesystem import Disk, ReadOnlyDisk, lock_holder
-from tests.support.storage import NOW_MS, append, batch, make_topic, open_store, sync
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, open_store, sync
 from tests.unit.doctor.conftest import content_of, fill_directory, flip, names
 
 
@@ -96,6 +98,7 @@ def test_dump_shows_producers(run, data):
     assert [one["last_offset"] for one in rows[1]["batches"]] == [51, 53, 55, 57, 59]
 
 
+@pytest.mark.leaves("no record batch begins here", "the CRC of a record batch does not match its bytes")
 def test_dump_tells_a_wrong_crc_and_where_no_batch_begins(run, data):
     first, second = names(data, "t-0/*.log")[:2]
     flip(first, 100)
@@ -152,6 +155,7 @@ def test_a_disk_to_read_from_refuses_every_change(data):
             change()
 
 
+@pytest.mark.leaves("Not a directory")
 @pytest.mark.parametrize("words", [("log", "ls"), ("log", "dump"), ("log", "check"), ("ledger", "--prove")])
 def test_what_the_system_refuses_is_one_sentence_and_status_1(run, data, words):
     shutil.rmtree(data / "t-0")

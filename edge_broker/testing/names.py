@@ -21,7 +21,7 @@ from __future__ import annotations
 import random
 from typing import TypeAlias
 
-from tests.simulation.pages import Pages
+from edge_broker.testing.pages import Pages
 
 
 class Directory:

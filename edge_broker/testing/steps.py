@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
+from edge_broker.broker.outcome import Outcome, Steps
+
 T = TypeVar("T")
 
 
@@ -16,3 +18,10 @@ def ended(steps: Generator[Any, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def carried_out(outcome: Outcome) -> Any:
+    """What is left when an outcome's steps are taken."""
+    while isinstance(outcome, Steps):
+        outcome = ended(outcome.steps)
+    return outcome

@@ -21,8 +21,8 @@ import random
 from collections.abc import Callable
 
 from edge_broker.storage.filesystem import Bytes, Space
-from tests.simulation.names import Directory, NameChange, Names, Node
-from tests.simulation.pages import PAGE_BYTES, Pages
+from edge_broker.testing.names import Directory, NameChange, Names, Node
+from edge_broker.testing.pages import PAGE_BYTES, Pages
 
 Fault = Callable[[str, str, int], int | None]
 

@@ -1,0 +1,16 @@
+"""The doctor's look at a data directory that a test leaves behind.
+
+Lives here: what a check finds, without printing. Must never come in: which findings a test expects.
+"""
+
+from __future__ import annotations
+
+from edge_broker.doctor.check import find
+from edge_broker.doctor.directory import DataDirectory
+from edge_broker.doctor.findings import Finding
+from edge_broker.storage.filesystem import FileSystem
+
+
+def findings(fs: FileSystem, data_dir: str = "/data", *, running: bool = False) -> list[Finding]:
+    """What the doctor finds in a data directory; `running`: a broker has it open."""
+    return find(DataDirectory(fs, data_dir, 1 if running else None), None)
