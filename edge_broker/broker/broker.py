@@ -43,7 +43,7 @@ class Broker:
         self.clock = clock
         self.time = Time(clock, store)
         self.groups = Groups(config, store, self.is_connected, self.time.ahead())
-        self.advertised = advertised
+        self.advertised = self.listens = advertised
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(

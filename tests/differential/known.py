@@ -62,19 +62,53 @@ KNOWN: tuple[Known, ...] = (
         "*: *error_message",
     ),
     # Topics
-    Known(
-        "new",
-        "validate_only: Kafka gives an id to a topic that it does not make",
-        "create-topics-v7",
-        "* validate only: .topics.*.topic_id",
+    *(
+        Known("meant", "a topic that is only validated has no id; Kafka's leads nowhere", cases, path)
+        for cases, path in (
+            ("create-topics-v7", "* validate only: .topics.*.topic_id"),
+            ("create-topics-with-edges-of-configs-v7", "*: .topics.*.topic_id"),
+        )
     ),
-    Known("B23", "keys of ours, keys that we have not, our defaults", "create-topics*", "*: .topics.*.configs*"),
-    Known("B23", "keys and values that Kafka takes", "create-topics-with-each-config-*", "*: .topics.*"),
+    *(
+        Known("meant", why, cases, f"*: .{where}.configs.{key}{field}")
+        for cases, where in (("create-topics*", "topics.*"), ("describe-*configs-*", "results.0"))
+        for key, field, why in (
+            ("edge.*", "*", "settings of ours that Kafka has not"),
+            ("segment.bytes", ".value", "segments of 64 MiB: a card holds less, and the oldest data goes by segments"),
+            ("flush.ms", ".value", "what nobody waits for is synced within a second, as nobody else has a copy"),
+            ("message.timestamp.after.max.ms", ".value", "a board's clock may be wrong: no record is refused for it"),
+            ("min.insync.replicas", ".config_source", "Kafka 4 sets it for the whole cluster, for KIP-966"),
+        )
+    ),
     Known(
-        "B24",
-        "keys of ours, keys that we have not, types, synonyms, our defaults",
-        "describe-*configs-*",
-        "*: .results.0.configs*",
+        "meant",
+        "segments of 64 MiB, see above",
+        "describe-configs-*",
+        "* synonyms: .results.0.configs.segment.bytes.synonyms.0.value",
+    ),
+    Known(
+        "meant",
+        "log.retention.ms has a default, where Kafka's hours have it",
+        "describe-configs-*",
+        "* synonyms: .results.0.configs.retention.ms.synonyms",
+    ),
+    Known(
+        "meant",
+        "log.retention.ms has a default, where Kafka's hours have it",
+        "describe-configs-*",
+        "* broker: .results.0.configs.log.retention.ms.value",
+    ),
+    Known(
+        "meant",
+        "no key of the broker can be altered while it runs",
+        "describe-configs-*",
+        "* broker: .results.0.configs.*.read_only",
+    ),
+    Known(
+        "meant",
+        "version 0 says what is a default; Kafka says of nothing that it is",
+        "describe-configs-v0",
+        "*: .results.0.configs.*.is_default",
     ),
     Known(
         "meant",

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import append, batch, ledgered, make_topic, open_store, read_through_damage, sync
 

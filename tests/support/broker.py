@@ -19,7 +19,7 @@ from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.outcome import Behind, Outcome, Steps, WorkerName
 from edge_broker.clock import Reading
-from edge_broker.config import BrokerConfig, Endpoint, Value
+from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.connection import Connection
 from edge_broker.network.dispatcher import Dispatcher
@@ -28,6 +28,7 @@ from edge_broker.network.worker import Jobs
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
+from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from tests.simulation.disk import SimulatedDisk

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, RollDue
@@ -17,7 +18,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore, Topic
-from edge_broker.storage.topic_config import LogSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

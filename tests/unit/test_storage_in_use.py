@@ -7,9 +7,9 @@ import pytest
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import assign_offsets
+from edge_broker.settings import LogSettings
 from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import READING, append, batch, fill, ledgered, make_topic, mark, open_store
 

@@ -6,10 +6,10 @@ import uuid
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.settings import LogSettings
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import Crashed, SimulatedDisk
 from tests.support.storage import NOW_MS, append, batch, fill, make_topic, names_of, open_store, read_all, reading_at
 

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.log import PartitionLog
@@ -15,7 +16,6 @@ from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.summary import Summary, encode_summary
-from edge_broker.storage.topic_config import LogSettings
 from tests.simulation.disk import SimulatedDisk
 from tests.support.storage import NOW, NOW_MS, READING, append, batch, fill, make_topic, open_store, sync, time_at
 
