@@ -150,6 +150,8 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
 def _asked(
     broker: Broker, context: RequestContext, name: str | None, topic_id: uuid.UUID, refused: Errors
 ) -> MetadataResponseTopic:
+    if name is None and topic_id == NO_UUID:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_UUID, partitions=[])
     try:
         return _topic(broker, broker.topics.topic(context, topic_id if name is None else name, Operation.DESCRIBE))
     except Refusal as refusal:
