@@ -38,6 +38,7 @@ from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
+from edge_broker.settings import LogSettings
 from edge_broker.storage import removal
 from edge_broker.storage.age import Now
 from edge_broker.storage.filesystem import Disk
@@ -46,7 +47,6 @@ from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 
 GROUP_TICK_S = 0.1
 CLOCK_TICK_S = 10.0
@@ -99,6 +99,7 @@ async def _serve(options: Options) -> int:
         server.refuse()
         store.close()
         raise
+    broker.listens = bound
     if options.advertise is None:
         broker.advertised = bound
     _warn(options)
@@ -173,23 +174,10 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
 
 def log_settings(config: BrokerConfig) -> LogSettings:
     """What holds for topics that set nothing themselves."""
-    return LogSettings(
-        cleanup_policy=config.text("log.cleanup.policy"),
-        delete_retention_ms=config.integer("log.cleaner.delete.retention.ms"),
-        flush_ms=config.integer("log.flush.interval.ms"),
-        index_interval_bytes=config.integer("log.index.interval.bytes"),
-        max_compaction_lag_ms=config.integer("log.cleaner.max.compaction.lag.ms"),
-        message_bytes_max=config.integer("message.max.bytes"),
-        message_timestamp_type=config.text("log.message.timestamp.type"),
-        min_cleanable_dirty_ratio=config.number("log.cleaner.min.cleanable.ratio"),
-        min_compaction_lag_ms=config.integer("log.cleaner.min.compaction.lag.ms"),
-        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
-        retention_bytes=config.integer("log.retention.bytes"),
-        required_groups=config.text("edge.required.groups"),
-        retention_ms=config.integer("log.retention.ms"),
-        segment_bytes=config.integer("log.segment.bytes"),
-        segment_ms=config.integer("log.roll.ms"),
-    )
+    values: dict[str, Any] = {
+        key.setting: config.value(key.synonym) for key in LogSettings.KEYS.values() if key.synonym
+    }
+    return LogSettings(**values, producer_id_expiration_ms=config.integer("producer.id.expiration.ms"))
 
 
 async def _serve_metrics(

@@ -187,12 +187,14 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _keys(_options: argparse.Namespace) -> int:
-    from edge_broker.config import KEYS, BrokerConfig  # noqa: PLC0415
+    from edge_broker.config import KEYS  # noqa: PLC0415
+    from edge_broker.settings import TOPIC_KEYS, as_text  # noqa: PLC0415
 
-    defaults = BrokerConfig()
-    width = max(map(len, KEYS))
-    for key in KEYS.values():
-        print(f"{key.name:<{width}}  {defaults.text(key.name):>20}  {key.doc}")
+    width = max(map(len, (*KEYS, *TOPIC_KEYS)))
+    for title, keys in (("of the broker, with --set or --config", KEYS), ("of a topic, by its clients", TOPIC_KEYS)):
+        print(f"{title}:")
+        for key in keys.values():
+            print(f"{key.name:<{width}}  {as_text(key.default):>20}  {key.doc}")
     return 0
 
 

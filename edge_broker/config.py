@@ -1,7 +1,8 @@
 """The broker's configuration: Kafka's broker keys where Kafka has one, `edge.` keys where it has none.
 
-Lives here: the table of keys, and turning a TOML file and `key=value` texts into checked values.
-Must never come in: topic-level keys (storage/topic_config.py), defaults hidden elsewhere, reading of the environment.
+Lives here: the table of the broker's own keys, and turning a TOML file and `key=value` texts into checked values. Keys
+for all topics come from the topics' table. Must never come in: that table (settings.py), defaults hidden elsewhere,
+reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """
 
@@ -11,11 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ConfigurationError
+from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
-Value = int | float | bool | str
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-LEFT_TO_KERNEL_MS = 9223372036854775807
-_INT_MAX = 2147483647
 
 
 class Endpoint(NamedTuple):
@@ -25,19 +24,8 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Key(NamedTuple):
-    """One configuration key; `low` and `high` are inclusive bounds of integers, `choices` the allowed texts, if any."""
-
-    name: str
-    default: Value
-    doc: str
-    low: int = 0
-    high: int = LEFT_TO_KERNEL_MS
-    choices: tuple[str, ...] = ()
-
-
 _TABLE = (
-    Key("broker.id", 1, "Node id of this broker.", 0, _INT_MAX),
+    Key("broker.id", 1, "Node id of this broker.", 0, INT_MAX),
     Key("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
     Key("delete.topic.enable", True, "Allow topics to be deleted."),
     Key("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1, 1000),
@@ -49,7 +37,6 @@ _TABLE = (
         1_000_000,
     ),
     Key("edge.topic.partitions.max", 1000, "Most partitions that one topic may have.", 1, 100_000),
-    Key("message.max.bytes", 1_048_588, "Largest record batch accepted.", 61, 1 << 30),
     Key(
         "socket.request.max.bytes",
         16_777_216,
@@ -78,7 +65,7 @@ _TABLE = (
         1,
         1_000_000,
     ),
-    Key("max.connections.per.ip", _INT_MAX, "Open connections from one address.", 1, _INT_MAX),
+    Key("max.connections.per.ip", INT_MAX, "Open connections from one address.", 1, INT_MAX),
     Key("connections.max.idle.ms", 600_000, "A connection silent for this long is closed.", 1000),
     Key(
         "fetch.max.bytes",
@@ -86,15 +73,6 @@ _TABLE = (
         "Most bytes of records in one Fetch response (a larger first batch is still sent).",
         1024,
         1 << 30,
-    ),
-    Key("log.segment.bytes", 67_108_864, "Size at which a segment is closed and the next begun.", 4096, _INT_MAX),
-    Key("log.roll.ms", 604_800_000, "Age at which a segment is closed.", 1000),
-    Key("log.retention.ms", 604_800_000, "Age at which closed segments are deleted; -1 keeps them.", -1),
-    Key(
-        "log.retention.bytes",
-        -1,
-        "Size of a partition above which its oldest closed segments are deleted; -1 has no bound.",
-        -1,
     ),
     Key("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 100),
     Key(
@@ -108,18 +86,6 @@ _TABLE = (
         -1,
         "Free space below which writes are refused; -1 is a twentieth of the disk and at most 256 MiB.",
         -1,
-    ),
-    Key(
-        "edge.required.groups",
-        "",
-        "Consumer groups, with commas between them, that must have passed a record before it may go without being "
-        "written down as lost; for topics that name none themselves.",
-    ),
-    Key(
-        "log.cleanup.policy",
-        "delete",
-        "What becomes of old records.",
-        choices=("delete", "compact", "compact,delete", "delete,compact"),
     ),
     Key("log.cleaner.enable", True, "Compact topics whose cleanup.policy says so."),
     Key("log.cleaner.backoff.ms", 15_000, "How long compaction rests when there is nothing to compact.", 100),
@@ -141,34 +107,7 @@ _TABLE = (
         33_554_432,
         "How much compaction reads and writes in a second at most.",
         65_536,
-    ),
-    Key("log.cleaner.delete.retention.ms", 86_400_000, "How long compaction keeps a tombstone."),
-    Key(
-        "log.cleaner.max.compaction.lag.ms",
-        LEFT_TO_KERNEL_MS,
-        "Age at which a record is compacted, however little there is to compact.",
-        1,
-    ),
-    Key(
-        "log.cleaner.min.cleanable.ratio",
-        0.5,
-        "Compaction begins when this part of a log's bytes was not compacted before.",
-        0,
-        1,
-    ),
-    Key("log.cleaner.min.compaction.lag.ms", 0, "Age before which a record is not compacted."),
-    Key("log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", 64, _INT_MAX),
-    Key(
-        "log.message.timestamp.type",
-        "CreateTime",
-        "Whose time a record carries.",
-        choices=("CreateTime", "LogAppendTime"),
-    ),
-    Key(
-        "log.flush.interval.ms",
-        1000,
-        "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves all topics to the kernel.",
-        1,
+        kind=Kind.DOUBLE,
     ),
     Key(
         "edge.flush.interval.min.ms",
@@ -190,42 +129,45 @@ _TABLE = (
         "Addresses and networks, with commas between them, that may produce to __edge_ledger beside this machine "
         "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7.",
     ),
-    Key("log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100),
+    Key(
+        "log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100, INT_MAX
+    ),
     Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
     Key(
         "offsets.topic.segment.bytes",
         1_048_576,
         "Size at which a segment of __consumer_offsets is closed, for when it is created; closed ones are compacted.",
         4096,
-        _INT_MAX,
+        INT_MAX,
     ),
-    Key("offset.metadata.max.bytes", 4096, "Largest metadata text of a committed offset.", 0, _INT_MAX),
+    Key("offset.metadata.max.bytes", 4096, "Largest metadata text of a committed offset.", 0, INT_MAX),
     Key(
         "offsets.retention.minutes",
         -1,
         "Time after which the offsets of a group without members go, by the age of the data directory; -1: they stay.",
         -1,
-        _INT_MAX,
+        INT_MAX,
     ),
     Key(
         "offsets.retention.check.interval.ms",
         600_000,
         "How often offsets are looked at that offsets.retention.minutes lets go.",
         1,
-        _INT_MAX,
+        INT_MAX,
     ),
-    Key("group.min.session.timeout.ms", 6000, "Shortest session timeout a group member may ask for.", 1, _INT_MAX),
-    Key("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a group member may ask for.", 1, _INT_MAX),
-    Key("group.initial.rebalance.delay.ms", 0, "How long an empty group waits for more members.", 0, _INT_MAX),
-    Key("group.max.size", 1000, "Most members of one group.", 1, _INT_MAX),
+    Key("group.min.session.timeout.ms", 6000, "Shortest session timeout a group member may ask for.", 1, INT_MAX),
+    Key("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a group member may ask for.", 1, INT_MAX),
+    Key("group.initial.rebalance.delay.ms", 0, "How long an empty group waits for more members.", 0, INT_MAX),
+    Key("group.max.size", 1000, "Most members of one group.", 1, INT_MAX),
     Key(
         "producer.id.expiration.ms",
         86_400_000,
         "Idle time after which the state of an idempotent producer is dropped.",
         1000,
+        kind=Kind.INT,
     ),
 )
-KEYS: dict[str, Key] = {key.name: key for key in _TABLE}
+KEYS: dict[str, Key] = {key.name: key for key in (*_TABLE, *BROKER_KEYS)}
 
 
 class BrokerConfig:
@@ -236,7 +178,7 @@ class BrokerConfig:
         unknown = [name for name in self.explicit if name not in KEYS]
         if unknown:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
-        self._values = {key.name: self.explicit.get(key.name, key.default) for key in _TABLE}
+        self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
         self.networks("edge.ledger.writers")
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigurationError(
@@ -247,16 +189,14 @@ class BrokerConfig:
                 "offsets.retention.minutes is 0, which would drop every committed offset at once; set -1 to keep them"
             )
 
+    def value(self, name: str) -> Value:
+        """The value of any key."""
+        return self._values[name]
+
     def integer(self, name: str) -> int:
         """The value of an integer key."""
         value = self._values[name]
         assert isinstance(value, int)
-        return value
-
-    def number(self, name: str) -> float:
-        """The value of a key that need not be whole."""
-        value = self._values[name]
-        assert isinstance(value, float)
         return value
 
     def boolean(self, name: str) -> bool:
@@ -268,9 +208,8 @@ class BrokerConfig:
         return tuple(_networks(name, self.text(name)))
 
     def text(self, name: str) -> str:
-        """The value of any key as Kafka writes it: `true`, `false`, decimal digits or the text itself."""
-        value = self._values[name]
-        return str(value).lower() if isinstance(value, bool) else str(value)
+        """The value of any key as Kafka writes it."""
+        return as_text(self._values[name])
 
 
 def _networks(name: str, text: str) -> Iterable[Network]:
@@ -336,8 +275,9 @@ def checked(name: str, raw: object, where: str) -> Value:
         return _boolean(key, raw, where)
     if isinstance(key.default, (int, float)):
         return _number(key, type(key.default), raw, where)
-    text = str(raw).lower() if isinstance(raw, bool) else str(raw)
-    if key.choices and text not in key.choices:
+    text = as_text(raw) if isinstance(raw, bool) else str(raw)
+    entries = text.split(",") if key.type == Kind.LIST else [text]
+    if key.choices and not set(map(str.strip, entries)) <= set(key.choices):
         raise ConfigurationError(f"{name} {where} is {raw!r}; allowed: {', '.join(key.choices)}")
     return text
 

@@ -88,6 +88,19 @@ class Refusal(Exception):
         return Refusal(self.code, self.message)
 
 
+class BatchRefusal(Refusal):
+    """A whole batch is refused for what is in it: `records` are the bad ones, as far as known, and why each is bad."""
+
+    def __init__(self, code: ErrorCode, message: str, records: tuple[int, ...] = (), record_message: str = "") -> None:
+        super().__init__(code, message)
+        self.records = records
+        self.record_message = record_message
+
+    def kept(self) -> "BatchRefusal":
+        """The same without frames."""
+        return BatchRefusal(self.code, self.message, self.records, self.record_message)
+
+
 class ProtocolViolation(Exception):
     """Bytes that are no valid Kafka frame; the connection they came on is closed, nothing else."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_broker.broker.checking import Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
@@ -43,7 +43,7 @@ class Broker:
         self.clock = clock
         self.time = Time(clock, store)
         self.groups = Groups(config, store, self.is_connected, self.time.ahead())
-        self.advertised = advertised
+        self.advertised = self.listens = advertised
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(
@@ -132,12 +132,14 @@ class Broker:
                 ErrorCode.INVALID_TXN_STATE, "the batch belongs to a transaction; transactions are not served"
             )
         size, settings = len(records), log.state.settings
-        if size <= self.check_bytes and not header.attributes & CODEC_MASK:
+        allowance = self.check_bytes
+        self.check_bytes -= REFUSAL_BYTES  # given back unless the check refuses it, which costs more than a walk
+        if size <= allowance and not header.attributes & CODEC_MASK:
             check_records(records, header, keys_required=settings.compacts, times_checked=not settings.log_append_time)
-            self.check_bytes -= size
+            self.check_bytes = allowance - size
             return header
-        checking = Checking.of(log, records, header, self.check_bytes)
-        self.check_bytes -= checking.cost
+        checking = Checking.of(log, records, header, allowance)
+        self.check_bytes = allowance - checking.cost
         if not checking.done:
             self.effects.check(checking)
             self.checking[log] = checking

@@ -29,6 +29,7 @@ LOOP_BYTES_MAX = 1_310_720  # of one request: what clients send by default, 1 Mi
 LOOP_BYTES_MAX_PYTHON = LOOP_BYTES_MAX // 64
 AT_ONCE_UNPACKED_MAX = 512 * 1024  # readings that fill a batch.size of 64 KB: a turn of the worker costs as much again
 UNPACKING_FACTOR = 2
+REFUSAL_BYTES = LOOP_BYTES_MAX // 4  # what a refusal costs of the allowance, with the list of bad records
 
 
 def loop_bytes_max() -> int:

@@ -28,10 +28,11 @@ from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import LogSettings, check_config_size, check_topic_config
+from edge_broker.storage.topic_config import check_new_config
 from edge_broker.storage.topics import check_topic_name
 
 TOPIC, BROKER = 2, 4
@@ -135,8 +136,7 @@ def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:
 
 def _changed(topic: Topic, asked: Alteration) -> dict[str, str]:
     config = asked.change(topic)
-    check_config_size(config)
-    check_topic_config(config)
+    check_new_config(config)
     return config
 
 

@@ -7,7 +7,7 @@ the shape of any request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from edge_broker.broker.broker import Broker
@@ -16,7 +16,7 @@ from edge_broker.broker.outcome import Behind, Outcome
 from edge_broker.broker.topics import metric_name
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import check_config_size, check_topic_config
+from edge_broker.storage.topic_config import check_new_config
 from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
 
 Errors = dict[str, Refusal]
@@ -56,20 +56,32 @@ def automatic_topic(broker: Broker, name: str) -> NewTopic:
     return NewTopic(name, broker.config.integer("num.partitions"), {})
 
 
-def check_new_topic(broker: Broker, topic: NewTopic, room: int) -> None:
+def names_in_metrics(broker: Broker) -> Callable[[], Mapping[str, str]]:
+    """What check_new_topic is given for all topics of one request: the names are gathered once, if at all.
+
+    What another request adds between its steps is for `create` to see, which looks again.
+    """
+    return cache(broker.topics.in_metrics)
+
+
+def check_not_there(broker: Broker, name: str) -> None:
+    """Refuse a name that a topic has."""
+    if broker.topics.exists(name):
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
+
+
+def check_new_topic(broker: Broker, topic: NewTopic, room: int, in_metrics: Callable[[], Mapping[str, str]]) -> None:
     """Refuse a topic that exists, is badly named, has a wrong configuration, or more partitions than there is room."""
     check_topic_name(topic.name)
-    if broker.topics.exists(topic.name):
-        raise _is_there(topic.name)
+    check_not_there(broker, topic.name)
     if "." in topic.name or "_" in topic.name:
-        _check_metric_name(topic.name, broker.topics.in_metrics())
+        _check_metric_name(topic.name, in_metrics())
     partitions_max = broker.config.integer("edge.topic.partitions.max")
     if not 1 <= topic.partitions <= partitions_max:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
         )
-    check_config_size(topic.config)
-    check_topic_config(topic.config)
+    check_new_config(topic.config)
     broker.space.check_room(topic.name)
     if topic.partitions > room and topic.name != OFFSETS_TOPIC:
         raise _too_many(topic.partitions)
@@ -91,8 +103,7 @@ def create(
     room, in_metrics = room_for_partitions(broker), broker.topics.in_metrics()
     for topic in topics:
         try:
-            if broker.topics.exists(topic.name):
-                raise _is_there(topic.name)
+            check_not_there(broker, topic.name)
             _check_metric_name(topic.name, in_metrics)
             if topic.partitions > room and topic.name != OFFSETS_TOPIC:
                 raise _too_many(topic.partitions)
@@ -191,10 +202,6 @@ def _check_metric_name(name: str, in_metrics: Mapping[str, str]) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic {name!r} differs from {other!r} in nothing but '.' and '_', which are one in metrics' names",
         )
-
-
-def _is_there(name: str) -> Refusal:
-    return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
 
 
 def _too_many(partitions: int) -> Refusal:

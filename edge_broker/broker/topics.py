@@ -23,6 +23,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.ledger_access import Networks, check_writer
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
@@ -46,6 +47,11 @@ class Operation(IntEnum):
 
 TOPIC_OPERATIONS, CLUSTER_OPERATIONS, GROUP_OPERATIONS = 3576, 8096, 3400
 """All that may be done to each, a bit for an operation's number: what is told of a session that nobody checks."""
+
+
+def cluster_operations(*, told: bool) -> int:
+    """What is answered of the cluster's operations, whether they are to be `told` or not."""
+    return CLUSTER_OPERATIONS if told else NO_AUTHORIZED_OPERATIONS
 
 
 def metric_name(topic: str) -> str:

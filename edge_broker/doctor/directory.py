@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from edge_broker.errors import ConfigurationError, Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
+from edge_broker.settings import LogSettings
 from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in
 from edge_broker.storage.damage import SUFFIX, damage_from, read_holes
 from edge_broker.storage.epochs import KIND, Start
@@ -27,7 +28,7 @@ from edge_broker.storage.removal import OFFSET_MAX
 from edge_broker.storage.removal_account import FILE, Removed, oldest_that_stays, read_removed, removed_end
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, read_state, read_whole
-from edge_broker.storage.topic_config import LogSettings, topic_settings
+from edge_broker.storage.topic_config import topic_settings
 from edge_broker.storage.topics import TopicRecord, decode_partition_metadata, decode_topic, split_partition_directory
 
 LOOKS = 100

@@ -243,8 +243,8 @@ class PartitionCheck:
         if broken:
             return -1 if active else end_offset
         self._judge_indexes(segment, indexes, whole=tally.batches > 0 and not self._torn(segment))
-        if not holes and not self._torn(segment):  # it was written when nothing was damaged
-            self._summary(segment, tally, offset if active else max(offset, end_offset))
+        if not holes and not active and not self._torn(segment):  # it was written when nothing was damaged
+            self._summary(segment, tally, max(offset, end_offset))
         wanted.pop(position, None)
         for at, name in wanted.items():
             self._found.damage(
@@ -255,7 +255,10 @@ class PartitionCheck:
         return offset
 
     def _summary(self, segment: Segment, tally: Tally, end_offset: int) -> None:
-        """What the summary counts against what was counted; when it was written is its own to say."""
+        """What the summary counts against what was counted; when it was written is its own to say.
+
+        The active segment has one where a crash interrupted a roll, which the next roll writes anew.
+        """
         path = f"{self._partition.path}/{segment.name(SUMMARY)}"
         try:
             lines = state_lines(self._partition.fs, path, SUMMARY)

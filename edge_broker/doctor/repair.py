@@ -23,6 +23,7 @@ from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.doctor.output import write_json
 from edge_broker.errors import Refusal, StorageFault
+from edge_broker.settings import LogSettings
 from edge_broker.storage.batches import Hole
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
@@ -30,7 +31,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 
 _MADE_AGAIN = (".index", ".timeindex", ".summary", ".snapshot", ".holes")
 _STATE_MADE_AGAIN = (

@@ -6,12 +6,18 @@ not offered (KAFKA-18659). Must never come in: other promises. Source: KIP-511.
 
 from __future__ import annotations
 
+import re
+
 from edge_broker.broker.api import APIS, Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+NAMED_FROM = 3
+_SOFTWARE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]{0,250}[A-Za-z0-9])?")
 
 
 @Served(
@@ -28,7 +34,11 @@ from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRe
     left_out="features: there are none to agree on",
 )
 def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> Outcome:
-    """The range of versions of every served API."""
+    """The range of versions of every served API; a client's software has a name that metrics can hold."""
+    if request is not None and context.api_version >= NAMED_FROM:
+        names = request.client_software_name, request.client_software_version
+        if not all(map(_SOFTWARE.fullmatch, names)):
+            return Reply(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[]))
     ranges = [
         ApiVersion(api_key=key, min_version=api.advertised_min, max_version=api.max_version)
         for key, api in sorted(APIS.items())

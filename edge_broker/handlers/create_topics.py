@@ -12,7 +12,15 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topic_creation import Errors, NewTopic, check_new_topic, create, room_for_partitions
+from edge_broker.broker.topic_creation import (
+    Errors,
+    NewTopic,
+    check_new_topic,
+    check_not_there,
+    create,
+    names_in_metrics,
+    room_for_partitions,
+)
 from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
@@ -50,14 +58,14 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
     """Make each topic that may be made; the others get an error of their own."""
     wanted: dict[str, NewTopic] = {}
     errors: Errors = {}
-    room = room_for_partitions(broker)
+    room, in_metrics = room_for_partitions(broker), names_in_metrics(broker)
     for asked in request.topics:
         yield None
         try:
             if asked.name in wanted or asked.name in errors:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
             topic = _new_topic(broker, asked)
-            check_new_topic(broker, topic, room)
+            check_new_topic(broker, topic, room, in_metrics)
             wanted[asked.name] = topic
             room -= topic.partitions
         except Refusal as refusal:
@@ -76,8 +84,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
 
 def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
     if asked.name in INTERNAL_TOPICS:
-        if broker.topics.exists(asked.name):
-            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists.")
+        check_not_there(broker, asked.name)
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself")
     config: dict[str, str] = {}
     for entry in asked.configs:
@@ -150,6 +157,6 @@ def _result(
 def _configs(broker: Broker, topic: NewTopic) -> list[CreatableTopicConfigs]:
     described = describe_topic_config(broker.store.settings, topic.config)
     return [
-        CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=topic_config_source(entry))
+        CreatableTopicConfigs(name=entry.key.name, value=entry.value, config_source=topic_config_source(broker, entry))
         for entry in described
     ]

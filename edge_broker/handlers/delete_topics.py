@@ -201,6 +201,8 @@ def _deletable(broker: Broker, context: RequestContext, asked: _Asked) -> Topic:
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
     if asked.name is not None and asked.topic_id != NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
+    if asked.name is None and asked.topic_id == NO_UUID:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is neither named nor given by id; say one of the two")
     topic = broker.topics.topic(context, asked.topic_id if asked.name is None else asked.name, Operation.DELETE)
     if broker.groups.fault is not None:
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups.fault}")

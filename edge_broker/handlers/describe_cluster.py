@@ -6,7 +6,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
-from edge_broker.broker.topics import CLUSTER_OPERATIONS
+from edge_broker.broker.topics import cluster_operations
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLUSTER
 from edge_broker.protocol.messages.describe_cluster import (
@@ -14,7 +14,6 @@ from edge_broker.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -40,13 +39,12 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
         return Reply(DescribeClusterResponse(error_code=code, error_message=message))
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
     node = DescribeClusterBroker(broker_id=broker.node_id, host=broker.advertised.host, port=broker.advertised.port)
     return Reply(
         DescribeClusterResponse(
             cluster_id=broker.store.cluster_id,
             controller_id=broker.node_id,
             brokers=[node],
-            cluster_authorized_operations=operations,
+            cluster_authorized_operations=cluster_operations(told=request.include_cluster_authorized_operations),
         )
     )

@@ -5,13 +5,15 @@ Source: Kafka protocol, DescribeConfigs 0 to 4; KIP-226 (sources and synonyms), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.broker.topic_configs import BROKER, TOPIC
 from edge_broker.broker.topics import Operation
-from edge_broker.config import KEYS
+from edge_broker.config import KEYS, Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_CONFIGS
 from edge_broker.protocol.messages.describe_configs import (
@@ -21,11 +23,11 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from edge_broker.storage.topic_config import TOPIC_KEYS, TopicConfigEntry, describe_topic_config
+from edge_broker.settings import INT_MAX, SHOWN_BROKER_KEYS, Key, Kind, Value, as_text
+from edge_broker.storage.topic_config import TopicConfigEntry, describe_topic_config
 from edge_broker.storage.topics import check_topic_name
 
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
-TYPES = {bool: 1, str: 2, int: 5, float: 6}  # Kafka's ConfigDef types: BOOLEAN, STRING, LONG, DOUBLE
 
 
 @Served(
@@ -70,7 +72,9 @@ def _entries(
     if resource_type == TOPIC:
         return _topic_entries(broker, context, name)
     if resource_type == BROKER:
-        if name not in ("", str(broker.node_id)):
+        if not name:
+            return []  # what holds for all brokers and can be altered: nothing
+        if name != str(broker.node_id):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"broker {name} is not here, this is broker {broker.node_id}")
         return _broker_entries(broker)
     raise Refusal(
@@ -83,48 +87,95 @@ def _topic_entries(broker: Broker, context: RequestContext, name: str) -> list[D
     topic = broker.topics.topic(context, name, Operation.DESCRIBE_CONFIGS)
     return [
         _entry(
-            entry.name,
+            entry.key,
             entry.value,
-            topic_config_source(entry),
-            entry.kind,
-            entry.doc,
+            topic_config_source(broker, entry),
+            _own_synonyms(entry) + _broker_synonyms(broker, entry.key.synonym, entry.key.default),
             read_only=False,
         )
         for entry in describe_topic_config(broker.store.settings, topic.config)
     ]
 
 
-def topic_config_source(entry: TopicConfigEntry) -> int:
+def topic_config_source(broker: Broker, entry: TopicConfigEntry) -> int:
     """Where a topic's value comes from: the topic, the broker's configuration, or neither."""
     if entry.explicit:
         return TOPIC_CONFIG
-    follows = entry.name == "edge.durability"  # from flush.ms, unless it is set
-    own = follows or entry.value == str(TOPIC_KEYS[entry.name].default)
-    return DEFAULT_CONFIG if own else STATIC_BROKER_CONFIG
+    return _broker_source(broker, entry.key.synonym)
+
+
+def _broker_source(broker: Broker, name: str) -> int:
+    return STATIC_BROKER_CONFIG if name in broker.config.explicit else DEFAULT_CONFIG
+
+
+def _own_synonyms(entry: TopicConfigEntry) -> list[DescribeConfigsSynonym]:
+    own = DescribeConfigsSynonym(name=entry.key.name, value=entry.value, source=TOPIC_CONFIG)
+    return [own] if entry.explicit else []
+
+
+def _broker_synonyms(broker: Broker, name: str, default: Value) -> list[DescribeConfigsSynonym]:
+    """What the broker was told, then what holds else; nothing where there is no such key of the broker."""
+    if not name:
+        return []
+    synonyms = [DescribeConfigsSynonym(name=name, value=as_text(default), source=DEFAULT_CONFIG)]
+    if name in broker.config.explicit:
+        told = DescribeConfigsSynonym(name=name, value=broker.config.text(name), source=STATIC_BROKER_CONFIG)
+        synonyms.insert(0, told)
+    return synonyms
 
 
 def _broker_entries(broker: Broker) -> list[DescribeConfigsResourceResult]:
-    return [
+    entries = [
         _entry(
-            key.name,
-            broker.config.text(key.name),
-            STATIC_BROKER_CONFIG if key.name in broker.config.explicit else DEFAULT_CONFIG,
-            type(key.default),
-            key.doc,
-            read_only=True,
+            key,
+            broker.config.text(key.name) if key.name in KEYS else as_text(key.default),
+            _broker_source(broker, key.name),
+            _broker_synonyms(broker, key.name, key.default),
         )
-        for key in KEYS.values()
+        for key in (*KEYS.values(), *SHOWN_BROKER_KEYS)
+    ]
+    return entries + [_told(key, value) for key, value in _addresses(broker)]
+
+
+def _addresses(broker: Broker) -> list[tuple[Key, str]]:
+    """Which broker this is, where it listens, and where its data are."""
+    listens, advertised = broker.listens, broker.advertised
+    return [
+        (Key("node.id", 1, "Node id of this broker: broker.id.", high=INT_MAX), str(broker.node_id)),
+        (Key("listeners", "", "Where clients connect: --listen.", kind=Kind.LIST), _listener(listens)),
+        (
+            Key("advertised.listeners", "", "The address that clients are told: --advertise.", kind=Kind.LIST),
+            _listener(advertised),
+        ),
+        (Key("log.dirs", "", "Where logs and offsets are kept: --data-dir.", kind=Kind.LIST), broker.store.data_dir),
     ]
 
 
-def _entry(name: str, value: str, source: int, kind: type, doc: str, read_only: bool) -> DescribeConfigsResourceResult:
+def _listener(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"PLAINTEXT://{host}:{endpoint.port}"
+
+
+def _told(key: Key, value: str) -> DescribeConfigsResourceResult:
+    synonym = DescribeConfigsSynonym(name=key.name, value=value, source=STATIC_BROKER_CONFIG)
+    return _entry(key, value, STATIC_BROKER_CONFIG, [synonym])
+
+
+def _entry(
+    key: Key,
+    value: str,
+    source: int,
+    synonyms: Sequence[DescribeConfigsSynonym] = (),
+    *,
+    read_only: bool = True,
+) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=name,
+        name=key.name,
         value=value,
         read_only=read_only,
         is_default=source == DEFAULT_CONFIG,
         config_source=source,
-        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)],
-        config_type=TYPES.get(kind, 2),
-        documentation=doc,
+        synonyms=list(synonyms),
+        config_type=key.type,
+        documentation=key.doc,
     )

@@ -244,13 +244,18 @@ def _take(
         )
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
-        data.error_code = refusal.code
+        _fail(gathered, data, refusal.code)
         if refusal.code in UNKNOWN:
             data.aborted_transactions = []  # as Kafka, which has not asked a log then
-        gathered.final = True
     except StorageFault:
-        data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        gathered.final = True
+        _fail(gathered, data, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _fail(gathered: _Gathered, data: PartitionData, code: ErrorCode) -> None:
+    """Answer for a partition that was not read, without its offsets, as Kafka does."""
+    data.error_code = code
+    data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+    gathered.final = True
 
 
 def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:
@@ -291,6 +296,7 @@ def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) ->
     if epoch < 0:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} was never seen here")
     data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
+    data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
     return True
 
 
@@ -310,18 +316,15 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
             except DamageFound as found:
                 return log, found
             except Refusal as refusal:
-                data.error_code = refusal.code
-                gathered.final = True
+                _fail(gathered, data, refusal.code)
             except StorageFault as fault:
-                data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                gathered.final = True
+                _fail(gathered, data, ErrorCode.KAFKA_STORAGE_ERROR)
                 faults.append((log, fault))
             gathered.cold.popleft()
         return None
 
     def refused(met: DamageMet, fault: StorageFault) -> None:
-        gathered.cold.popleft()[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        gathered.final = True
+        _fail(gathered, gathered.cold.popleft()[0], ErrorCode.KAFKA_STORAGE_ERROR)
         faults.append((met[0], fault))
 
     def then() -> Outcome:

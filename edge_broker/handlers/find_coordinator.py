@@ -60,7 +60,7 @@ def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorReq
     return Reply(
         FindCoordinatorResponse(
             error_code=one.error_code,
-            error_message=one.error_message,
+            error_message=one.error_message or ErrorCode.NONE.name,  # Kafka's word for it before version 4
             node_id=one.node_id,
             host=one.host,
             port=one.port,
@@ -80,4 +80,4 @@ def _coordinator(broker: Broker, key: str, refusal: Refusal | None) -> Coordinat
     if refusal is not None:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=refusal.code, error_message=refusal.message)
     advertised = broker.advertised
-    return Coordinator(key=key, node_id=broker.node_id, host=advertised.host, port=advertised.port, error_message=None)
+    return Coordinator(key=key, node_id=broker.node_id, host=advertised.host, port=advertised.port, error_message="")

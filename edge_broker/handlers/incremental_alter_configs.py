@@ -27,7 +27,7 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import LISTS, list_of
+from edge_broker.storage.topic_config import list_of
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -82,9 +82,10 @@ def _value(entry: AlterableConfig, topic: Topic) -> str:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"{name} is null; delete it to have its default")
     if operation == SET:
         return value
-    if name not in LISTS:
+    there = list_of(topic.settings, topic.config, name)
+    if there is None:
         raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} holds no list; set it")
-    entries, there = [part.strip() for part in value.split(",")], list_of(topic.settings, name)
+    entries = [part.strip() for part in value.split(",")]
     if operation == APPEND:
         return ",".join(dict.fromkeys([*there, *entries]))
     return ",".join(part for part in there if part not in entries)

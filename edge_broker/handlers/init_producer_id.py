@@ -33,6 +33,8 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
     """Give the next id, after reserving a block when the last one is used up."""
     if request.transactional_id is not None:
         return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        return _refuse(ErrorCode.INVALID_REQUEST)  # one without the other
     if broker.producer_ids:
         producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
         return Reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))

@@ -20,14 +20,14 @@ from edge_broker.broker.topic_creation import (
     automatic_topic,
     check_new_topic,
     create,
+    names_in_metrics,
     room_for_partitions,
 )
-from edge_broker.broker.topics import CLUSTER_OPERATIONS, INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation
+from edge_broker.broker.topics import INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation, cluster_operations
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.metadata import (
-    NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -68,7 +68,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
     """Answer for the topics asked for, for all when none are named."""
     refused: Errors = {}
     wanted: dict[str, NewTopic] = {}
-    room = None
+    room, in_metrics = None, names_in_metrics(broker)
     for name in _missing(broker, context, request):
         yield None
         if name in refused or name in wanted:
@@ -76,7 +76,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
         room = room_for_partitions(broker) if room is None else room
         topic = automatic_topic(broker, name)
         try:
-            check_new_topic(broker, topic, room)
+            check_new_topic(broker, topic, room, in_metrics)
         except Refusal as refusal:
             refused[name] = refusal.kept()
         else:
@@ -135,14 +135,13 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
         for answer in topics:
             yield None
             answer.topic_authorized_operations = TOPIC_OPERATIONS
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
     advertised = broker.advertised
     return Reply(
         MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],
             cluster_id=broker.store.cluster_id,
             controller_id=broker.node_id,
-            cluster_authorized_operations=operations,
+            cluster_authorized_operations=cluster_operations(told=request.include_cluster_authorized_operations),
             topics=topics,
         )
     )
@@ -151,6 +150,8 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
 def _asked(
     broker: Broker, context: RequestContext, name: str | None, topic_id: uuid.UUID, refused: Errors
 ) -> MetadataResponseTopic:
+    if name is None and topic_id == NO_UUID:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_UUID, partitions=[])
     try:
         return _topic(broker, broker.topics.topic(context, topic_id if name is None else name, Operation.DESCRIBE))
     except Refusal as refusal:

@@ -22,9 +22,10 @@ from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.topics import Operation
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
-from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.errors import BatchRefusal, ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -36,6 +37,8 @@ from edge_broker.storage.log import PartitionLog
 
 PARTITIONS_AT_ONCE = 64
 PARTITIONS_MAX = 10_000  # in one request
+RECORD_ERRORS_MAX = 1000  # in one answer
+OF_PRODUCERS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 NEEDS = {-1: Needs.SYNCED, 0: Needs.WRITTEN, 1: Needs.MARKED}
 """By acks."""
 
@@ -78,10 +81,14 @@ class _Part(Write):
                 log_append_time_ms=appended.append_time_ms,
                 log_start_offset=log.log_start_offset,
             )
-        assert self.error is not None
-        return PartitionProduceResponse(
-            index=self.index, error_code=self.error.code, base_offset=-1, error_message=self.error.message
+        error = self.error
+        assert error is not None
+        answer = PartitionProduceResponse(
+            index=self.index, error_code=error.code, base_offset=-1, error_message=error.message
         )
+        if log is not None and (isinstance(error, BatchRefusal) or error.code in OF_PRODUCERS):
+            answer.log_start_offset = log.log_start_offset
+        return answer
 
 
 @Served(
@@ -116,7 +123,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
                 raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
             if name == LEDGER_TOPIC:
                 of_ledger.append(parts[-1])
-    if request.acks not in NEEDS or request.transactional_id is not None:
+    if request.acks not in NEEDS:
         return _refuse(request, parts)
     if of_ledger:
         return _to_ledger(broker, context, request, parts, of_ledger)
@@ -136,11 +143,8 @@ def _to_ledger(
 
 
 def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
-    """Refuse all of it."""
-    if request.acks not in NEEDS:
-        refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
-    else:
-        refusal = Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not served; produce without transactional.id")
+    """Refuse all of it for its acks."""
+    refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
     for part in parts:
         part.fail(refusal)
     return _reply(request, parts)
@@ -216,9 +220,23 @@ def _reply(request: ProduceRequest, parts: list[_Part]) -> Reply:
             raise ProtocolViolation(f"produce with acks=0 failed, closing is the only answer: {error.message}")
         return Reply(None)
     by_topic: dict[str, TopicProduceResponse] = {}
+    listed = 0
     for part in parts:
         topic = by_topic.get(part.topic)
         if topic is None:
             topic = by_topic[part.topic] = TopicProduceResponse(name=part.topic, partition_responses=[])
-        topic.partition_responses.append(part.response())
+        answer = part.response()
+        topic.partition_responses.append(answer)
+        if isinstance(part.error, BatchRefusal):
+            answer.record_errors = _record_errors(part.error, RECORD_ERRORS_MAX - listed)
+            listed += len(answer.record_errors)
     return Reply(ProduceResponse(responses=list(by_topic.values())))
+
+
+def _record_errors(refusal: BatchRefusal, most: int) -> list[BatchIndexAndErrorMessage]:
+    """The bad records of a batch, as far as there is room for them in the answer (KIP-467)."""
+    message = refusal.record_message
+    return [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index in refusal.records[:most]
+    ]

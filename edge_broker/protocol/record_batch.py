@@ -30,7 +30,7 @@ import zlib
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.errors import BatchRefusal, ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.codec import uvarint
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.records_walk import lying
@@ -190,8 +190,8 @@ def check_batch(records: bytes | bytearray | memoryview | None, batch_bytes_max:
     """Check what a producer sent for one partition, by Kafka's rules exactly one batch, and return its header.
 
     Raises Refusal: CORRUPT_MESSAGE (wrong CRC or magic), MESSAGE_TOO_LARGE (over `batch_bytes_max`, a hard bound),
-    INVALID_RECORD (all else, a missing batch too), INVALID_TIMESTAMP. Whether the records inside are what the header
-    says is for RecordsCheck to find out.
+    INVALID_PRODUCER_EPOCH, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_TIMESTAMP, INVALID_RECORD (all else, a
+    missing batch too). Whether the records inside are what the header says is for RecordsCheck to find out.
     """
     if not records:
         raise Refusal(ErrorCode.INVALID_RECORD, "A produce request must have a record batch for each partition.")
@@ -239,15 +239,25 @@ def _check_header(header: BatchHeader) -> None:
         reason = f"There is no compression codec {codec}."
     elif header.producer_id < NO_PRODUCER_ID:
         reason = f"There is no producer id {header.producer_id}."
-    elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    elif header.producer_id >= 0 and header.base_sequence < 0:
         reason = f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}."
-    elif header.attributes & TRANSACTIONAL and header.producer_id < 0:
-        reason = "A transactional batch needs a producer id."
     else:
-        if header.attributes & LOG_APPEND_TIME:
-            raise Refusal(ErrorCode.INVALID_TIMESTAMP, "Producers may not set the timestamp type to log append time.")
+        _check_producer(header)
         return
-    raise Refusal(ErrorCode.INVALID_RECORD, reason)
+    raise BatchRefusal(ErrorCode.INVALID_RECORD, reason)
+
+
+def _check_producer(header: BatchHeader) -> None:
+    """Refuse with codes of their own what a producer says of itself."""
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        reason = f"Producer {header.producer_id} sent epoch {header.producer_epoch}; epochs begin at 0."
+        raise BatchRefusal(ErrorCode.INVALID_PRODUCER_EPOCH, reason)
+    if header.attributes & TRANSACTIONAL and header.producer_id < 0:
+        reason = "A transactional batch needs a producer id."
+        raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
+    if header.attributes & LOG_APPEND_TIME:
+        reason = "Producers may not set the timestamp type to log append time."
+        raise BatchRefusal(ErrorCode.INVALID_TIMESTAMP, reason)
 
 
 def assign_offsets(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

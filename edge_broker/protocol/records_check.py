@@ -11,7 +11,7 @@ from struct import Struct
 
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, HEADER_SIZE, BatchHeader
-from edge_broker.protocol.records_walk import RecordsWalk, begin_walk, refusal_of, walk_whole
+from edge_broker.protocol.records_walk import RecordsWalk, bad_records, begin_walk, refusal_of, walk_whole
 from edge_broker.protocol.unpacking import PIECE_BYTES, Unpacker
 
 _MAX_TIMESTAMP = Struct(">q")
@@ -23,7 +23,8 @@ def check_records(batch: memoryview, header: BatchHeader, *, keys_required: bool
     base_timestamp, count = header.base_timestamp, header.records_count
     walk = walk_whole(batch, HEADER_SIZE, base_timestamp, count, keys_required, times_checked)
     if walk.verdict:
-        raise refusal_of(walk)
+        rules = base_timestamp, count, keys_required, times_checked
+        raise refusal_of(walk, lambda first: bad_records([batch[HEADER_SIZE:]], rules, first))
     if walk.max_timestamp != header.max_timestamp:
         correct_max_timestamp(batch, header, walk.max_timestamp)
 
@@ -38,7 +39,8 @@ class RecordsCheck:
     def __init__(self, batch: memoryview, header: BatchHeader, *, keys_required: bool, times_checked: bool) -> None:
         self._walk: RecordsWalk | None = None
         self._rules = header.base_timestamp, header.records_count, keys_required, times_checked
-        self._unpacker = Unpacker(header.codec, batch[HEADER_SIZE : header.size])
+        self._packed = header.codec, batch[HEADER_SIZE : header.size]
+        self._unpacker = Unpacker(*self._packed)
         self._pieces: Iterator[bytes | memoryview] = iter(self._unpacker)
 
     @property
@@ -66,13 +68,18 @@ class RecordsCheck:
                 walk = walk or self._begin()
                 walk.feed(piece, last=unpacker.at_end)
             if walk.verdict:
-                raise refusal_of(walk)
+                raise refusal_of(walk, self._bad_records)
             if walk.position >= end and not unpacker.at_end:
                 return False
         walk = walk or self._begin()
         if not unpacker.at_end and walk.feed(b"", last=True):
-            raise refusal_of(walk)
+            raise refusal_of(walk, self._bad_records)
         return True
+
+    def _bad_records(self, first: int) -> tuple[int, ...]:
+        unpacker = Unpacker(*self._packed)
+        unpacker.piece_bytes = PIECE_BYTES
+        return bad_records(unpacker, self._rules, first)
 
     def _begin(self) -> RecordsWalk:
         self._walk = begin_walk(*self._rules)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, HEADER_SIZE, read_header, unpack_records
+from edge_broker.settings import LONG_MAX
 from edge_broker.storage.age import Now, age_written
 from edge_broker.storage.compaction import (
     BREATH_RECORDS,
@@ -44,7 +45,6 @@ from edge_broker.storage.segment import OFFSETS_MAX, DamageFound, Segment
 from edge_broker.storage.state_files import OUT_OF_SPACE, encode_state, fault_of, read_state, replace, write_all
 from edge_broker.storage.summary import LastWrite, Summary, Tally
 from edge_broker.storage.swap import CLEANED_SUFFIX, Swap, begin_swap, carry_out_swap, end_swap, take_back_swap
-from edge_broker.storage.topic_config import LONG_MAX
 
 if TYPE_CHECKING:
     from edge_broker.protocol.record_batch import BatchHeader

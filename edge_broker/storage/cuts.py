@@ -19,8 +19,8 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from edge_broker.settings import LogSettings
     from edge_broker.storage.in_use import MarkKey
-    from edge_broker.storage.topic_config import LogSettings
 
 ANSWERED_SYNCED = (LEDGER_TOPIC, OFFSETS_TOPIC)  # whatever acks a producer asks for
 

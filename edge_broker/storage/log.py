@@ -41,6 +41,7 @@ from edge_broker.storage.removal_account import Removed, removed_end
 from edge_broker.storage.rolling import LogRoller
 
 if TYPE_CHECKING:
+    from edge_broker.settings import LogSettings
     from edge_broker.storage.age import Now
     from edge_broker.storage.batches import Hole
     from edge_broker.storage.log_state import LogEnd, LogState
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from edge_broker.storage.segment import DamageFound, Segment
     from edge_broker.storage.spare import Spare
     from edge_broker.storage.summary import Summary
-    from edge_broker.storage.topic_config import LogSettings
 
 
 class PartitionLog:

@@ -26,9 +26,9 @@ from edge_broker.storage.batches import Bounds
 from edge_broker.storage.segment import Segment
 
 if TYPE_CHECKING:
+    from edge_broker.settings import LogSettings
     from edge_broker.storage.epochs import LeaderEpochs
     from edge_broker.storage.open_files import OpenFiles
-    from edge_broker.storage.topic_config import LogSettings
 
 
 MARKS_KEPT = 16

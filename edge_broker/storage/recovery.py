@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from edge_broker.protocol.record_batch import BatchHeader
-    from edge_broker.storage.topic_config import LogSettings
+    from edge_broker.settings import LogSettings
 
 PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"

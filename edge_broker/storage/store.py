@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
+from edge_broker.settings import LogSettings
 from edge_broker.storage.age import KIND, Age, Now, age_of
 from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.card import Card, read_card, write_card
@@ -61,7 +62,7 @@ from edge_broker.storage.state_files import (
     replace,
     write_all,
 )
-from edge_broker.storage.topic_config import LogSettings, topic_settings
+from edge_broker.storage.topic_config import topic_settings
 from edge_broker.storage.topics import (
     OFFSETS_TOPIC,
     TOPIC_SUFFIX,

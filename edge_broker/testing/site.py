@@ -20,11 +20,12 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.outcome import WorkerName
-from edge_broker.config import BrokerConfig, Endpoint, Value
+from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
 from edge_broker.protocol.message import Message
+from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.testing.client import Client

@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from edge_broker.clock import SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.cleaner import LogCleaner
@@ -36,7 +37,6 @@ from edge_broker.storage.compaction import SLOT_BYTES, OffsetMap
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker, wait_until
 from tests.support.runtimes import kcat

@@ -29,11 +29,11 @@ from pathlib import Path
 
 from edge_broker.clock import Reading, SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from tests.support.processes import EdgeBroker
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ import pytest
 
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import KEPT_MS, STEP_MS, Age
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.disk import SimulatedDisk
 
 YEAR = 365 * 86_400_000

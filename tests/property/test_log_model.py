@@ -18,6 +18,7 @@ def test_log_keeps_its_promise_through_crashes(seed: int) -> None:
     assert result.points > (2 if seed % 8 == INTERLEAVED else 20)
 
 
+@pytest.mark.leaves(".")
 def test_a_broker_on_a_disk_that_lies_about_syncs_is_caught_and_the_way_there_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,13 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.record_batch import check_batch, read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, batch, open_store, sync
 

@@ -23,6 +23,7 @@ from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage.age import Now
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.damage import quarantine
@@ -34,7 +35,6 @@ from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_entries

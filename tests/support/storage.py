@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, RollDue
@@ -16,7 +17,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.clock import NOW_MS, reading_at
 
 if TYPE_CHECKING:

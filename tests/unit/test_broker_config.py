@@ -7,6 +7,8 @@ import pytest
 from edge_broker.cli import main, parse_endpoint
 from edge_broker.config import KEYS, BrokerConfig, read_config
 from edge_broker.errors import ConfigurationError
+from edge_broker.settings import TOPIC_KEYS, LogSettings
+from tests.support.settings import PATH, settings
 
 
 def test_defaults_lie_within_their_bounds() -> None:
@@ -14,6 +16,24 @@ def test_defaults_lie_within_their_bounds() -> None:
         assert key.doc.endswith(".")
         if isinstance(key.default, int) and not isinstance(key.default, bool):
             assert key.low <= key.default <= key.high, key.name
+
+
+def test_the_tables_of_settings_are_as_they_are_declared() -> None:
+    assert PATH.read_text() == settings(), "write it again: python -m tests.support.settings"
+
+
+def test_keys_lists_what_the_broker_and_what_a_topic_may_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.endswith(":")]
+    assert names == [*KEYS, *TOPIC_KEYS]
+
+
+def test_a_topics_setting_and_the_brokers_key_for_all_topics_are_declared_once() -> None:
+    for key in LogSettings.KEYS.values():
+        assert key.doc.endswith(".")
+        if key.synonym:
+            assert KEYS[key.synonym].default == LogSettings.DEFAULTS[key.setting] == key.default
+            assert KEYS[key.synonym].doc == key.doc
 
 
 def test_retention_defaults_to_one_week() -> None:

@@ -112,9 +112,9 @@ REFUSED: list[tuple[str, Callable[[], memoryview | bytes | None], ErrorCode]] = 
     ("codec 5", lambda: _with(21, _i(2, 5)), ErrorCode.INVALID_RECORD),
     ("log append time", lambda: _with(21, _i(2, 8)), ErrorCode.INVALID_TIMESTAMP),
     ("control batch", lambda: _with(21, _i(2, 0x20)), ErrorCode.INVALID_RECORD),
-    ("transaction without producer", lambda: _with(21, _i(2, 0x10)), ErrorCode.INVALID_RECORD),
+    ("transaction without producer", lambda: _with(21, _i(2, 0x10)), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ("producer without sequence", lambda: _with(43, _i(8, 9) + _i(2, 0) + _i(4, -1)), ErrorCode.INVALID_RECORD),
-    ("producer without epoch", lambda: _with(43, _i(8, 9) + _i(2, -1) + _i(4, 0)), ErrorCode.INVALID_RECORD),
+    ("producer without epoch", lambda: _with(43, _i(8, 9) + _i(2, -1) + _i(4, 0)), ErrorCode.INVALID_PRODUCER_EPOCH),
     ("producer id -2", lambda: _with(43, _i(8, -2)), ErrorCode.INVALID_RECORD),
 ]
 

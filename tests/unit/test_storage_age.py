@@ -11,10 +11,10 @@ from edge_broker.clock import Reading, SystemClock
 from edge_broker.config import read_config
 from edge_broker.errors import ConfigurationError
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, Now, age_of, age_written
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -9,12 +9,12 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batch, read_header, records_of
+from edge_broker.settings import LEFT_TO_KERNEL_MS, LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Disk, DiskFile
 from edge_broker.storage.removal import delete_expired, expired
 from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.topic_config import LEFT_TO_KERNEL_MS, LogSettings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -6,15 +6,9 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LEFT_TO_KERNEL_MS, TOPIC_KEYS, LogSettings
 from edge_broker.storage import epochs, index, producers, state_files, topics
-from edge_broker.storage.topic_config import (
-    LEFT_TO_KERNEL_MS,
-    TOPIC_KEYS,
-    LogSettings,
-    check_topic_config,
-    describe_topic_config,
-    topic_settings,
-)
+from edge_broker.storage.topic_config import check_new_config, check_topic_config, describe_topic_config, topic_settings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, batch
@@ -92,9 +86,16 @@ def test_topic_settings_lie_over_the_defaults():
         ("retention.ms", "-2", "use -1 to"),
         ("segment.bytes", "5", "use 4096 to"),
         ("cleanup.policy", "burn", "use delete or compact"),
-        ("compression.type", "gzip", "use producer"),
-        ("min.insync.replicas", "2", "only 1 is served"),
-        ("flush.messages", "1", "synced before it is answered"),
+        ("cleanup.policy", "compact,burn", "use delete or compact"),
+        ("compression.type", "none", "use uncompressed or zstd"),
+        ("compression.gzip.level", "0", "use -1 or 1"),
+        ("min.insync.replicas", "0", "use 1 to"),
+        ("flush.messages", "0", "use 1 to"),
+        ("preallocate", "yes", "use true or false"),
+        ("remote.storage.enable", "true", "only false is taken"),
+        ("leader.replication.throttled.replicas", "0:1:2", "partition:broker"),
+        ("segment.index.bytes", "3", "use 4 to"),
+        ("min.cleanable.dirty.ratio", "NaN", "use 0 to 1"),
         ("edge.durability", "synced", "use sync or interval or kernel"),
     ],
 )
@@ -125,7 +126,7 @@ def test_durability_follows_from_flush_ms_unless_it_is_set(default_ms, config, d
     assert (settings.durability, settings.flush_ms) == (durability, flush_ms)
     assert settings.left_to_kernel == (durability == "kernel")
     assert settings.sync_awaited == (durability == "sync")
-    (entry,) = (one for one in describe_topic_config(LogSettings(), config) if one.name == "edge.durability")
+    (entry,) = (one for one in describe_topic_config(LogSettings(), config) if one.key.name == "edge.durability")
     assert entry.explicit == ("edge.durability" in config)
 
 
@@ -138,21 +139,93 @@ def test_a_durability_that_flush_ms_contradicts_is_refused(durability):
 
 def test_every_topic_key_is_described_with_the_value_that_holds():
     entries = {
-        entry.name: entry for entry in describe_topic_config(LogSettings(), {"flush.ms": str(LEFT_TO_KERNEL_MS)})
+        entry.key.name: entry for entry in describe_topic_config(LogSettings(), {"flush.ms": str(LEFT_TO_KERNEL_MS)})
     }
     assert set(entries) == set(TOPIC_KEYS)
     assert entries["flush.ms"].explicit
-    assert entries["flush.ms"].kind is int
     assert (entries["edge.durability"].value, entries["edge.durability"].explicit) == ("kernel", False)
     assert entries["compression.type"].value == "producer"
     assert (entries["retention.ms"].value, entries["retention.ms"].explicit) == ("604800000", False)
 
 
-def test_every_setting_has_a_key_with_the_same_default():
-    settings = LogSettings()
-    for key in TOPIC_KEYS.values():
-        if key.setting and key.name != "edge.durability":  # which follows from flush.ms unless it is set
-            assert getattr(settings, key.setting) == key.default, key.name
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"compression.type": "lz4"},
+        {"compression.gzip.level": "-1"},
+        {"compression.zstd.level": "-131072"},
+        {"min.insync.replicas": "2"},
+        {"flush.messages": "1"},
+        {"unclean.leader.election.enable": "TRUE"},
+        {"preallocate": " true "},
+        {"segment.index.bytes": "4"},
+        {"message.timestamp.after.max.ms": "0"},
+        {"leader.replication.throttled.replicas": "0:1,1:1"},
+        {"follower.replication.throttled.replicas": "*"},
+        {"remote.storage.enable": "false"},
+        {"local.retention.ms": "-2"},
+    ],
+    ids=lambda config: next(iter(config)),
+)
+def test_what_has_no_effect_here_is_taken_kept_and_said_to_have_none(config):
+    check_new_config(config)
+    (entry,) = (one for one in describe_topic_config(LogSettings(), config) if one.explicit)
+    assert {entry.key.name: entry.value} == config
+    assert not entry.key.setting
+    assert "Without effect" in entry.key.doc or entry.key.name == "remote.storage.enable"
+    assert vars(topic_settings(LogSettings(), config)) == vars(LogSettings())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "setting", "holds"),
+    [
+        ("flush.ms", "0", "flush_ms", 1),
+        ("max.message.bytes", "0", "message_bytes_max", 61),
+        ("index.interval.bytes", "0", "index_interval_bytes", 64),
+        ("retention.bytes", "-2", "retention_bytes", -1),
+        ("cleanup.policy", "", "cleanup_policy", ""),
+        ("cleanup.policy", "delete,delete", "cleanup_policy", "delete,delete"),
+    ],
+)
+def test_what_kafka_takes_beyond_what_a_log_can_go_by_is_shown_as_it_was_set(key, value, setting, holds):
+    assert getattr(topic_settings(LogSettings(), {key: value}), setting) == holds
+    assert {one.value for one in describe_topic_config(LogSettings(), {key: value}) if one.key.name == key} == {value}
+
+
+def test_compaction_lags_that_contradict_each_other_are_refused_and_opened_where_they_are_stored():
+    config = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+    with pytest.raises(Refusal, match="raise the other") as refused:
+        check_new_config(config)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert topic_settings(LogSettings(), config).max_compaction_lag_ms == 5
+
+
+def test_every_configuration_of_an_older_version_opens():
+    older = {
+        "cleanup.policy": "delete,compact",
+        "compression.type": "producer",
+        "file.delete.delay.ms": "5",
+        "flush.messages": str(LEFT_TO_KERNEL_MS),
+        "flush.ms": "1",
+        "index.interval.bytes": "64",
+        "max.message.bytes": str(1 << 30),
+        "min.insync.replicas": "1",
+        "segment.bytes": "4096",
+        "segment.ms": "1",
+        "edge.durability": "interval",
+        "edge.required.groups": "mirror, other",
+    }
+    settings = topic_settings(LogSettings(), older)
+    assert (settings.cleanup_policy, settings.segment_bytes, settings.groups) == (
+        "delete,compact",
+        4096,
+        ("mirror", "other"),
+    )
+
+
+def test_a_setting_that_is_not_declared_is_a_bug():
+    with pytest.raises(TypeError, match="retention_sm"):
+        LogSettings(retention_sm=5)
 
 
 def test_index_files_are_kafkas_bytes_and_come_back():

@@ -6,10 +6,10 @@ import uuid
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.settings import LogSettings
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.log import PartitionLog
@@ -15,7 +16,6 @@ from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.summary import Summary, encode_summary
-from edge_broker.storage.topic_config import LogSettings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

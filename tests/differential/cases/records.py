@@ -59,13 +59,13 @@ def produce_good(s: Session, version: int) -> None:
 
 @case(PRODUCE, versions=(3, 9))
 def produce_odd(s: Session, version: int) -> None:
-    topic = s.topic(partitions=2)
+    topic = s.topic(partitions=3)
     for label, acks in {"acks 2": 2, "acks -2": -2}.items():
         s.ask(PRODUCE, produce(topic, GOOD, acks=acks), version, label=label, on=label)
     data = [PartitionProduceData(index=index, records=memoryview(GOOD)) for index in (0, 9, 1)]
     wanted = [TopicProduceData(name=topic, partition_data=data)]
     s.ask(PRODUCE, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=wanted), version, label="one of three missing")
-    twice = [PartitionProduceData(index=0, records=memoryview(GOOD))] * 2
+    twice = [PartitionProduceData(index=2, records=memoryview(GOOD))] * 2
     wanted = [TopicProduceData(name=topic, partition_data=twice)]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=wanted)
     s.ask(PRODUCE, request, version, label="a partition twice", on="twice")

@@ -136,6 +136,54 @@ def create_topics_with_each_config(s: Session, version: int) -> None:
         _create(s, version, key.replace("_", "."), _new(s.name(f"c{index}"), **{key: value}))
 
 
+VALUES = {
+    "cleanup.policy": ("", "compact, delete", "delete,delete", "compact,burn", "Delete", "none"),
+    "compression.type": ("uncompressed", "zstd", "none", "GZIP", ""),
+    "compression.gzip.level": ("-1", "0", "1", "9", "10", "x"),
+    "compression.lz4.level": ("0", "1", "17", "18"),
+    "compression.zstd.level": ("-131072", "22", "23", "-131073"),
+    "delete.retention.ms": ("-1", "0"),
+    "file.delete.delay.ms": ("-1", "0"),
+    "flush.messages": ("0", "1"),
+    "flush.ms": ("-1", "0"),
+    "follower.replication.throttled.replicas": ("*", "", "0:1,1:2", "none"),
+    "leader.replication.throttled.replicas": ("0:1", "0:1:2", "1"),
+    "index.interval.bytes": ("-1", "0", "2147483648"),
+    "local.retention.bytes": ("-3", "-2", "5"),
+    "local.retention.ms": ("-3", "-2", "5"),
+    "max.compaction.lag.ms": ("0", "1"),
+    "max.message.bytes": ("-1", "0", "2147483647", "2147483648"),
+    "message.timestamp.after.max.ms": ("-1", "0"),
+    "message.timestamp.before.max.ms": ("-1", "0"),
+    "message.timestamp.type": ("logappendtime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": ("-0.1", "0", "1", "1.1", "x"),
+    "min.compaction.lag.ms": ("-1", "0"),
+    "min.insync.replicas": ("0", "1", "2147483647"),
+    "preallocate": ("TRUE", " true ", "yes", ""),
+    "remote.log.copy.disable": ("true", "false"),
+    "remote.log.delete.on.disable": ("true", "false"),
+    "remote.storage.enable": ("true", "false"),
+    "retention.bytes": ("-1", "-2", "0"),
+    "retention.ms": ("-2", "-1", "0"),
+    "segment.bytes": ("0", "1048576", "2147483648"),
+    "segment.index.bytes": ("3", "4"),
+    "segment.jitter.ms": ("-1", "5"),
+    "segment.ms": ("0", "1"),
+    "unclean.leader.election.enable": ("true", "x"),
+    "message.format.version": ("3.0-IV1",),
+}
+
+
+@case(CREATE_TOPICS, versions=NEWEST_CREATE)
+def create_topics_with_edges_of_configs(s: Session, version: int) -> None:
+    for key, values in VALUES.items():
+        for value in values:
+            topic = _new(s.name("a"), **{key.replace(".", "_"): value})
+            _create(s, version, f"{key}={value!r}", topic, only=True)
+    lags = {"min_compaction_lag_ms": "10", "max_compaction_lag_ms": "5"}
+    _create(s, version, "lags that contradict each other", _new(s.name("a"), **lags), only=True)
+
+
 @case(DELETE_TOPICS)
 def delete_topics(s: Session, version: int) -> None:
     a, b = s.topic("a"), s.topic("b")

@@ -201,7 +201,11 @@ def test_lists_grow_and_shrink() -> None:
     assert site.store.topics["t"].config == {"edge.required.groups": "b", "cleanup.policy": "delete"}
     assert ask(site, of_topic("t", ("edge.required.groups", SUBTRACT, "b"))) == [0]
     assert site.store.topics["t"].settings.groups == ()
-    assert ask(site, of_topic("t", ("cleanup.policy", SUBTRACT, "delete"))) == [INVALID]
+    assert ask(site, of_topic("t", ("leader.replication.throttled.replicas", APPEND, "0:1"))) == [0]
+    assert ask(site, of_topic("t", ("leader.replication.throttled.replicas", APPEND, "1:1"))) == [0]
+    assert site.store.topics["t"].config["leader.replication.throttled.replicas"] == "0:1,1:1"
+    assert ask(site, of_topic("t", ("cleanup.policy", SUBTRACT, "delete"))) == [0]  # as Kafka: nothing is ever deleted
+    assert not site.store.topics["t"].settings.deletes
 
 
 def test_what_changes_nothing_writes_nothing() -> None:

@@ -37,6 +37,7 @@ from tests.unit.broker.test_fetch import BY_NAME, fetch, parts
 from tests.unit.broker.test_produce import code, part, produce
 
 ALL_TOPICS = MetadataRequest(topics=None)
+NAMED = ApiVersionsRequest(client_software_name="test", client_software_version="1.0-b")
 
 
 def with_handler(key: int, handler: Any) -> Site:
@@ -53,7 +54,7 @@ def test_answers_leave_in_the_order_of_the_requests() -> None:
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 1), max_wait_ms=1000), BY_NAME)
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
-    client.send(API_VERSIONS, ApiVersionsRequest())
+    client.send(API_VERSIONS, NAMED)
     assert client.answers() == []  # the fetch waits for the sync that its waiting asked for
     site.settle()
     fetched, produced, versions = client.answers()
@@ -182,11 +183,19 @@ def test_unknown_keys_and_versions_close_their_connection() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4])
 def test_api_versions_come_from_the_handlers(version: int) -> None:
-    response = Site().client().ask(API_VERSIONS, ApiVersionsRequest(), version)
+    response = Site().client().ask(API_VERSIONS, NAMED, version)
     assert response.error_code == 0
     expected = {key: (APIS[key].min_version, APIS[key].max_version) for key in HANDLERS}
     expected[PRODUCE] = (0, APIS[PRODUCE].max_version)  # advertised and refused, for librdkafka before 2.11.1
     assert {one.api_key: (one.min_version, one.max_version) for one in response.api_keys} == expected
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(("name", "number"), [("", "1"), ("a", ""), ("with space", "1"), ("-dash", "1"), ("a", "1-")])
+def test_a_client_whose_software_has_no_plain_name_is_refused_as_by_kafka(version: int, name: str, number: str) -> None:
+    asked = ApiVersionsRequest(client_software_name=name, client_software_version=number)
+    response = Site().client().ask(API_VERSIONS, asked, version)
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
@@ -399,7 +408,7 @@ def test_stopping_refuses_what_is_new_and_answers_what_is_under_way() -> None:
     assert code(busy.answer()) is ErrorCode.NONE
     assert log.log_end_offset == 2
     assert len(polling.answers()) == 1  # the same sync brought it data
-    idle.send(API_VERSIONS, ApiVersionsRequest())
+    idle.send(API_VERSIONS, NAMED)
     assert idle.answers() == []
     site.server.close_connections()
     assert all(client.transport.closed for client in (idle, polling, busy))
@@ -481,7 +490,7 @@ def test_a_large_request_is_worked_on_in_turns_and_small_ones_pass_it() -> None:
     site = Site()
     client, other = site.client(), site.client()
     client.feed(client.frame(METADATA, many(20_000)))
-    other.feed(other.frame(API_VERSIONS, ApiVersionsRequest()))
+    other.feed(other.frame(API_VERSIONS, NAMED))
     assert other.answer().api_keys
     assert client.answers() == []
     assert len(site.dispatcher.turns) == 1

@@ -11,7 +11,6 @@ from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.groups import Groups
 from edge_broker.broker.outcome import Steps
-from edge_broker.config import LEFT_TO_KERNEL_MS
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
@@ -47,6 +46,7 @@ from edge_broker.protocol.messages.offset_fetch import (
 )
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
+from edge_broker.settings import LEFT_TO_KERNEL_MS
 from edge_broker.storage.store import PRODUCER_IDS_RESERVED
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site

@@ -13,6 +13,7 @@ from edge_broker.protocol.api import (
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
     METADATA,
     SYNC_GROUP,
 )
@@ -25,11 +26,13 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from edge_broker.protocol.messages.fetch import FetchRequest
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest
 from edge_broker.testing.site import Site
+from tests.support.storage import fill
 from tests.unit.broker.test_groups_and_ids import OFFSETS, find
 
 
@@ -164,3 +167,36 @@ def test_no_keys_are_all_keys() -> None:
         answer = here.client().ask(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]))
         found.append(len(answer.results[0].configs))
     assert found[0] == found[1] > found[2] == 1
+
+
+@pytest.mark.parametrize(("producer_id", "epoch", "code"), [(5, -1, 42), (-1, 5, 42), (-1, -1, 0), (5, 0, 0)])
+def test_a_producer_id_without_its_epoch_is_refused(producer_id: int, epoch: int, code: int) -> None:
+    asked = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    assert Site().client().ask(INIT_PRODUCER_ID, asked).error_code == code
+
+
+def test_a_found_coordinator_says_so_in_kafkas_words() -> None:
+    here = Site()
+    assert find(here.client(), "g").coordinators[0].error_message == ""
+    assert here.client().ask(FIND_COORDINATOR, FindCoordinatorRequest(key="g"), 3).error_message == "NONE"
+
+
+def test_a_topic_that_is_neither_named_nor_given_by_id_is_a_bad_request() -> None:
+    here = Site()
+    deleted = here.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState()]))
+    assert deleted.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    for version in (10, 12):
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=None)])
+        (told,) = here.client().ask(METADATA, asked, version).topics
+        assert (told.error_code, told.name) == (ErrorCode.INVALID_REQUEST, "")
+
+
+def test_a_fetch_that_failed_tells_no_offsets() -> None:
+    here = Site()
+    (log,) = here.topic()
+    fill(log, 1)
+    for offset, epoch in ((7, -1), (-1, -1), (1, 99)):
+        part = FetchPartition(partition=0, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=1000)
+        topic = FetchTopic(topic="t", partitions=[part])
+        answer = here.client().ask(FETCH, FetchRequest(max_wait_ms=0, topics=[topic]), 12).responses[0].partitions[0]
+        assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)

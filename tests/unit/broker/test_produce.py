@@ -16,7 +16,9 @@ from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceR
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.in_use import FILES
 from edge_broker.storage.state_files import temporary_name
+from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
+from tests.support.record_batches import make_batch
 from tests.support.storage import batch, ledgered, read_all
 
 KERNEL = {"flush.ms": "9223372036854775807"}
@@ -162,13 +164,65 @@ def test_refusals_of_their_own_beside_a_neighbour_that_is_written() -> None:
 def test_transactions_are_refused() -> None:
     site = Site()
     (log,) = site.topic()
-    response = site.client().ask(PRODUCE, produce(("t", 0, batch()), transactional_id="tx"))
-    assert code(response) is ErrorCode.INVALID_TXN_STATE
-    marked = batch(producer=(7, 0, 0))
-    marked[22] |= 0x10  # transactional by its attributes, without an id in the request
-    marked[17:21] = crc32c(marked[21:]).to_bytes(4, "big")
-    assert code(site.client().ask(PRODUCE, produce(("t", 0, marked)))) is ErrorCode.INVALID_TXN_STATE
+    for producer, refused in (
+        ((7, 0, 0), ErrorCode.INVALID_TXN_STATE),
+        ((-1, -1, -1), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ):
+        marked = batch(producer=producer)
+        marked[22] |= 0x10  # transactional by its attributes
+        marked[17:21] = crc32c(marked[21:]).to_bytes(4, "big")
+        for transactional_id in (None, "tx"):
+            request = produce(("t", 0, marked), transactional_id=transactional_id)
+            assert code(site.client().ask(PRODUCE, request)) is refused
     assert log.log_end_offset == 0
+
+
+def test_a_plain_batch_is_taken_whatever_transactional_id_comes_with_it() -> None:
+    site = Site()
+    (log,) = site.topic()
+    assert code(site.client().ask(PRODUCE, produce(("t", 0, batch()), transactional_id="tx"))) is ErrorCode.NONE
+    assert log.log_end_offset == 1
+
+
+def test_a_negative_producer_epoch_has_kafkas_code_and_the_logs_start() -> None:
+    site = Site()
+    site.topic()
+    response = site.client().ask(PRODUCE, produce(("t", 0, batch(producer=(7, -1, 0)))))
+    assert code(response) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert part(response).log_start_offset == 0
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_records_that_made_a_batch_be_refused_are_told(codec: int) -> None:
+    site = Site()
+    (log,) = site.topic(config={"cleanup.policy": "compact"})
+    records = [(None if index % 2 else b"k", b"v", NOW_MS) for index in range(6)]
+    client = site.client()
+    client.send(PRODUCE, produce(("t", 0, make_batch(records, codec=codec))))
+    site.settle()
+    answer = part(client.answer())
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in answer.record_errors] == [1, 3, 5]
+    assert {one.batch_index_error_message for one in answer.record_errors} == {
+        "A compacted topic takes no record without a key."
+    }
+    assert (answer.base_offset, answer.log_start_offset, log.log_end_offset) == (-1, 0, 0)
+
+
+def test_the_list_of_bad_records_is_bounded_for_a_batch_and_for_an_answer() -> None:
+    site = Site()
+    site.topic(partitions=64, config={"cleanup.policy": "compact"})
+    keyless = make_batch([(None, b"", NOW_MS)] * 2000)
+    client = site.client()
+    client.send(PRODUCE, produce(*(("t", index, bytearray(keyless)) for index in range(64))))
+    site.settle()
+    listed = [len(one.record_errors) for one in client.answer().responses[0].partition_responses]
+    assert 300 <= listed[0] < 600
+    assert sum(listed) == 1000
+    late = make_batch([*[(b"k", b"", NOW_MS)] * 2000, (None, b"", NOW_MS)])
+    client.send(PRODUCE, produce(("t", 0, late)))
+    site.settle()
+    assert [one.batch_index for one in part(client.answer()).record_errors] == [2000]
 
 
 def test_the_plain_handler_says_reply_for_acks_1_and_wait_for_acks_all() -> None:

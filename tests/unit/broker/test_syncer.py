@@ -321,6 +321,8 @@ def test_the_mark_of_a_deleted_topic_goes_with_the_next_write() -> None:
     bench.store.erase_topic(topic)
     bench.store.forget_topic(topic)
     assert len(bench.store.in_use) == 1
+    bench.syncer.look_at_marks()
+    bench.loop.run()
     bench.worker.step()
     assert marks_of(bench.store) == {0}
     assert len(InUse(bench.store.fs, bench.store.data_dir).read().keys) == 1  # type: ignore[union-attr]

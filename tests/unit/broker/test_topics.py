@@ -32,7 +32,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from edge_broker.storage.topic_config import TOPIC_KEYS
+from edge_broker.settings import TOPIC_KEYS, as_text
 from edge_broker.testing.site import Site
 from edge_broker.testing.steps import carried_out
 from tests.support.half_way import HalfWay
@@ -41,6 +41,7 @@ from tests.unit.broker.test_produce import code, produce
 
 KERNEL = "9223372036854775807"
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+BOOLEAN, INT, LONG, DOUBLE, LIST = 1, 3, 5, 6, 7
 
 
 def failing(kind: str, path: str) -> Any:
@@ -221,7 +222,7 @@ def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
         (new("n", config={"edge.required.groups": ",".join(map(str, range(21)))}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
         (new("n", config={"edge.durability": "synced"}), ErrorCode.INVALID_CONFIG),
-        (new("n", config={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG),
+        (new("n", config={"min.insync.replicas": "0"}), ErrorCode.INVALID_CONFIG),
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
@@ -237,12 +238,30 @@ def test_each_refusal_leaves_its_neighbour(topic: CreatableTopic, refused: Error
 
 def test_every_key_and_twenty_groups_fit_into_the_bound_and_longer_values_of_older_versions_are_opened() -> None:
     groups = ",".join(f"connect-mirror-of-site-{number:02d}-to-central" for number in range(20))
-    config = {key.name: str(key.default) for key in TOPIC_KEYS.values()} | {"edge.required.groups": groups}
+    config = {key.name: as_text(key.default) for key in TOPIC_KEYS.values()}
+    config |= {"edge.required.groups": groups, "edge.durability": "interval"}
     site = Site()
     assert create(site, new("n", config=config))[0].error_code == ErrorCode.NONE
     old = {"edge.required.groups": "g" * 30_000}
     site.store.add_topic(site.store.make_topic("old", 1, old, site.broker.clock.new_uuid()))
     assert site.reopen("cut").store.topics["old"].config == old
+
+
+def test_the_names_in_metrics_are_gathered_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    site.topic("a.b")
+    gathered: list[int] = []
+    gather = site.broker.topics.in_metrics
+
+    def counted() -> dict[str, str]:
+        gathered.append(1)
+        return gather()
+
+    monkeypatch.setattr(site.broker.topics, "in_metrics", counted)
+    asked = [new(f"n_{number}") for number in range(50)]
+    answers = create(site, *asked, new("a_b"), validate_only=True)
+    assert [one.error_code for one in answers] == [0] * 50 + [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert len(gathered) == 1
 
 
 def test_the_same_name_twice_in_one_request_is_refused() -> None:
@@ -461,6 +480,37 @@ def shown(result: Any) -> dict[str, tuple[str, int]]:
     return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
 
 
+def synonyms(result: Any, name: str) -> list[tuple[str, str, int]]:
+    (entry,) = (entry for entry in result.configs if entry.name == name)
+    return [(one.name, one.value, one.source) for one in entry.synonyms]
+
+
+def test_what_the_broker_was_told_is_its_own_also_where_it_is_the_default() -> None:
+    site = Site({"log.segment.bytes": 67_108_864})
+    site.topic()
+    assert shown(describe(site, 2, "t"))["segment.bytes"] == ("67108864", STATIC_BROKER_CONFIG)
+
+
+def test_admin_clients_find_the_keys_of_the_broker_that_they_look_for() -> None:
+    site = Site({"log.retention.ms": 12345})
+    result = describe(site, 4, "1")
+    found = shown(result)
+    assert found["log.retention.ms"] == ("12345", STATIC_BROKER_CONFIG)
+    assert [source for _, _, source in synonyms(result, "log.retention.ms")] == [STATIC_BROKER_CONFIG, DEFAULT_CONFIG]
+    for name in ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor"):
+        assert found[name] == ("1", DEFAULT_CONFIG)
+    assert found["compression.type"] == ("producer", DEFAULT_CONFIG)
+    assert found["unclean.leader.election.enable"] == ("false", DEFAULT_CONFIG)
+    assert found["node.id"] == ("1", STATIC_BROKER_CONFIG)
+    assert found["log.dirs"] == (site.store.data_dir, STATIC_BROKER_CONFIG)
+    advertised = site.broker.advertised
+    assert found["advertised.listeners"] == (f"PLAINTEXT://{advertised.host}:{advertised.port}", STATIC_BROKER_CONFIG)
+    assert found["listeners"] == found["advertised.listeners"]
+    assert len(found) == len(result.configs)
+    assert all(entry.read_only and entry.documentation for entry in result.configs)
+    assert describe(site, 4, "").configs == []  # what holds for all brokers and could be altered
+
+
 def test_topic_keys_say_where_they_come_from() -> None:
     site = Site({"log.retention.ms": 12345})
     site.topic(config={"retention.bytes": "99"})
@@ -472,7 +522,20 @@ def test_topic_keys_say_where_they_come_from() -> None:
     assert found["edge.durability"] == ("sync", DEFAULT_CONFIG)
     entry = next(one for one in result.configs if one.name == "retention.bytes")
     assert entry.documentation
-    assert [(one.name, one.value, one.source) for one in entry.synonyms] == [("retention.bytes", "99", TOPIC_CONFIG)]
+    assert synonyms(result, "retention.bytes") == [
+        ("retention.bytes", "99", TOPIC_CONFIG),
+        ("log.retention.bytes", "-1", DEFAULT_CONFIG),
+    ]
+    assert synonyms(result, "retention.ms") == [
+        ("log.retention.ms", "12345", STATIC_BROKER_CONFIG),
+        ("log.retention.ms", "604800000", DEFAULT_CONFIG),
+    ]
+    assert synonyms(result, "compression.type") == [("compression.type", "producer", DEFAULT_CONFIG)]
+    assert synonyms(result, "segment.jitter.ms") == []
+    kinds = {entry.name: entry.config_type for entry in result.configs}
+    assert {kinds[name] for name in ("cleanup.policy", "edge.required.groups")} == {LIST}
+    assert {kinds[name] for name in ("segment.bytes", "max.message.bytes", "min.insync.replicas")} == {INT}
+    assert (kinds["retention.ms"], kinds["preallocate"], kinds["min.cleanable.dirty.ratio"]) == (LONG, BOOLEAN, DOUBLE)
     old = describe(site, 2, "t", version=0)
     assert {entry.name for entry in old.configs if not entry.is_default} == {"retention.bytes", "retention.ms"}
 
@@ -495,10 +558,9 @@ def test_durability_can_be_chosen_when_a_topic_is_made(durability: str) -> None:
     assert site.reopen("kill").store.topics["n"].settings.durability == durability
 
 
-@pytest.mark.parametrize("name", ["1", ""])
-def test_broker_keys(name: str) -> None:
+def test_broker_keys() -> None:
     site = Site({"num.partitions": 3})
-    found = shown(describe(site, 4, name))
+    found = shown(describe(site, 4, "1"))
     assert found["num.partitions"] == ("3", STATIC_BROKER_CONFIG)
     assert found["auto.create.topics.enable"] == ("true", DEFAULT_CONFIG)
 
