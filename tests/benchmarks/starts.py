@@ -13,7 +13,7 @@
 
 Times are those of a process: from its start to its ready line, and the part that the store took, as its log says. The
 page cache is dropped before each start where that is allowed (root). Lives here: the directory, the starts, the table.
-Must never come in: levels that fail; tests/unit/test_storage_starts.py asserts what is read.
+Must never come in: levels that fail; tests/unit/storage/test_starts.py asserts what is read.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-ANSIBLE = Path(__file__).parents[2] / "ansible"
+ANSIBLE = Path(__file__).parents[3] / "ansible"
 NOT_BY_A_TASK = {"python3-apt"}  # Ansible's module needs it before it can install anything
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BROKER = ROOT / "edge_broker"
 DESIGN = re.sub(r"\n +", " ", (BROKER / "DESIGN.md").read_text())
 PLACES = sorted(set(re.findall(r"`([a-z_]+/[a-z_]+\.py): ([\w.]+)`", DESIGN)))

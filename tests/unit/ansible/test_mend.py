@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "ansible/roles/packages/files/mend.sh"
+SCRIPT = Path(__file__).parents[3] / "ansible/roles/packages/files/mend.sh"
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nedge-broker:x:997:996::/var/lib/edge-broker:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nedge-broker:x:996:\n"
 PACKAGES = "Package: a\nFilename: ./a.deb\nSize: 3\n\nPackage: b\nFilename: ./b.deb\nSize: 5\n\n"

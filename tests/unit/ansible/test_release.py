@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "ansible/roles/drupelet/files/release.py"
+SCRIPT = Path(__file__).parents[3] / "ansible/roles/drupelet/files/release.py"
 RELEASE, WHEEL = "1.2.3-0123abcd", "drupelet-1.2.3-py3-none-any.whl"
 PROGRAM = "#!/bin/sh\nexec {bin}/python --of broker\n"
 PYTHON = "#!/bin/sh\necho edge-broker 1.2.3\n"

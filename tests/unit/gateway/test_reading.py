@@ -25,7 +25,7 @@ from gateway.config import parse_config
 from gateway.records import Record
 from gateway.routing import Rejection, route_message
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENTS = ("gateway/README.md", "spark/README.md", "ansible/FROM-A-BARE-CARD.md")
 SCHEMA = json.loads(files("gateway").joinpath("reading.schema.json").read_text(encoding="utf-8"))
 READING = Draft202012Validator(SCHEMA)
