@@ -38,6 +38,7 @@ from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
+from edge_broker.runs_in import LOOP, enter, runs_in
 from edge_broker.settings import LogSettings
 from edge_broker.storage import removal
 from edge_broker.storage.age import Now
@@ -103,6 +104,7 @@ async def _serve(options: Options) -> int:
     if options.advertise is None:
         broker.advertised = bound
     _warn(options)
+    enter(LOOP)
     dispatcher.start(lambda: load_groups(broker))
     chores = _start_chores(loop, broker, dispatcher)
     if config.boolean("log.cleaner.enable"):
@@ -308,14 +310,16 @@ class _Retention:
         return Reply(None)
 
 
+@runs_in()
 def delete_expired(broker: Broker, passed: Passed = NOTHING_PASSED) -> None:
-    """Apply retention to every partition; one that fails costs no other. [worker]"""
+    """Apply retention to every partition; one that fails costs no other."""
     for _ in expired_pieces(broker, passed):
         pass
 
 
+@runs_in()
 def expired_pieces(broker: Broker, passed: Passed) -> Iterator[bool]:
-    """As `delete_expired`, with a True behind each partition that lost something, and each so many. [worker]"""
+    """As `delete_expired`, with a True behind each partition that lost something, and each so many."""
     now, looked_at = broker.time.now(), 0
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
@@ -357,6 +361,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker
     ledger.stop()
     for worker in workers:
         worker.close()
+    enter(None)  # nothing else runs
     store = dispatcher.broker.store
     store.look(dispatcher.broker.clock.look())
     store.close()

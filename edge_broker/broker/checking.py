@@ -22,6 +22,7 @@ from edge_broker.compiled import compiled_walk
 from edge_broker.errors import Refusal
 from edge_broker.protocol.record_batch import CODEC_NONE, BatchHeader
 from edge_broker.protocol.records_check import RecordsCheck, correct_max_timestamp
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import Busy
 from edge_broker.storage.log import PartitionLog
 
@@ -71,8 +72,9 @@ class Checking:
         checking.cost = UNPACKING_FACTOR * check.walked_bytes
         return checking
 
+    @runs_in()
     def turn(self) -> bool:
-        """Check one more piece; True when that was the last. Refusal as RecordsCheck. [worker]"""
+        """Check one more piece; True when that was the last. Refusal as RecordsCheck."""
         assert self._check is not None
         assert self.records is not None
         finished = self._check.run()

@@ -16,6 +16,7 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import Record, read_header, records_of
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import Now
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
@@ -81,8 +82,9 @@ class Loading:
         """There will be no groups."""
         self.fault = fault
 
+    @runs_in("reader")
     def work(self) -> DamageMet | None:
-        """Read on; the groups are there when it has met no damage, unless there is a fault. [worker: reader]"""
+        """Read on; the groups are there when it has met no damage, unless there is a fault."""
         try:
             if self.fault is None:
                 self._load()

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
 
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
@@ -41,8 +42,9 @@ def check_writer(writers: Networks, host: str) -> None:
     )
 
 
+@runs_in()
 def ledger_refusal(records: memoryview | None, batch_bytes_max: int) -> Refusal | None:
-    """Why a batch is not taken into the ledger, None when it is. [worker]"""
+    """Why a batch is not taken into the ledger, None when it is."""
     try:
         check_batch(records, batch_bytes_max)
         assert records is not None

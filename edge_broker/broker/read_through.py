@@ -16,6 +16,7 @@ from collections.abc import Callable
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Do, Outcome
 from edge_broker.errors import Refusal, StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
@@ -70,8 +71,9 @@ class _Reading:
         return self.read()
 
 
+@runs_in("files")
 def _quarantine(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int]]) -> StorageFault | None:
-    """Why it could not be; what is met again though nothing is wrong there counts as that. [worker: files]"""
+    """Why it could not be; what is met again though nothing is wrong there counts as that."""
     place = (found.segment.path, found.position)
     try:
         if quarantine(log, found) is None and place in tried:

@@ -31,7 +31,7 @@ class NewTopic(NamedTuple):
 
 
 class _Making(NamedTuple):
-    """A topic, and the partitions that it gets. `make` makes them on disk, and returns what shows them. [worker]
+    """A topic, and the partitions that it gets. `make`, in a worker, makes them on disk, and returns what shows them.
 
     StorageFault, Refusal; the log says that the topic `failed`.
     """

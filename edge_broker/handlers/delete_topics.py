@@ -31,6 +31,7 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
@@ -172,8 +173,9 @@ class _Deletion:
         behind_writes = Do(lambda: None, lambda _: erase, self._failed, worker="writer")
         return Do(lambda: None, lambda _: behind_writes, self._failed, worker="disk")
 
+    @runs_in()
     def _erase(self) -> Failures:
-        """Erase each topic; one that fails costs no other, and a bug is a failure. [worker]"""
+        """Erase each topic; one that fails costs no other, and a bug is a failure."""
         failures = {}
         for topic in self._topics:
             try:

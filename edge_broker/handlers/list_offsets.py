@@ -34,6 +34,7 @@ from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 
@@ -176,14 +177,16 @@ def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionRespo
         lookups.append((log, timestamp, answer))
 
 
+@runs_in()
 def _latest(log: PartitionLog) -> tuple[int, int] | None:
-    """The first record with the greatest time, which its batch's header tells; offset and time. [worker]"""
+    """The first record with the greatest time, which its batch's header tells; offset and time."""
     offset, time = log.reader.max_timestamp()
     return (offset, time) if time < 0 else log.reader.offset_for_timestamp(time)
 
 
+@runs_in()
 def _look_up(lookups: list[Lookup], faults: list[tuple[PartitionLog, StorageFault]]) -> DamageMet | None:
-    """Fill in the answers of lookups by time, and what could not be read; stops at damage. [worker]"""
+    """Fill in the answers of lookups by time, and what could not be read; stops at damage."""
     while lookups:
         log, timestamp, answer = lookups[0]
         try:

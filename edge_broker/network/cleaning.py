@@ -18,6 +18,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
+from edge_broker.runs_in import runs_in
 
 PIECE_S = 0.002
 BREATH_S = 0.0005  # amid a large batch, which is one piece however many records it has
@@ -54,8 +55,9 @@ def next_work(work: int, cpu_s: float) -> int:
     return min(max(round((work + wanted) / 2), WORK_MIN), WORK_MAX)
 
 
+@runs_in()
 def _piece(broker: Broker, work_max: int) -> _Piece:
-    """Clean a little; a bug ends this pass and leaves its trace. [worker]"""
+    """Clean a little; a bug ends this pass and leaves its trace."""
     cleaner = broker.cleaner
     begin_s, begin_bytes = time.thread_time(), cleaner.bytes_read + cleaner.bytes_written
     try:

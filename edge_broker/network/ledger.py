@@ -21,6 +21,7 @@ from edge_broker.broker.losses import WRITE_MS_MAX, write_losses
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
 
@@ -37,8 +38,9 @@ class LoopLedger:
         self._waiting: set[Answer] = set()
         self._stopped = False
 
+    @runs_in("files")
     def write(self, losses: Sequence[Loss]) -> None:
-        """Return when the losses are synced; StorageFault: they are not, do not act. [worker files]"""
+        """Return when the losses are synced; StorageFault: they are not, do not act."""
         answer = Answer()
         self._waiting.add(answer)  # before the look at `_stopped`: one of the two sees the other
         try:

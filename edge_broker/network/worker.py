@@ -18,6 +18,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from edge_broker.runs_in import enter
+
 Done = Callable[[Any, Exception | None], None]
 Job = tuple[Callable[[], Any], Done]
 AHEAD_MAX = 8  # else a client that makes topics without end would starve the disk watch and the checkpoint
@@ -100,6 +102,7 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
+        enter(self._thread.name)
         for number in count():
             self.job = None
             if not self._count.get():

@@ -28,6 +28,7 @@ from edge_broker.protocol.record_batch import (
     BatchHeader,
     assign_offsets,
 )
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log_state import LogState
@@ -98,8 +99,9 @@ class Writing:
         self.error: Refusal | StorageFault | None = None
         self.done = False
 
+    @runs_in()
     def run(self) -> None:
-        """Write, or keep in `error` why not. [worker]"""
+        """Write, or keep in `error` why not."""
         try:
             self.file = self.segment.file
             write_batch(self.file, self.path, self.records, self.position)
@@ -135,8 +137,9 @@ class LogWriter:
         self._expire_at_age_ms = AGE_UNKNOWN
         self._index_due = 0
 
+    @runs_in()
     def begin_segment(self, segment: Segment) -> None:
-        """Append to a new segment from now on. [worker]"""
+        """Append to a new segment from now on."""
         self._index_due = self.stay_bytes = 0
         self.state.begin(segment)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.positions import Position
@@ -42,8 +43,9 @@ class BroughtOnline(NamedTuple):
     loss: Loss | None
 
 
+@runs_in()
 def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline | None:
-    """Make a log of what is left of an offline one; None when its topic is gone. [worker]
+    """Make a log of what is left of an offline one; None when its topic is gone.
 
     Nothing else may run on `log`. StorageFault, Refusal: the disk or the ledger still refuses, try again later.
     """

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, HEADER_SIZE, read_header, unpack_records
+from edge_broker.runs_in import runs_in
 from edge_broker.settings import LONG_MAX
 from edge_broker.storage.age import Now, age_written
 from edge_broker.storage.compaction import (
@@ -80,8 +81,9 @@ class Cleanable(NamedTuple):
         return self.overdue or self.dirty_ratio > self.log.settings.min_cleanable_dirty_ratio
 
 
+@runs_in()
 def cleanable(log: PartitionLog, dirty_offset: int, now: Now) -> Cleanable | None:
-    """What there is to clean of a log; None for nothing. StorageFault. [worker]"""
+    """What there is to clean of a log; None for nothing. StorageFault."""
     segments = log.segments
     sealed = segments[:-1]
     if log.fault is not None or not log.settings.compacts or not sealed:
@@ -172,11 +174,12 @@ class Cleaning:
         self._quarantined: set[tuple[str, int]] = set()  # damage that was met
         self._work = self._run()
 
+    @runs_in()
     def step(self, work_max: int) -> bool:
         """Go on for about `work_max` records or KiB, or READ_AT_ONCE bytes, or one sync; False when the pass is over.
 
         Others wait for the disk that long, however little a piece computes. PutOffError;
-        StorageFault when the partition is offline now. [worker]
+        StorageFault when the partition is offline now.
         """
         read_max, syncs = self.bytes_read + READ_AT_ONCE, self._syncs
         try:
@@ -366,8 +369,9 @@ class Cleaning:
         self.log.fail(fault)
         return fault
 
+    @runs_in()
     def _swap(self, group: list[Segment], swap: Swap, output: _Output, written: LastWrite) -> None:
-        """Put the new segment in the group's place, on the disk and for readers. [worker]"""
+        """Put the new segment in the group's place, on the disk and for readers."""
         log, fs = self.log, self.log.files.fs
         if log.fault is not None or not set(group) <= set(log.segments):
             output.discard()
@@ -506,8 +510,9 @@ class LogCleaner:
         self._put_off: set[PartitionLog] = set()
         self._noted: dict[PartitionLog, str] = {}
 
+    @runs_in()
     def step(self, now: Now, work_max: int) -> bool:
-        """Clean for about `work_max` records or KiB; False when there is nothing to clean now. [worker]"""
+        """Clean for about `work_max` records or KiB; False when there is nothing to clean now."""
         if self._under_way is None:
             chosen = self._choose(now)
             if chosen is None:
@@ -534,8 +539,9 @@ class LogCleaner:
         self.bytes_written += cleaning.bytes_written - before[1]
         return True
 
+    @runs_in()
     def give_up(self) -> None:
-        """Leave the log that is being cleaned for later. [worker]"""
+        """Leave the log that is being cleaned for later."""
         if self._under_way is not None:
             self._put_off.add(self._under_way.log)
         self._under_way = None

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import ProtocolViolation, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import BatchHeader, read_header
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import (
     CHUNK_BYTES,
     CRC_FROM,
@@ -83,8 +84,9 @@ class Damage(NamedTuple):
 # quarantining
 
 
+@runs_in("files")
 def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
-    """Quarantine what a reader found; None when nothing is wrong there (any more). [worker: files]
+    """Quarantine what a reader found; None when nothing is wrong there (any more).
 
     Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
     ledger or the file of holes could not be written, or the log is offline or deleted, and nothing is jumped over.
@@ -109,13 +111,15 @@ def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
     return damage.hole
 
 
+@runs_in("files")
 def add_hole(segment: Segment, hole: Hole) -> None:
-    """Write a hole down beside its segment, synced, then let readers jump over it. StorageFault. [worker: files]"""
+    """Write a hole down beside its segment, synced, then let readers jump over it. StorageFault."""
     write_holes(segment, tuple(sorted((*segment.holes, hole), key=lambda one: (one.first_offset, one.position))))
 
 
+@runs_in("files")
 def write_holes(segment: Segment, holes: tuple[Hole, ...]) -> None:
-    """Write down all holes of a segment, synced, then let readers go by them. StorageFault. [worker: files]"""
+    """Write down all holes of a segment, synced, then let readers go by them. StorageFault."""
     try:
         lines = [" ".join(map(str, one)) for one in holes]
         data = encode_state(KIND, 1, lines)
@@ -143,8 +147,9 @@ def read_holes(fs: FileSystem, path: str, size: int) -> tuple[Hole, ...]:
 # finding
 
 
+@runs_in()
 def find_damage(segment: Segment, position: int, bounds: Bounds) -> Damage | None:
-    """The damaged range at or before a position; None when all up to there is right. OSError, StorageFault. [worker]"""
+    """The damaged range at or before a position; None when all up to there is right. OSError, StorageFault."""
     file = _file_of(segment)
     if file is None:
         return Damage(_whole(segment, bounds), None, None, None)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import drop_leftovers, read_whole
 from edge_broker.storage.topics import TOPIC_SUFFIX, TopicRecord, decode_partition_metadata, decode_topic, encode_topic
 
@@ -43,8 +44,9 @@ class Deletions:
     def _path(self, name: str) -> str:
         return f"{self._data_dir}/{name}"
 
+    @runs_in()
     def delete(self, record: TopicRecord) -> None:
-        """Delete a topic's name, then its files. StorageFault. [worker]"""
+        """Delete a topic's name, then its files. StorageFault."""
         self._fs.make_directory(self._path(DELETED))
         self._fs.sync_directory(self._data_dir)
         trace = f"{record.topic_id.hex}{TOPIC_SUFFIX}"

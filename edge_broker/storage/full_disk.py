@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from edge_broker.errors import Refusal, StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import Now
 from edge_broker.storage.eviction import (
     REFUSED,
@@ -213,8 +214,9 @@ def _excess(topic: Topic) -> int:
     return sum(log.size for log in topic.partitions) - topic.settings.budget_bytes
 
 
+@runs_in()
 def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
-    """A partition as the plan sees it. StorageFault when a segment cannot be read. [worker]"""
+    """A partition as the plan sees it. StorageFault when a segment cannot be read."""
     settings, segments = log.settings, log.segments
     expired = len(expired_causes(log, now, lambda segment: log.summary(segment, now)))
     ends = [segment.base_offset for segment in segments[1:]]

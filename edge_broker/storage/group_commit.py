@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import fault_of, synced_all
 
 if TYPE_CHECKING:
@@ -43,13 +44,15 @@ class Flush:
         self.begin = begin
         self.end = end
 
+    @runs_in()
     def start(self) -> None:
-        """Begin to write what the sync will wait for. [worker]"""
+        """Begin to write what the sync will wait for."""
         with suppress(OSError):  # the sync says what came of it
             self.end.segment.file.start_writeout(self.begin)
 
+    @runs_in()
     def run(self) -> None:
-        """Wait for the disk; StorageFault. Reads only this flush; the loop may append meanwhile. [worker]"""
+        """Wait for the disk; StorageFault. Reads only this flush; the loop may append meanwhile."""
         try:
             self.end.segment.datasync()
         except OSError as error:
@@ -79,8 +82,9 @@ class GroupCommit:
         if way == "all" and self.card is not None and seconds * 1e6 > SLOW * self.card.each_us(files):
             self._each_left = EACH_ROUNDS
 
+    @runs_in()
     def run(self, flushes: Sequence[Flush], way: Way) -> list[StorageFault | None]:
-        """Run every flush; what each came to. One failure costs no other. [worker]"""
+        """Run every flush; what each came to. One failure costs no other."""
         if len(flushes) > 1:
             for flush in flushes:
                 flush.start()

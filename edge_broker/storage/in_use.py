@@ -33,6 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.twin_files import TwinFiles
 
@@ -89,8 +90,9 @@ class Marking:
         self.logs = logs  # whose marks are new
         self.fault: StorageFault | None = None
 
+    @runs_in("disk")
     def run(self) -> None:
-        """Write, synced, or keep in `fault` why not. [worker disk]"""
+        """Write, synced, or keep in `fault` why not."""
         try:
             self._files.write(list(_lines(self._marks)))
         except OSError as error:

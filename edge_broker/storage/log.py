@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import LogWriter
 from edge_broker.storage.ledger import Ledger, NoLedger
 from edge_broker.storage.reading import LogReader
@@ -157,7 +158,7 @@ class PartitionLog:
             self.files.forget(segment)
 
     def retire_files(self) -> None:
-        """As `close_files`, for files that are about to be removed: none is kept again. [worker]"""
+        """As `close_files`, for files that are about to be removed: none is kept again. Any thread may ask."""
         for segment in self.segments:
             segment.pinned = None
             self.files.retire(segment)
@@ -170,16 +171,18 @@ class PartitionLog:
         self.removed = removed
         state.log_start_offset = max(state.log_start_offset, min(removed_end(removed), state.log_end_offset))
 
+    @runs_in()
     def drop_front(self, count: int, removed: tuple[Removed, ...]) -> tuple[Segment, ...]:
-        """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove. [worker]
+        """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove.
 
         As LogState.drop_front.
         """
         self.removed = removed
         return self.state.drop_front(count, removed_end(removed))
 
+    @runs_in("files")
     def summary(self, segment: Segment, now: Now) -> Summary:
-        """The numbers of a sealed segment; made again from the log when they are lost. StorageFault. [worker: files]"""
+        """The numbers of a sealed segment; made again from the log when they are lost. StorageFault."""
         if segment.stored_summary is None:
             segment.stored_summary = segment.read_summary() or self._count(segment, now)
         return segment.stored_summary
@@ -190,8 +193,9 @@ class PartitionLog:
             raise StorageFault(segment.path, 0, "was removed meanwhile")
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
+    @runs_in("files")
     def note_damage(self, found: DamageFound, hole: Hole) -> None:
-        """Count and say what was quarantined. [worker: files]"""
+        """Count and say what was quarantined."""
         self.damages += 1
         lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
         self.damage_notes.append(f"{found}; {lost}, readers go on behind byte {hole.end_position}")

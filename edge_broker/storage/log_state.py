@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import Bounds
 from edge_broker.storage.segment import Segment
 
@@ -134,14 +135,16 @@ class LogState:
             return shown.position
         return segment.size if segment.base_offset < shown.offset else 0
 
+    @runs_in()
     def may_have_gaps(self, segment: Segment) -> bool:
-        """True when compaction took batches out of a segment, so that missing offsets are no loss. [worker]"""
+        """True when compaction took batches out of a segment, so that missing offsets are no loss."""
         if segment is self.active:
             return segment.gaps_allowed
         return segment.may_have_gaps(topic_compacts=self.settings.may_have_gaps)
 
+    @runs_in()
     def bounds(self, segment: Segment) -> Bounds | None:
-        """What is known of a segment apart from its bytes; None when it is not one of this log any more. [worker]"""
+        """What is known of a segment apart from its bytes; None when it is not one of this log any more."""
         synced = self.synced  # before the segments: a roll replaces them first
         segments = self.segments
         for at, one in enumerate(segments):
@@ -159,8 +162,9 @@ class LogState:
         if len(self.marks) > MARKS_KEPT:
             del self.marks[next(iter(self.marks))]
 
+    @runs_in()
     def begin(self, segment: Segment) -> None:
-        """Append to this segment from now on; what is before it is synced. [worker]"""
+        """Append to this segment from now on; what is before it is synced."""
         self.active = segment
         with self.layout:
             self.segments = (*self.segments, segment)
@@ -168,8 +172,9 @@ class LogState:
         if self.shown.offset == synced.offset:
             self.shown = synced  # shows no more, and keeps nothing of the segment before, which may be compacted
 
+    @runs_in()
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Show a compacted segment in place of those it was made from. [worker]
+        """Show a compacted segment in place of those it was made from.
 
         A read under way keeps to the segments that it found.
         """
@@ -178,8 +183,9 @@ class LogState:
             assert self.segments[at : at + len(old)] == tuple(old), "only neighbours are compacted together"
             self.segments = (*self.segments[:at], new, *self.segments[at + len(old) :])
 
+    @runs_in()
     def drop_front(self, count: int, start_offset: int) -> tuple[Segment, ...]:
-        """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove. [worker]
+        """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove.
 
         A read under way keeps the file it has open. The start moves first: who sees it may still find the segments,
         never the other way round.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in, sound_bytes
 from edge_broker.storage.log_state import LogEnd, LogState
 from edge_broker.storage.segment import DamageFound, Segment, WouldBlockError
@@ -139,8 +140,9 @@ class LogReader:
             raise WouldBlockError
         raise DamageFound(segment, position, reason or "a record batch is cut short here")
 
+    @runs_in()
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after a time, None when there is none. [worker]
+        """(offset, timestamp) of the first record at or after a time, None when there is none.
 
         Nothing above the high watermark counts. A batch whose codec cannot be unpacked here answers with its base
         offset and base timestamp. StorageFault.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import CAUSES, Loss
 from edge_broker.storage.removal_account import (
@@ -101,8 +102,9 @@ class RemovalCount:
         )
 
 
+@runs_in()
 def count_parts(segment: Segment, parts: Sequence[RemovalRange]) -> list[RemovalCount]:
-    """Count records and bytes of each part by the headers of the segment's batches. OSError. [worker]
+    """Count records and bytes of each part by the headers of the segment's batches. OSError.
 
     Parts need not begin with the segment, nor end with it: what is before the first was counted when it went. Of a
     batch that two parts share, each gets its offsets' records and the later one the bytes; one that compaction has
@@ -162,10 +164,11 @@ def _count(log: PartitionLog, going: SegmentRemoval, now: Now) -> list[RemovalCo
     return [counted]
 
 
+@runs_in()
 def remove_front(
     log: PartitionLog, going: Sequence[SegmentRemoval], now: Now, partly: SegmentRemoval | None = None
 ) -> list[RemovalCount]:
-    """Take the oldest segments away, in the order of the table above; what went. [worker]
+    """Take the oldest segments away, in the order of the table above; what went.
 
     Of the one behind them parts may go `partly`: its file stays, and the log starts inside it.
     StorageFault or Refusal of the ledger: nothing is removed. StorageFault of the account: nothing is removed.
@@ -201,8 +204,9 @@ def _count_front(partly: SegmentRemoval) -> list[RemovalCount]:
     return [one for one in count_parts(segment, [*parts, rest]) if one.part is not rest]
 
 
+@runs_in()
 def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int = OFFSET_MAX) -> int:
-    """Delete everything before an offset that may be shown, or is the end of that; where the log starts. [worker]
+    """Delete everything before an offset that may be shown, or is the end of that; where the log starts.
 
     What lies at or above `passed_offset` is a loss. Raises as `remove_front`; a sync that fails takes it offline.
     """
@@ -232,8 +236,9 @@ def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int 
     return log.log_start_offset
 
 
+@runs_in()
 def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX) -> int:
-    """Delete whole sealed segments by retention.ms and retention.bytes; how many. [worker]
+    """Delete whole sealed segments by retention.ms and retention.bytes; how many.
 
     What lies at or above `passed_offset` was not read by every group that the topic names: it is a loss, and the
     ledger has it before it goes. Raises as `remove_front`.

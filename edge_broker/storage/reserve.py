@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import OUT_OF_SPACE
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ class Reserve:
         self._segment: Segment | None = None
         self._end = 0
 
+    @runs_in()
     def renew(self) -> None:
-        """Set blocks aside when less than half is left; without space what was set aside stays. OSError. [worker]"""
+        """Set blocks aside when less than half is left; without space what was set aside stays. OSError."""
         active = self.log.segments[-1]
         if active is not self._segment:
             self._segment, self._end = active, 0

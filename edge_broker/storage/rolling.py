@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.epochs import KIND, Start
 from edge_broker.storage.producers import SnapshotPosition, encode_snapshot
 from edge_broker.storage.segment import PutFile, Segment
@@ -41,8 +42,9 @@ class LogRoller:
         self._epochs_written: tuple[Start, ...] = ()  # what the checkpoint file says
         self._snapshot_offset = 0  # where a durable snapshot lies; an empty log needs none
 
+    @runs_in()
     def roll(self) -> None:
-        """Sync the active segment, then begin the next; LogWriter.end_roll must follow. [worker]
+        """Sync the active segment, then begin the next; LogWriter.end_roll must follow.
 
         Reads and replaces what appends change: they are refused with RollDue until then.
 
@@ -71,8 +73,9 @@ class LogRoller:
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{fault}; nothing was written, free space"
                 )
 
+    @runs_in()
     def begin_epoch(self) -> None:
-        """Begin the next segment, whose first offset begins this leader epoch; nothing else may run. [worker]
+        """Begin the next segment, whose first offset begins this leader epoch; nothing else may run.
 
         StorageFault takes it offline.
         """
@@ -164,8 +167,9 @@ class LogRoller:
         state = self._state
         return state.fault is None and (self._snapshot_offset != state.log_end_offset or self._writer.retreated)
 
+    @runs_in()
     def stop(self, batch: BatchedFiles | None = None) -> None:
-        """Sync and write down what is not yet; nothing else may run. StorageFault. [worker]
+        """Sync and write down what is not yet; nothing else may run. StorageFault.
 
         With a `batch` that is done once its `finish` says so.
         """

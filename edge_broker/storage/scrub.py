@@ -20,6 +20,7 @@ from errno import EIO, ENOENT
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import Refusal, StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import HEADER_BYTES, PAGE_BYTES, read_sound, sound_bytes
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.segment import DamageFound, Segment
@@ -44,8 +45,9 @@ class Scrubber:
         self._store = store
         self._pieces = self._round()
 
+    @runs_in()
     def step(self) -> int:
-        """Check the next piece, 128 KiB or one batch; its bytes, 0 when a round is over. [worker]"""
+        """Check the next piece, 128 KiB or one batch; its bytes, 0 when a round is over."""
         for size in self._pieces:
             self.bytes_checked += size
             return size

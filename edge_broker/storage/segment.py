@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import AGE_UNKNOWN
 from edge_broker.storage.batches import CHUNK_BYTES, HEADER_BYTES, LENGTH_MIN, BrokenBatchError, Hole, batches_in
 from edge_broker.storage.index import (
@@ -118,8 +119,9 @@ class Segment:
         self.gaps_allowed = False  # compaction took batches away, so that offsets may be missing
 
     @property
+    @runs_in()
     def file(self) -> File:
-        """The open file; opened where it is not. OSError. [worker]"""
+        """The open file; opened where it is not. OSError."""
         return self.pinned or self.files.file(self)
 
     @property
@@ -207,8 +209,9 @@ class Segment:
         except BrokenBatchError as broken:
             raise DamageFound(self, broken.position, broken.reason) from None
 
+    @runs_in()
     def load_index(self) -> None:
-        """Have the index of a closed segment in memory, for reads that do not wait. StorageFault. [worker]"""
+        """Have the index of a closed segment in memory, for reads that do not wait. StorageFault."""
         if self.tail is None and self.indexed_from > self.index_interval_bytes:
             self._index(blocking=True)
 
@@ -288,16 +291,18 @@ class Segment:
         self.files.keep_index(self, loaded)
         return loaded
 
+    @runs_in()
     def boundaries(self) -> list[tuple[int, int]]:
-        """Position and last offset of each indexed batch, rising; StorageFault. [worker]"""
+        """Position and last offset of each indexed batch, rising; StorageFault."""
         entries = array("Q", self._index(blocking=True)) if self.indexed_from > 0 else array("Q")
         tail = self.tail  # read once: a roll in another worker takes it away
         if tail is not None:
             entries += tail.entries()
         return [(entry & 0xFFFFFFFF, self.base_offset + (entry >> 32)) for entry in entries]
 
+    @runs_in()
     def rebuild_index(self) -> array[int]:
-        """Make the index of the part that the files should cover from the log itself; kept. StorageFault. [worker]"""
+        """Make the index of the part that the files should cover from the log itself; kept. StorageFault."""
         tail = TailIndex()
         due = 0
         try:
@@ -322,8 +327,9 @@ class Segment:
         self.files.keep_index(self, index)
         return index
 
+    @runs_in()
     def detach(self) -> None:
-        """Keep to this file when its name is given to another: no index by that name is used any more. [worker]
+        """Keep to this file when its name is given to another: no index by that name is used any more.
 
         A reader of it keeps the file open, nobody else does. StorageFault, OSError. The indexes are replaced
         after this, so a reader that has just loaded one finds `indexed_from` 0 afterwards and uses nothing of it.
@@ -333,8 +339,9 @@ class Segment:
         self.indexed_from = 0
         self.files.retire(self)
 
+    @runs_in()
     def seal(self, put: PutFile | None = None) -> None:
-        """Write the index files for the whole segment; the caller syncs the directory. OSError. [worker]"""
+        """Write the index files for the whole segment; the caller syncs the directory. OSError."""
         tail, fs = self.tail, self.files.fs
         put = put or partial(replace, fs, self.directory, sync_name=False)
         if tail is None or self.indexed_from == self.size:
@@ -354,15 +361,17 @@ class Segment:
         for suffix, data in files:
             put(self.name(suffix), data)
 
+    @runs_in()
     def read_summary(self) -> Summary | None:
-        """What the file says; None when it is lost, torn, damaged or of another version. [worker]"""
+        """What the file says; None when it is lost, torn, damaged or of another version."""
         try:
             return summary_of(read_state(self.files.fs, f"{self.directory}/{self.name('summary')}", KIND, VERSION))
         except (OSError, StorageFault, ValueError, KeyError):
             return None
 
+    @runs_in()
     def may_have_gaps(self, *, topic_compacts: bool) -> bool:
-        """True when compaction took batches out, so that missing offsets are no loss. [worker]
+        """True when compaction took batches out, so that missing offsets are no loss.
 
         Where the summary that would say so is lost, the topic decides.
         """
@@ -371,11 +380,11 @@ class Segment:
             self.gaps_allowed = summary.compacted > 0 if summary else topic_compacts
         return self.gaps_allowed
 
+    @runs_in()
     def summary_from_log(self, now: Now, end_offset: int, *, dense: bool) -> Summary:
         """Count this sealed segment, which ends before `end_offset`, anew; `dense`: compaction took nothing.
 
         Kept for the next time unless there is no space; what is damaged is counted up to the damage. StorageFault.
-        [worker]
         """
         tally, end, greatest = Tally(), self.base_offset, -1
         try:
@@ -398,8 +407,9 @@ class Segment:
                 raise fault_of(error, f"{self.directory}/{self.name('summary')}", 0) from error
         return summary
 
+    @runs_in()
     def write_summary(self, summary: Summary) -> None:
-        """Put a summary beside the log; the caller syncs the directory. OSError. [worker]"""
+        """Put a summary beside the log; the caller syncs the directory. OSError."""
         replace(self.files.fs, self.directory, self.name("summary"), encode_summary(summary), sync_name=False)
         self.stored_summary = summary
 
@@ -425,8 +435,9 @@ class Segment:
             greatest = -1  # as with the offset index, readers report the damage
         return tail.time_entries()
 
+    @runs_in()
     def greatest_timestamp(self) -> tuple[int, int]:
-        """(timestamp, last offset of its batch), -1 without; reads the time index the first time. [worker]"""
+        """(timestamp, last offset of its batch), -1 without; reads the time index the first time."""
         if self.max_timestamp_offset < 0 and self.size > 0:
             try:
                 found = last_time(self._time_bytes())
@@ -436,8 +447,9 @@ class Segment:
             self.max_timestamp_offset = self.base_offset + relative
         return self.max_timestamp, self.max_timestamp_offset
 
+    @runs_in()
     def position_for_time(self, timestamp: int, limit: int) -> int:
-        """A position from which to look for the first batch at or after a time: all before it are earlier. [worker]"""
+        """A position from which to look for the first batch at or after a time: all before it are earlier."""
         tail = self.tail
         relative = tail.offset_before_time(timestamp) if tail is not None else -1
         if relative < 0 and self.indexed_from > 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import OUT_OF_SPACE, replace, temporary_name, write_all
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ class Spare:
         self.path = f"{data_dir}/{SPARE}"
         self._there = False
 
+    @runs_in()
     def renew(self) -> None:
-        """Make it, when it was used and there is space again. OSError. [worker]"""
+        """Make it, when it was used and there is space again. OSError."""
         if self._there:
             return
         try:
@@ -39,8 +41,9 @@ class Spare:
             return
         self._there = True
 
+    @runs_in()
     def replace(self, directory: str, name: str, data: bytes) -> None:
-        """As state_files.replace; without space into the spare's blocks. OSError: those are gone too. [worker]"""
+        """As state_files.replace; without space into the spare's blocks. OSError: those are gone too."""
         try:
             replace(self._fs, directory, name, data)
         except OSError as error:

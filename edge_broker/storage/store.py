@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
+from edge_broker.runs_in import runs_in
 from edge_broker.settings import LogSettings
 from edge_broker.storage.age import KIND, Age, Now, age_of
 from edge_broker.storage.batched_files import BatchedFiles
@@ -117,7 +118,7 @@ class Topic:
 
 
 class LogStore:
-    """The topics of a data directory; methods marked [worker] run in the worker `files` alone, one after another."""
+    """The topics of a data directory; methods that run in the worker `files` run one after another."""
 
     def __init__(self, fs: FileSystem, data_dir: str, settings: LogSettings) -> None:
         self.fs = fs
@@ -417,8 +418,9 @@ class LogStore:
 
     # topics
 
+    @runs_in("files")
     def make_topic(self, name: str, partitions: int, config: dict[str, str], topic_id: uuid.UUID) -> Topic:
-        """Make a topic, on disk and synced when this returns; `add_topic` shows it. Reads only the settings. [worker]
+        """Make a topic, on disk and synced when this returns; `add_topic` shows it. Reads only the settings.
 
         Refusal (INVALID_TOPIC_EXCEPTION, INVALID_CONFIG), StorageFault; what an interruption leaves is cleared at the
         next start.
@@ -449,8 +451,9 @@ class LogStore:
         where = (topic, partition, directory, settings, self._files)
         return PartitionLog(LogState(*where, [segment], 0, self.leader_epoch, LeaderEpochs()), Producers())
 
+    @runs_in("files")
     def make_partitions(self, topic: Topic, count: int) -> list[PartitionLog]:
-        """Make more partitions, so that there are `count`, on disk and synced when this returns. [worker]
+        """Make more partitions, so that there are `count`, on disk and synced when this returns.
 
         `add_partitions` shows them. StorageFault; what an interruption leaves is cleared at the next start.
         """
@@ -466,8 +469,9 @@ class LogStore:
     def _write_topic(self, record: TopicRecord) -> None:
         replace(self.fs, self._path("topics"), f"{record.name}{TOPIC_SUFFIX}", encode_topic(record))
 
+    @runs_in("files")
     def write_config(self, topic: Topic, config: dict[str, str]) -> LogSettings:
-        """Give a topic another configuration, on disk and synced when this returns; `use_config` goes by it. [worker]
+        """Give a topic another configuration, on disk and synced when this returns; `use_config` goes by it.
 
         Refusal (INVALID_CONFIG), StorageFault.
         """
@@ -533,8 +537,9 @@ class LogStore:
             log.fail(StorageFault(log.directory, 0, "the topic was deleted"))
         return topic
 
+    @runs_in("files")
     def erase_topic(self, topic: Topic) -> None:
-        """Delete a hidden topic: its name first, synced, then its files. [worker]
+        """Delete a hidden topic: its name first, synced, then its files.
 
         A crash in between is finished at the next start. StorageFault leaves the rest to the next start, or to the next
         CreateTopics of that name.
@@ -557,22 +562,25 @@ class LogStore:
         topic = self.topics.get(log.topic)
         return topic is not None and log in topic.partitions
 
+    @runs_in("files")
     def raise_leader_epoch(self, above: int) -> int:
-        """A leader epoch greater than `above`, synced. OSError. [worker]"""
+        """A leader epoch greater than `above`, synced. OSError."""
         if self.leader_epoch <= above:
             self._write("leader-epoch", "leader-epoch", [str(above + 1)])
             self.leader_epoch = above + 1
         return self.leader_epoch
 
+    @runs_in("files")
     def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
-        """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not. [worker]"""
+        """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not."""
         opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
         return open_partition(opening, log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
 
     # what outlives the process
 
+    @runs_in("files")
     def reserve_producer_ids(self) -> range:
-        """A block of 1000 producer ids, never given again; synced when this returns. StorageFault. [worker]"""
+        """A block of 1000 producer ids, never given again; synced when this returns. StorageFault."""
         block = range(self._producer_id, self._producer_id + PRODUCER_IDS_RESERVED)
         try:
             self._write("producer-ids", "producer-ids", [str(block.stop)])
@@ -585,15 +593,17 @@ class LogStore:
         """Let time pass: `age` is replaced in one assignment. Loop, about every 10 s and whenever trust may change."""
         self.age = self.age.advanced(reading)
 
+    @runs_in("files")
     def keep_card(self, card: Card) -> None:
-        """Write down what the card was measured to take. StorageFault. [worker]"""
+        """Write down what the card was measured to take. StorageFault."""
         try:
             write_card(self.fs, self.data_dir, card)
         except OSError as error:
             raise fault_of(error, self._path("card"), 0) from error
 
+    @runs_in("files")
     def checkpoint(self) -> None:
-        """Write down every partition's confirmed end, if one moved, and the age, if it is worth it. [worker]
+        """Write down every partition's confirmed end, if one moved, and the age, if it is worth it.
 
         Reads each log's `synced`, which the loop replaces as one value. StorageFault harms no partition: what was
         written down before stays true.
@@ -661,8 +671,9 @@ class LogStore:
             else:
                 log.fail(fault)
 
+    @runs_in("files")
     def close(self) -> None:
-        """Sync all, write everything down, mark the stop clean and let the directory go; nothing else may run. [worker]
+        """Sync all, write everything down, mark the stop clean and let the directory go; nothing else may run.
 
         With a partition offline the stop is not marked clean. StorageFault when something could not be
         written.

@@ -10,6 +10,8 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
+from edge_broker.runs_in import LOOP, within
+
 
 class Handle:
     """A callback that is due."""
@@ -25,7 +27,8 @@ class Handle:
     def run(self) -> None:
         """Call it, unless it was cancelled."""
         if self.call is not None:
-            self.call(*self.arguments)
+            with within(LOOP):
+                self.call(*self.arguments)
 
 
 class Loop:

@@ -76,7 +76,7 @@ class Site:
         config = BrokerConfig(self.settings)
         self.store = LogStore.open(self.disk, "/data", log_settings(config), self.clock.look(), self.clock.new_uuid)
         self.broker = Broker(config, self.store, self.clock, Endpoint("edge.local", 9092))
-        self.workers = {name: HandWorker(self.loop) for name in get_args(WorkerName)}
+        self.workers = {name: HandWorker(self.loop, name) for name in get_args(WorkerName)}
         self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))
         self.dispatcher = Dispatcher(
             self.broker,

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.network.worker import Jobs
+from edge_broker.runs_in import within
 from edge_broker.testing.loop import Loop
 
 
 class HandWorker:
     """A worker thread whose jobs run when the test says so."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, name: str) -> None:
         self._loop = loop
+        self._name = name
         self.submitted = 0
         self._jobs = Jobs()
         self._done: deque[tuple[Callable[[Any, Exception | None], None], Any, Exception | None]] = deque()
@@ -37,7 +39,8 @@ class HandWorker:
         """Do one job in the worker; the loop does not know yet."""
         work, done = self._jobs.take()
         try:
-            self._done.append((done, work(), None))
+            with within(self._name):
+                self._done.append((done, work(), None))
         except Exception as error:  # noqa: BLE001 - as the real worker does
             self._done.append((done, None, error))
 

@@ -74,7 +74,11 @@ def test_one_file_of_storage_knows_the_operating_system() -> None:
 
 def test_one_file_makes_threads() -> None:
     assert importing("queue") == {"network/worker.py"}
-    assert importing("threading") == {"network/worker.py", "storage/log_state.py"}  # the latter for a lock
+    assert importing("threading") == {
+        "network/worker.py",
+        "storage/log_state.py",
+        "runs_in.py",
+    }  # a lock, and where a thread is
     for module in ("_thread", "concurrent", "multiprocessing", "subprocess"):
         assert importing(module) == set()
 

@@ -31,7 +31,7 @@ class Bench:
         self.store: LogStore = open_store(self.disk)
         self.logs = make_topic(self.store, partitions=partitions).partitions
         self.loop = Loop()
-        self.worker = HandWorker(self.loop)
+        self.worker = HandWorker(self.loop, "disk")
         self.told: list[tuple[int, int]] = []
         self.syncer = Syncer(
             cast(Any, self.loop),

@@ -1,0 +1,70 @@
+"""In which thread a function runs: a mark that tests check, and that costs nothing where they do not run.
+
+| place | who is there |
+|---|---|
+| `loop` | callbacks of the event loop, from the moment a broker serves until it stops |
+| a worker's name | its jobs (broker/outcome.py names the workers) |
+| none | a start before the loop serves, a stop behind it, whoever calls storage by hand |
+
+Whoever is in no place may call everything, as nothing else runs. Checked where EDGE_BROKER_CHECKS_PLACES is set when
+this module is imported: the tests set it for themselves and for the brokers that they start.
+
+Lives here: the mark, and where this thread is. Must never come in: threads, what the functions do.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+SWITCH = "EDGE_BROKER_CHECKS_PLACES"
+LOOP = "loop"
+P = ParamSpec("P")
+R = TypeVar("R")
+_CHECKED = bool(os.environ.get(SWITCH))
+_thread = threading.local()
+
+
+def place() -> str | None:
+    """Where this thread is."""
+    return getattr(_thread, "place", None)
+
+
+def enter(name: str | None) -> None:
+    """This thread is there from now on."""
+    _thread.place = name
+
+
+@contextmanager
+def within(name: str) -> Iterator[None]:
+    """This thread is there during the block."""
+    before = place()
+    enter(name)
+    try:
+        yield
+    finally:
+        enter(before)
+
+
+def runs_in(*places: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Say where a function runs; without `places`: in any worker, never on the loop. AssertionError under test."""
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        if not _CHECKED:
+            return function
+
+        @wraps(function)
+        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+            here = place()
+            assert here is None or (here in places if places else here != LOOP), (
+                f"{function.__qualname__} runs in {' or '.join(places) or 'a worker'}, and was called in {here}"
+            )
+            return function(*arguments, **named)
+
+        return checked
+
+    return mark
