@@ -23,6 +23,8 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any, NamedTuple
 
 from edge_broker.errors import ErrorCode
@@ -30,6 +32,7 @@ from edge_broker.protocol import api
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
 from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -42,6 +45,11 @@ from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from edge_broker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -136,17 +144,21 @@ class Interleaving:
         return [self.dice.getrandbits(48) for _ in range(steps)]
 
     def run(self, plan: Sequence[int]) -> None:
-        """Do the steps, then come to rest, fall and start once more; Deviation."""
+        """Do the steps, then come to rest, fall and start once more; Deviation. The broker's log goes nowhere."""
         try:
-            for seed in plan:
-                self.dice, self.disk.random = random.Random(seed), random.Random(seed + 1)
-                self._guarded(self._step)
-            self._guarded(self._rest)
-            self._fall()
+            with redirect_stderr(StringIO()):
+                self._run(plan)
         except Deviation:
             raise
         except Exception as error:
             raise Deviation(f"{type(error).__name__}: {error}", self.trace) from error
+
+    def _run(self, plan: Sequence[int]) -> None:
+        for seed in plan:
+            self.dice, self.disk.random = random.Random(seed), random.Random(seed + 1)
+            self._guarded(self._step)
+        self._guarded(self._rest)
+        self._fall()
 
     def _note(self, text: str) -> None:
         self.trace.append(f"{self.now}: {text}")
@@ -173,6 +185,7 @@ class Interleaving:
             (lambda: self.site.loop.advance(self.dice.choice((0.1, 1, 5, 40, 250))), 6),
             (self._rest, 1.5),
             (self._slow_or_quick, 0.8),
+            (self._cold_or_warm, 0.8),
             (self._crash_soon, 0.8),
             (self._fall, 0.4),
         ]
@@ -183,6 +196,10 @@ class Interleaving:
         throttle = self.site.broker.throttle
         throttle.slow = not throttle.slow
         self._note(f"the disk is {'slow' if throttle.slow else 'quick'}")
+
+    def _cold_or_warm(self) -> None:
+        self.disk.cold = not self.disk.cold
+        self._note(f"the page cache is {'cold' if self.disk.cold else 'warm'}")
 
     def _crash_soon(self) -> None:
         self.disk.crash_at = self.disk.steps + self.dice.randrange(1, 12)
@@ -267,6 +284,8 @@ class Interleaving:
             (self._delete, 2),
             (self._delete_records, 1.5),
             (self._more_partitions, 0.7),
+            (self._forget_offset, 1),
+            (self._delete_group, 0.7),
             (self._find_coordinator, 0.3 if OFFSETS_TOPIC in self.site.store.topics else 8),
         ]
         kind = self.dice.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
@@ -348,6 +367,33 @@ class Interleaving:
             return self._end(register, write, response.topics[0].partitions[0].error_code)
 
         return api.OFFSET_COMMIT, request, Asked(f"commit {offset} by {group} for {name}-{index}", self.now, answered)
+
+    def _forget_offset(self) -> tuple[int, Message, Asked]:
+        group, name, index = self.dice.choice(GROUPS), self._name(), self.dice.randrange(PARTITIONS)
+        register = self.places[group, name, index]
+        write = register.begin(NOTHING, self.now)
+        place = OffsetDeleteRequestPartition(partition_index=index)
+        request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=name, partitions=[place])])
+
+        def answered(response: Any) -> str:
+            code = response.error_code or response.topics[0].partitions[0].error_code
+            return self._end(register, write, code)
+
+        return api.OFFSET_DELETE, request, Asked(f"forget what {group} has for {name}-{index}", self.now, answered)
+
+    def _delete_group(self) -> tuple[int, Message, Asked]:
+        group = self.dice.choice(GROUPS)
+        places = [place for (of, _, _), place in self.places.items() if of == group]
+        gone = [(place, place.begin(NOTHING, self.now)) for place in places]
+
+        def answered(response: Any) -> str:
+            code = response.results[0].error_code
+            for place, write in gone:
+                self._end(place, write, code)
+            return ErrorCode(code).name
+
+        request = DeleteGroupsRequest(groups_names=[group])
+        return api.DELETE_GROUPS, request, Asked(f"delete group {group}", self.now, answered)
 
     def _create(self) -> tuple[int, Message, Asked]:
         name = self.dice.choice(NAMES)
