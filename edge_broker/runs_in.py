@@ -19,7 +19,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from inspect import isgeneratorfunction
+from typing import Any, ParamSpec, TypeVar, cast
 
 SWITCH = "EDGE_BROKER_CHECKS_PLACES"
 LOOP = "loop"
@@ -51,20 +52,33 @@ def within(name: str) -> Iterator[None]:
 
 
 def runs_in(*places: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Say where a function runs; without `places`: in any worker, never on the loop. AssertionError under test."""
+    """Say where a function runs; without `places`: in any worker, never on the loop. AssertionError under test.
+
+    A generator runs where its steps are taken: it may be made anywhere.
+    """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         if not _CHECKED:
             return function
 
-        @wraps(function)
-        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+        def look() -> None:
             here = place()
             assert here is None or (here in places if places else here != LOOP), (
                 f"{function.__qualname__} runs in {' or '.join(places) or 'a worker'}, and was called in {here}"
             )
+
+        @wraps(function)
+        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+            look()
             return function(*arguments, **named)
 
-        return checked
+        @wraps(function)
+        def checked_steps(*arguments: P.args, **named: P.kwargs) -> Iterator[Any]:
+            look()
+            for step in cast("Iterator[Any]", function(*arguments, **named)):
+                yield step
+                look()
+
+        return cast("Callable[P, R]", checked_steps) if isgeneratorfunction(function) else checked
 
     return mark

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from edge_broker.runs_in import LOOP, place, runs_in, within
@@ -16,6 +18,12 @@ def in_files() -> str | None:
 @runs_in()
 def in_any_worker() -> str | None:
     return place()
+
+
+@runs_in("files")
+def steps_in_files() -> Iterator[str | None]:
+    yield place()
+    yield place()
 
 
 def test_where_nothing_else_runs_everything_may_be_called() -> None:
@@ -33,6 +41,15 @@ def test_a_worker_calls_what_is_its_own() -> None:
 def test_the_loop_calls_nothing_that_waits() -> None:
     with within(LOOP), pytest.raises(AssertionError, match="in_any_worker runs in a worker, and was called in loop"):
         in_any_worker()
+
+
+def test_a_generator_is_made_anywhere_and_looks_at_each_step() -> None:
+    with within(LOOP):
+        steps = steps_in_files()
+    with within("files"):
+        assert next(steps) == "files"
+    with within(LOOP), pytest.raises(AssertionError, match="steps_in_files runs in files, and was called in loop"):
+        next(steps)
 
 
 def test_a_site_says_where_it_is() -> None:
