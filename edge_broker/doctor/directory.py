@@ -92,6 +92,10 @@ class PartitionFiles:
         stay = oldest_that_stays((segment.base_offset for segment in segments), start_offset)
         return [segment for segment in segments if segment.base_offset >= stay]
 
+    def sealed(self) -> list[tuple[int, int]]:
+        """The first offsets and sizes of the segments but the active one: what compaction and retention change."""
+        return [(segment.base_offset, segment.size) for segment in self.segments()[:-1]]
+
     def topic_id(self) -> uuid.UUID | None:
         """The topic id that the directory itself names; None: it names none that can be read. StorageFault."""
         data = self.read("partition.metadata")

@@ -26,6 +26,7 @@ from edge_broker.storage.topics import id_text
 
 APART = ("unsynced_cut", "sync_failed")
 ATTEMPTS = 3  # a broker may be amid a removal: its ledger record is written before the act
+LOOKS = 20  # at a partition whose sealed segments go or are replaced while it is read
 _COLUMNS = ("time", "cause", "partition", "first", "last", "records", "bytes", "node", "clock", "times")
 _PROOF = (
     "partition",
@@ -188,12 +189,20 @@ def _apart(entry: Entry) -> bool:
 
 
 def _account_settled(directory: DataDirectory, partition: PartitionFiles, read: Read) -> Account:
-    """The account; under a running broker looked at again while it does not hold, as two files never change at once."""
-    account = account_of(partition, read.entries)
-    for _ in range(ATTEMPTS - 1):
+    """The account; under a running broker looked at again while it does not hold, as two files never change at once.
+
+    A look during which compaction or retention changed the partition is no attempt.
+    """
+    attempts, entries = 0, read.entries
+    for _ in range(LOOKS):
+        before = partition.sealed()
+        account = account_of(partition, entries)
         if not account.problems or directory.holder is None:
             break
-        account = account_of(partition, read_ledger(directory).entries)
+        attempts += partition.sealed() == before
+        if attempts == ATTEMPTS:
+            break
+        entries = read_ledger(directory).entries
     return account
 
 

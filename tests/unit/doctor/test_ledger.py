@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_broker.doctor import ledger
 from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, union
+from edge_broker.doctor.directory import DataDirectory, PartitionFiles
 from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.ledger import Loss
@@ -70,6 +73,28 @@ def test_losses_are_listed_each_once(run, store):
     assert first.split()[-1] == "2"
     assert second.split()[1:6] == ["unsynced_cut", "t-0", "30", "unknown", "unknown"]
     assert last.endswith("2 of 2 losses in __edge_ledger")
+
+
+@pytest.mark.leaves("no record batch begins here")
+@pytest.mark.parametrize(("replaced", "looked"), [(8, 11), (0, ledger.ATTEMPTS), (99, ledger.LOOKS)])
+def test_a_look_during_which_compaction_went_on_is_no_attempt(monkeypatch, store, replaced, looked):
+    """Ten looks find what does not add up, all do where it never ends; a segment changes during the first of them."""
+    log = log_of(store, "c", cleanup_policy="compact")
+    fill(log, 100)
+    looks = itertools.count(1)
+
+    def look(partition: PartitionFiles, entries: object) -> Account:
+        account, number = Account(), next(looks)
+        if number <= replaced:
+            with open(partition.segments()[0].path, "ab") as file:
+                file.write(bytes(1))
+        if number <= 10 or replaced == 99:
+            account.problems.append("half of it was replaced")
+        return account
+
+    monkeypatch.setattr(ledger, "account_of", look)
+    run_status = ledger.prove(DataDirectory(Disk(), store.data_dir, holder=1), "c", as_json=True)
+    assert (run_status, next(looks) - 1) == (int(looked != 11), looked)
 
 
 @pytest.mark.parametrize(
