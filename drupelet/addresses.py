@@ -1,0 +1,15 @@
+"""HOST:PORT, as options and configuration files name an address.
+
+Must never come in: looking a name up, opening a socket, and the sentence for a person, which names the option.
+"""
+
+PORT_MAX = 65_535
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The two parts of HOST:PORT, an IPv6 address with or without brackets, port 0 to 65535; else ValueError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host, int(port)

@@ -1,0 +1,135 @@
+"""Configuration from TOML: read whole, checked key by key, and an unknown key is an error that names the nearest.
+
+Must never come in: a part's keys, and what TOML alone needs at import: a broker without a file does not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drupelet.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG_BYTES_MAX = 1 << 20
+_Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
+_KINDS = {str: "a string", int: "a whole number", bool: "true or false", list: "an array", dict: "a table"}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a person may have meant; None when none is near."""
+    import difflib  # noqa: PLC0415 - for a mistake alone
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file of at most a MiB; ConfigurationError names the file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONFIG_BYTES_MAX + 1)
+        if len(content) > CONFIG_BYTES_MAX:
+            raise ConfigurationError(f"{path} is larger than {CONFIG_BYTES_MAX} bytes: is it a configuration?")
+        return content.decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8.") from error
+
+
+def parse_toml(text: str, name: object) -> dict[str, Any]:
+    """The values of a TOML text; ConfigurationError says that `name` is none."""
+    import tomllib  # noqa: PLC0415 - only who has a file pays for it
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{name} is not TOML: {error}.") from error
+
+
+class Table:
+    """One table of a file, taken key by key; `done` refuses what nobody took. `part` is whose keys they are."""
+
+    def __init__(self, file: Path, part: str, values: Mapping[str, Any], name: str = "") -> None:
+        self.file = file
+        self.part = part
+        self.values = values
+        self.name = name
+        self.known: list[str] = []
+
+    def error(self, key: str, sentence: str) -> ConfigurationError:
+        """The error that names the file and the key."""
+        return ConfigurationError(f"{self.file}: {self._place(key)} {sentence}")
+
+    def take(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
+        """A value of the right kind; a key without a default must be there."""
+        self.known.append(key)
+        value = self.values.get(key, default)
+        if value is None:
+            raise self.error(key, f"is missing: give it as {_KINDS[kind]}.")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.error(key, f"is {value!r}: write {_KINDS[kind]}.")
+        return value
+
+    def has(self, key: str) -> bool:
+        """Whether the key is set; it counts as taken."""
+        self.known.append(key)
+        return key in self.values
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty."""
+        value = self.take(key, str, default)
+        if not value:
+            raise self.error(key, "is empty: write at least one character, or leave the key out.")
+        return value
+
+    def number(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        value = self.take(key, int, default)
+        if not low <= value <= high:
+            raise self.error(key, f"is {value}: use {low} to {high}.")
+        return value
+
+    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`."""
+        value = self.take(key, str, default)
+        if value not in choices:
+            raise self.error(key, f'is "{value}": use one of {", ".join(choices)}.')
+        return value
+
+    def path(self, key: str, default: str | None = None) -> Path:
+        """A path; a relative one is relative to the file it stands in."""
+        from pathlib import Path  # noqa: PLC0415 - whoever has paths in a file has it already
+
+        return self.file.parent / Path(self.text(key, default)).expanduser()
+
+    def optional_path(self, key: str) -> Path | None:
+        """A path, None when the key is not set."""
+        return self.path(key) if self.has(key) else None
+
+    def table(self, key: str) -> Table:
+        """A table below this one; an empty one when the key is not set."""
+        return self._below(key, self.take(key, dict, {}))
+
+    def tables(self, key: str) -> list[Table]:
+        """An array of tables."""
+        values = self.take(key, list, [])
+        if not all(isinstance(value, dict) for value in values):
+            raise self.error(key, f"must be tables: start each one with [[{self._place(key)}]].")
+        return [self._below(f"{key}[{index}]", value) for index, value in enumerate(values)]
+
+    def done(self) -> None:
+        """Refuse a key that nobody took."""
+        for key in self.values:
+            if key not in self.known:
+                near = nearest(key, self.known)
+                remedy = f'did you mean "{near}"?' if near else f"known here: {', '.join(sorted(self.known))}."
+                raise self.error(key, f"is not a key of the {self.part}: {remedy}")
+
+    def _place(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def _below(self, key: str, values: dict[str, Any]) -> Table:
+        return Table(self.file, self.part, values, self._place(key))

@@ -1,0 +1,74 @@
+"""`GET /metrics` (Prometheus text) and `GET /health`, nothing else, on a port of their own.
+
+A whole HTTP server or the Prometheus client would cost more memory than the rest of a broker's code. This one reads a
+bounded request, answers, and closes. Must never come in: what the figures are, and what counts as well.
+Source: RFC 9112; Prometheus text exposition format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+REQUEST_BYTES_MAX = 4096
+REQUEST_S_MAX = 5.0
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+
+class Pages(NamedTuple):
+    """What is served: `metrics` of content type `metrics_type`, and /health.
+
+    `problem` says in one line what is wrong, answered with 503; None or empty: all is well, and `well` is said.
+    """
+
+    metrics: Callable[[], bytes]
+    problem: Callable[[], str | None]
+    well: Callable[[], str] = lambda: "ok"
+    metrics_type: str = PROMETHEUS_TEXT
+
+
+async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
+    """Listen until the server is closed; OSError when the address cannot be had.
+
+    Who sends more than 4 KB, hangs up, or takes longer than 5 s gets no answer.
+    """
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                writer.write(respond(await reader.readuntil(b"\r\n\r\n"), pages))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.transport.abort()
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(handle, host, port, limit=REQUEST_BYTES_MAX)
+
+
+def respond(head: bytes, pages: Pages) -> bytes:
+    """The whole response to a request head."""
+    words = head.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
+        return _response("405 Method Not Allowed", PLAIN_TEXT, b"only GET is served\n")
+    response = _page(words[1].split(b"?", 1)[0], pages)
+    return response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if words[0] == b"HEAD" else response
+
+
+def _page(path: bytes, pages: Pages) -> bytes:
+    if path == b"/metrics":
+        return _response("200 OK", pages.metrics_type, pages.metrics())
+    if path != b"/health":
+        return _response("404 Not Found", PLAIN_TEXT, b"try /metrics or /health\n")
+    problem = pages.problem()
+    status = "503 Service Unavailable" if problem else "200 OK"
+    return _response(status, PLAIN_TEXT, f"{problem or pages.well()}\n".encode())
+
+
+def _response(status: str, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,93 @@
+"""Log lines of a part whose libraries log through Python's logging tree: its events and theirs, on standard error.
+
+| who writes | component, event and fields of the line |
+|---|---|
+| the part | as given to `Log` |
+| a library, from warning on | the part, `library`, the library's `name` and `message` |
+
+A library's message, word for word the same, is written once in REPEAT_S.
+Must never come in: an event's wording; a part that needs no logging tree (log_lines.py is enough there).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable
+
+from drupelet.log_lines import log_line
+
+REPEAT_S = 30.0  # clients repeat themselves ten times a second in an outage, which wears the card
+_FIELDS = "drupelet_fields"
+
+
+class Log:
+    """Writes the events of one component."""
+
+    def __init__(self, component: str) -> None:
+        self._logger = logging.getLogger(component)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Write an event of normal work that a person may want to know of."""
+        self._logger.info(event, extra={_FIELDS: fields})
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Write an event that a person should look at when it goes on."""
+        self._logger.warning(event, extra={_FIELDS: fields})
+
+    def error(self, event: str, **fields: object) -> None:
+        """Write an event that costs data or needs a person."""
+        self._logger.error(event, extra={_FIELDS: fields})
+
+    def exception(self, event: str, **fields: object) -> None:
+        """The same with the traceback of the exception that is being handled."""
+        self._logger.exception(event, extra={_FIELDS: fields})
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as one line; `part` is the component of what libraries say."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self._part = part
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        component, event, fields = record.name, str(record.msg), getattr(record, _FIELDS, None)
+        if fields is None:
+            component, event = self._part, "library"
+            fields = {"name": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            fields = {**fields, "traceback": self.formatException(record.exc_info)}
+        return log_line(record.created, record.levelname.lower(), component, event, fields)
+
+
+class NoRepeats(logging.Filter):
+    """Lets a library's message through once in REPEAT_S."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is to be written."""
+        if hasattr(record, _FIELDS):
+            return True
+        text, now = record.getMessage(), time.monotonic()
+        self._last = {message: at for message, at in self._last.items() if now - at < REPEAT_S}
+        return self._last.setdefault(text, now) == now
+
+
+def set_up(part: str, level: str = "info", silent: Iterable[str] = ()) -> None:
+    """Send the part's events from `level` on and its libraries' warnings to stderr; `silent` names libraries that are
+    not heard at all.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(part))
+    handler.addFilter(NoRepeats())
+    own = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(own, logging.WARNING), handlers=[handler], force=True)
+    logging.getLogger(part).setLevel(own)
+    for library in silent:
+        logging.getLogger(library).setLevel(logging.CRITICAL)

@@ -1,0 +1,48 @@
+"""What a service tells systemd: ready, stopping, its state in one line, and that it is alive.
+
+Own code, as no library fits: the ones with a wheel (systemd-watchdog, sd-notify) know no STOPPING=1, sdnotify has no
+wheel, cysystemd brings 2 MB. Must never come in: what the state is, and when a part counts as alive.
+Source: sd_notify(3), sd_watchdog_enabled(3).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+
+
+class Notifier:
+    """Sends to the socket that systemd named in the environment; without one nothing happens."""
+
+    def __init__(self, environment: Mapping[str, str], failed: Callable[..., None]) -> None:
+        """`failed` writes a log line of the fields `message` and `error`, when a datagram could not be sent."""
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        self._failed = failed
+        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_s = int(environment.get("WATCHDOG_USEC", "0")) / 1e6 if ours and name else 0.0
+
+    def tell(self, *assignments: str) -> None:
+        """Send one datagram of `NAME=value` lines; like libsystemd's it waits while systemd's queue is full."""
+        if not self._address:
+            return
+        message = "\n".join(assignment.replace("\n", " ") for assignment in assignments)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.sendto(message.encode(), self._address)
+        except OSError as error:
+            self._failed(message=message, error=error)
+
+    async def keep_alive(self, beat: Callable[[], Iterable[str]]) -> None:
+        """Send what `beat` returns at half of the unit's WatchdogSec, for ever; return at once where it has none."""
+        import asyncio  # noqa: PLC0415 - a part without a loop tells systemd too
+
+        while self.watchdog_s:
+            self.tell(*beat())
+            await asyncio.sleep(self.watchdog_s / 2)
+
+
+def alive(status: Callable[[], str]) -> Callable[[], Iterable[str]]:
+    """The beat of a service that is alive as long as its loop turns: a peer that is away is no reason to restart it."""
+    return lambda: ("WATCHDOG=1", f"STATUS={status()}")

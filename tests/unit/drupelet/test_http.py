@@ -1,0 +1,65 @@
+"""The metrics port answers GET of two paths and nothing else; who sends too much or no HTTP gets no answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drupelet import http
+from drupelet.http import Pages, respond, serve_http
+
+PAGES = Pages(lambda: b"metric 1\n", lambda: None)
+
+
+def test_metrics() -> None:
+    response = respond(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", PAGES)
+    assert response.startswith(b"HTTP/1.1 200 OK")
+    assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in response
+    assert response.endswith(b"\r\n\r\nmetric 1\n")
+
+
+@pytest.mark.parametrize("well", ["", None])
+def test_health_says_what_is_wrong(well: str | None) -> None:
+    head = b"GET /health HTTP/1.1\r\n\r\n"
+    good = respond(head, PAGES._replace(problem=lambda: well, well=lambda: "ok, but no zstd"))
+    assert good.startswith(b"HTTP/1.1 200")
+    assert good.endswith(b"\r\n\r\nok, but no zstd\n")
+    bad = respond(head, PAGES._replace(problem=lambda: "partition t-0 offline"))
+    assert bad.startswith(b"HTTP/1.1 503")
+    assert bad.endswith(b"\r\n\r\npartition t-0 offline\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [(b"GET / HTTP/1.1", b"404"), (b"POST /metrics HTTP/1.1", b"405"), (b"garbage", b"405"), (b"", b"405")],
+)
+def test_everything_else_is_refused(request_line: bytes, status: bytes) -> None:
+    assert respond(request_line + b"\r\n\r\n", PAGES).split(b" ")[1] == status
+
+
+def test_head_has_the_length_and_no_body() -> None:
+    response = respond(b"HEAD /metrics HTTP/1.1\r\n\r\n", PAGES)
+    assert b"Content-Length: 9\r\n" in response
+    assert response.endswith(b"\r\n\r\n")
+
+
+async def test_a_visitor_who_sends_no_request_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S_MAX", 0.2)
+    server = await serve_http("127.0.0.1", 0, PAGES)
+    port = server.sockets[0].getsockname()[1]
+
+    async def ask(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    assert await ask(b"x" * 100_000) == b""
+    assert await ask(b"GET /metrics HTTP/1.1\r\n") == b""
+    assert (await ask(b"GET /health HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
+    server.close()

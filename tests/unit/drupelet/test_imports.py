@@ -1,0 +1,30 @@
+"""What importing drupelet costs: the standard library alone, and nothing heavy where a part had none of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import drupelet
+
+ROOT = Path(drupelet.__file__).parents[1]
+MODULES = sorted(path.stem for path in Path(drupelet.__file__).parent.glob("*.py") if path.stem != "__init__")
+HEAVY = {"asyncio", "ssl", "logging", "difflib", "tomllib", "http.server", "email"}
+ALLOWED = {"http": HEAVY - {"http.server", "email", "difflib", "tomllib"}, "log_tree": {"logging"}}
+
+
+def imported_by(code: str) -> set[str]:
+    """Modules that `code` brings in; the site's own start-up may have imported others."""
+    script = f"import sys; before = set(sys.modules); {code}; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_brings_the_standard_library_alone_and_nothing_heavy(name: str) -> None:
+    found = imported_by(f"import drupelet.{name}")
+    assert {module.partition(".")[0] for module in found} <= {*sys.stdlib_module_names, "drupelet"}
+    assert not found & (HEAVY - ALLOWED.get(name, set()))
