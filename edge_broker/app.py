@@ -12,8 +12,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
+from drupelet.errors import ConfigurationError
+from drupelet.http import Pages, serve_http
+from drupelet.ledger import LEDGER_TOPIC
+from drupelet.systemd import Notifier
 from edge_broker import libc
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.group_loading import load_groups
@@ -23,17 +28,16 @@ from edge_broker.broker.settling import expire_members, stop_groups
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.errors import ConfigurationError, StorageFault
+from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.http import serve_http
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import health_problem, health_text, metrics_text, refused_codecs
-from edge_broker.network.notify import Notifier, keep_alive
+from edge_broker.network.notify import keep_alive
 from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server, is_loopback
 from edge_broker.network.worker import Worker
@@ -44,7 +48,6 @@ from edge_broker.storage import removal
 from edge_broker.storage.age import Now
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
@@ -83,7 +86,7 @@ async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
     clock = SystemClock(options.config.text("edge.clock.trusted"))
-    notifier = Notifier(os.environ)
+    notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
     config = options.config
@@ -186,13 +189,12 @@ async def _serve_metrics(
     endpoint: Endpoint, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
 ) -> asyncio.Server:
     try:
-        http = await serve_http(
-            endpoint.host,
-            endpoint.port,
-            lambda: metrics_text(broker, dispatcher, server, started_ms),
+        pages = Pages(
+            lambda: metrics_text(broker, dispatcher, server, started_ms).encode(),
             lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
             health_text,
         )
+        http = await serve_http(endpoint.host, endpoint.port, pages)
     except OSError as error:
         raise ConfigurationError(
             f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {error.strerror or error}; "

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from drupelet.errors import ConfigurationError
 from edge_broker.compiled import walker_name, why_not_compiled
-from edge_broker.errors import ConfigurationError, StorageFault
+from edge_broker.errors import StorageFault
 
 EXAMPLE = """examples:
   edge-broker serve --data-dir /var/lib/edge-broker --listen 127.0.0.1:9092
@@ -208,11 +209,12 @@ def _read(path: str) -> str:
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT` (an IPv6 address in brackets); ConfigurationError names the option."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigurationError(f"{option} is {text!r}; write HOST:PORT, for example 127.0.0.1:9092")
-    return host, int(port)
+    from drupelet.addresses import host_and_port  # noqa: PLC0415 - --help needs none of it
+
+    try:
+        return host_and_port(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} is {text!r}; write HOST:PORT, for example 127.0.0.1:9092") from None
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """
 
-import difflib
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from edge_broker.errors import ConfigurationError
+from drupelet.config_check import nearest, parse_toml
+from drupelet.errors import ConfigurationError
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -224,9 +224,9 @@ def _networks(name: str, text: str) -> Iterable[Network]:
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """One sentence about an unknown key that suggests the nearest known one."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = nearest(name, known)
     return f"unknown configuration key {name!r}; " + (
-        f"did you mean {near[0]!r}?" if near else "see edge-broker serve --help"
+        f"did you mean {near!r}?" if near else "see edge-broker serve --help"
     )
 
 
@@ -236,7 +236,7 @@ def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str
     Tables in TOML stand for dots: `[log.retention]` with `ms = 1000` is `log.retention.ms`.
     """
     explicit: dict[str, Value] = {}
-    for name, raw in _toml_items(toml_text, file_name) if toml_text is not None else ():
+    for name, raw in _flat(parse_toml(toml_text, file_name), "") if toml_text is not None else ():
         explicit[name] = checked(name, raw, f"in {file_name}")
     for assignment in assignments:
         name, equals, raw_text = assignment.partition("=")
@@ -244,16 +244,6 @@ def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str
             raise ConfigurationError(f"--set {assignment!r} has no '='; write --set key=value")
         explicit[name.strip()] = checked(name.strip(), raw_text.strip(), "in --set")
     return BrokerConfig(explicit)
-
-
-def _toml_items(text: str, file_name: str) -> list[tuple[str, object]]:
-    import tomllib  # noqa: PLC0415 - only a broker with a file pays for it
-
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file_name} is no valid TOML: {error}") from None
-    return list(_flat(table, ""))
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, object]]:

@@ -6,6 +6,8 @@ Must never come in: handling; the catcher decides. Source: Kafka protocol, org.a
 
 from enum import IntEnum
 
+from drupelet import errors
+
 
 class ErrorCode(IntEnum):
     """Kafka's wire error codes, by Kafka's own names."""
@@ -119,5 +121,4 @@ class StorageFault(Exception):
         return StorageFault(self.path, self.position, self.reason)
 
 
-class ConfigurationError(Exception):
-    """One sentence that names the key or option, what is wrong, and the remedy; the command ends with exit 2."""
+ConfigurationError = errors.ConfigurationError  # one for all parts

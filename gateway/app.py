@@ -13,14 +13,15 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from drupelet.errors import ConfigurationError
+from drupelet.log_tree import Log
+from drupelet.systemd import Notifier, alive
 from gateway import state
 from gateway.config import GatewayConfig, MqttConfig
-from gateway.errors import ConfigurationError
-from gateway.logfmt import Log
-from gateway.metrics import Metrics, MetricsServer
-from gateway.notify import Notifier
+from gateway.metrics import Metrics, serve_metrics
 from gateway.publisher import Producer, Publisher
 from gateway.sources.board import BoardSource
 from gateway.sources.files import FileSource
@@ -62,8 +63,8 @@ class Gateway:
             self.sources.append(BoardSource(config.board, self.publisher))
         if config.mqtt is not None:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
-        self._server = MetricsServer(self.metrics, self.problem)
-        self._notifier = Notifier(os.environ)
+        self._server: asyncio.Server | None = None
+        self._notifier = Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def problem(self) -> str | None:
         """Say in one line what is wrong with the gateway, or None."""
@@ -77,7 +78,7 @@ class Gateway:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         if self._config.metrics is not None:
-            await self._server.start(*self._config.metrics)
+            self._server = await serve_metrics(*self._config.metrics, self.metrics, self.problem)
         failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]
@@ -86,7 +87,8 @@ class Gateway:
         finally:
             await _cancel(reading)  # first: they save what was acknowledged, and say goodbye
             await _cancel([publishing])
-            await self._server.stop()
+            if self._server is not None:
+                self._server.close()
 
     async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Future[None]]) -> None:
         stopping = asyncio.ensure_future(stop.wait())
@@ -117,7 +119,7 @@ class Gateway:
                 for source in self.sources:
                     await source.ready.wait()
         self._notifier.tell("READY=1", f"STATUS={self._status()}")
-        await self._notifier.keep_alive(self._status)
+        await self._notifier.keep_alive(alive(self._status))
 
     def _status(self) -> str:
         return self.problem() or f"{len(self.sources)} sources, {self.publisher.pending_records} records wait"

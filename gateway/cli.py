@@ -11,9 +11,9 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from gateway import logfmt
+from drupelet.errors import ConfigurationError
+from drupelet.log_tree import Log, set_up
 from gateway.config import GatewayConfig, load_config
-from gateway.errors import ConfigurationError
 from gateway.routing import Route
 from gateway.state import StateError
 
@@ -68,9 +68,9 @@ def _run(options: argparse.Namespace) -> int:
     from gateway.app import Gateway  # noqa: PLC0415 (keeps --help and check quick)
 
     config = load_config(options.config)
-    logfmt.set_up(config.log_level)
+    set_up("gateway", config.log_level, silent=("aiokafka",))  # we report its retries ourselves
     _warn(config)
-    log = logfmt.Log("gateway")
+    log = Log("gateway")
 
     async def work() -> None:
         await Gateway(config).run(lambda: print("edge-gateway ready", flush=True))
@@ -79,8 +79,8 @@ def _run(options: argparse.Namespace) -> int:
         asyncio.run(work())
     except (ConfigurationError, StateError):
         raise
-    except Exception as error:  # noqa: BLE001 (the last line of defence: logged whole, exit status 1)
-        log.error("failed", trace=True, error=error)
+    except Exception as error:
+        log.exception("failed", error=error)
         return 1
     return 0
 

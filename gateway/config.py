@@ -5,24 +5,17 @@ Every error is a ConfigurationError that names the file, the key and the remedy.
 
 from __future__ import annotations
 
-import difflib
 import platform
-import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-from gateway.errors import ConfigurationError
-from gateway.records import LEDGER_TOPIC
+from drupelet.addresses import host_and_port
+from drupelet.config_check import Table, parse_toml, read_text
+from drupelet.errors import ConfigurationError
+from drupelet.kafka_client import COMPRESSION_TYPES, SECURITY_PROTOCOLS, ClientSettings
+from drupelet.ledger import LEDGER_TOPIC
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.timestamps import TIME_UNITS
-
-CONFIG_BYTES_MAX = 1 << 20
-COMPRESSION_TYPES = ("none", "gzip", "lz4", "snappy", "zstd")
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL")
-_Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
-_KINDS = {str: "a string", int: "a whole number", bool: "true or false", list: "an array", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,16 @@ class KafkaConfig:
     request_timeout_ms: int
     pending_bytes_max: int
     pending_records_max: int
+
+    def clients(self, node: str) -> ClientSettings:
+        """What every client of that cluster is told, in the name of `node`."""
+        return ClientSettings(
+            ",".join(self.bootstrap_servers),
+            node,
+            self.request_timeout_ms,
+            self.security_protocol,
+            None if self.ssl_ca_file is None else str(self.ssl_ca_file),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,112 +114,14 @@ class GatewayConfig:
     mosquitto: MosquittoConfig
 
 
-class _Table:
-    """One table of the file, taken key by key; `done` complains about what nobody took."""
-
-    def __init__(self, file: Path, name: str, values: dict[str, Any]) -> None:
-        self.file = file
-        self.name = name
-        self.values = values
-        self.known: list[str] = []
-
-    def error(self, key: str, sentence: str) -> ConfigurationError:
-        where = f"{self.name}.{key}" if self.name else key
-        return ConfigurationError(f"{self.file}: {where} {sentence}")
-
-    def take(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
-        """Return a value of the right kind; a key without a default must be there."""
-        self.known.append(key)
-        value = self.values.get(key, default)
-        if value is None:
-            raise self.error(key, f"is missing: give it as {_KINDS[kind]}.")
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self.error(key, f"is {value!r}: write {_KINDS[kind]}.")
-        return value
-
-    def has(self, key: str) -> bool:
-        self.known.append(key)
-        return key in self.values
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.take(key, str, default)
-        if not value:
-            raise self.error(key, "is empty: write at least one character, or leave the key out.")
-        return value
-
-    def number(self, key: str, default: int, low: int, high: int) -> int:
-        value = self.take(key, int, default)
-        if not low <= value <= high:
-            raise self.error(key, f"is {value}: use {low} to {high}.")
-        return value
-
-    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
-        value = self.take(key, str, default)
-        if value not in choices:
-            raise self.error(key, f'is "{value}": use one of {", ".join(choices)}.')
-        return value
-
-    def path(self, key: str, default: str | None = None) -> Path:
-        """Return a path; a relative one is relative to the file it stands in."""
-        return self.file.parent / Path(self.text(key, default)).expanduser()
-
-    def optional_path(self, key: str) -> Path | None:
-        return self.path(key) if self.has(key) else None
-
-    def topic(self, key: str, default: str | None = None) -> str:
-        value = self.text(key, default)
-        try:
-            check_kafka_topic(value)
-        except RouteError as error:
-            raise self.error(key, f"is not usable: {error}.") from error
-        if value == LEDGER_TOPIC:
-            raise self.error(key, f"is {LEDGER_TOPIC}, which is kept for the loss ledger: use another topic.")
-        return value
-
-    def table(self, key: str) -> _Table:
-        name = f"{self.name}.{key}" if self.name else key
-        return _Table(self.file, name, self.take(key, dict, {}))
-
-    def tables(self, key: str) -> list[_Table]:
-        name = f"{self.name}.{key}" if self.name else key
-        values = self.take(key, list, [])
-        if not all(isinstance(value, dict) for value in values):
-            raise self.error(key, f"must be tables: start each one with [[{name}]].")
-        return [_Table(self.file, f"{name}[{index}]", value) for index, value in enumerate(values)]
-
-    def done(self) -> None:
-        for key in self.values:
-            if key not in self.known:
-                near = difflib.get_close_matches(key, self.known, n=1, cutoff=0.5)
-                remedy = f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(sorted(self.known))}."
-                raise self.error(key, f"is not a key of the gateway: {remedy}")
-
-
 def load_config(path: Path) -> GatewayConfig:
     """Read and check a configuration file; raises ConfigurationError."""
-    return parse_config(path, _read(path))
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(CONFIG_BYTES_MAX + 1)
-        if len(content) > CONFIG_BYTES_MAX:
-            raise ConfigurationError(f"{path} is larger than {CONFIG_BYTES_MAX} bytes: is it a gateway configuration?")
-        return content.decode()
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8.") from error
+    return parse_config(path, read_text(path))
 
 
 def parse_config(path: Path, content: str) -> GatewayConfig:
     """Check a configuration given as text; `path` is for messages and relative paths. Raises ConfigurationError."""
-    try:
-        values = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}.") from error
-    top = _Table(path, "", values)
+    top = Table(path, "gateway", parse_toml(content, path))
     config = GatewayConfig(
         file=path,
         state_dir=top.path("state_dir"),
@@ -260,21 +165,32 @@ def _check_dead_letter_topic(config: GatewayConfig) -> None:
             )
 
 
-def _address(table: _Table, key: str, text: str | None = None) -> tuple[str, int]:
+def _address(table: Table, key: str, text: str | None = None) -> tuple[str, int]:
     text = table.text(key) if text is None else text
-    host, _, port = text.rpartition(":")
-    if not host or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535:
-        raise table.error(key, f'is "{text}": write HOST:PORT, such as 127.0.0.1:9404.')
-    return host.strip("[]"), int(port)
+    try:
+        return host_and_port(text)
+    except ValueError:
+        raise table.error(key, f'is "{text}": write HOST:PORT, such as 127.0.0.1:9404.') from None
 
 
-def _kafka(table: _Table) -> KafkaConfig:
+def _topic(table: Table, key: str, default: str | None = None) -> str:
+    value = table.text(key, default)
+    try:
+        check_kafka_topic(value)
+    except RouteError as error:
+        raise table.error(key, f"is not usable: {error}.") from error
+    if value == LEDGER_TOPIC:
+        raise table.error(key, f"is {LEDGER_TOPIC}, which is kept for the loss ledger: use another topic.")
+    return value
+
+
+def _kafka(table: Table) -> KafkaConfig:
     servers = table.text("bootstrap_servers")
     for server in servers.split(","):
         _address(table, "bootstrap_servers", server.strip())
     config = KafkaConfig(
         bootstrap_servers=tuple(server.strip() for server in servers.split(",")),
-        dead_letter_topic=table.topic("dead_letter_topic", "dead_letters"),
+        dead_letter_topic=_topic(table, "dead_letter_topic", "dead_letters"),
         security_protocol=table.choice("security_protocol", "PLAINTEXT", SECURITY_PROTOCOLS),
         ssl_ca_file=table.optional_path("ssl_ca_file"),
         compression_type=table.choice("compression_type", "none", COMPRESSION_TYPES),
@@ -295,14 +211,14 @@ def _kafka(table: _Table) -> KafkaConfig:
     return config
 
 
-def _check_codec(table: _Table, codec: str) -> None:
+def _check_codec(table: Table, codec: str) -> None:
     from aiokafka import codec as codecs  # noqa: PLC0415 (heavy, and only for these codecs)
 
     if not getattr(codecs, f"has_{codec}")():
         raise table.error("compression_type", f'is "{codec}", which needs cramjam: `pip install cramjam`, or use gzip.')
 
 
-def _mqtt(table: _Table) -> MqttConfig:
+def _mqtt(table: Table) -> MqttConfig:
     routes = tuple(_route(route) for route in table.tables("routes"))
     if not routes:
         raise table.error("routes", "is missing: add a [[mqtt.routes]] table with pattern and topic.")
@@ -330,12 +246,12 @@ def _mqtt(table: _Table) -> MqttConfig:
     return config
 
 
-def _route(table: _Table) -> Route:
+def _route(table: Table) -> Route:
     headers = table.take("headers", dict, {})
     for name, value in headers.items():
         if not isinstance(value, str):
             raise table.error(f"headers.{name}", f"is {value!r}: write a string.")
-    pattern, topic = table.text("pattern"), table.topic("topic")
+    pattern, topic = table.text("pattern"), _topic(table, "topic")
     key = table.text("key", "{mqtt_topic}")
     timestamp_field = table.text("timestamp_field") if table.has("timestamp_field") else None
     time_unit = table.choice("time_unit", "auto", TIME_UNITS)
@@ -350,10 +266,10 @@ def _route(table: _Table) -> Route:
         raise ConfigurationError(f"{table.file}: {table.name} is not usable: {error}.") from error
 
 
-def _file(table: _Table) -> FileConfig:
+def _file(table: Table) -> FileConfig:
     config = FileConfig(
         path=table.path("path"),
-        topic=table.topic("topic", "logs"),
+        topic=_topic(table, "topic", "logs"),
         start=table.choice("start", "beginning", ("beginning", "end")),
         line_bytes_max=table.number("line_bytes_max", 262_144, 64, 900_000),
         poll_interval_ms=table.number("poll_interval_ms", 250, 10, 60_000),
@@ -364,17 +280,17 @@ def _file(table: _Table) -> FileConfig:
     return config
 
 
-def _board(table: _Table) -> BoardConfig:
+def _board(table: Table) -> BoardConfig:
     config = BoardConfig(
         name=table.text("name", platform.node() or "localhost"),
-        topic=table.topic("topic", "board_health"),
+        topic=_topic(table, "topic", "board_health"),
         interval_ms=table.number("interval_ms", 1_000, 100, 86_400_000),
     )
     table.done()
     return config
 
 
-def _mosquitto(table: _Table) -> MosquittoConfig:
+def _mosquitto(table: Table) -> MosquittoConfig:
     listeners = table.take("listeners", list, ["127.0.0.1:1883"])
     if not listeners or not all(isinstance(listener, str) for listener in listeners):
         raise table.error("listeners", 'must be strings HOST:PORT, such as ["127.0.0.1:1883"].')

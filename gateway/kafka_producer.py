@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from drupelet.errors import sentence
+from drupelet.kafka_client import replicas_for
+from drupelet.log_tree import Log
 from gateway import dead_letters
 from gateway.config import KafkaConfig
-from gateway.logfmt import Log
 from gateway.publisher import (
     DeniedTopicError,
     KafkaFailure,
@@ -30,7 +31,6 @@ from gateway.records import Record
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
 _LETTER_BYTES_MAX = 4 << 20  # the publisher holds records to record_bytes_max; a dead letter may be larger
-_REPLICAS_MAX = 3
 _log = Log("gateway.kafka")
 
 
@@ -61,17 +61,9 @@ class KafkaProducer:
     async def start(cls, config: KafkaConfig, node: str) -> KafkaProducer:
         """Connect and get a producer id; raises KafkaFailure when that takes too long or fails."""
         client = AIOKafkaProducer(
-            bootstrap_servers=list(config.bootstrap_servers),
-            client_id=node,
-            acks="all",
-            enable_idempotence=True,
-            compression_type=None if config.compression_type == "none" else config.compression_type,
+            **config.clients(node).producer_arguments(config.compression_type, config.batch_bytes_max),
             linger_ms=config.linger_ms,
-            max_batch_size=config.batch_bytes_max,
             max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX),
-            request_timeout_ms=config.request_timeout_ms,
-            security_protocol=config.security_protocol,
-            ssl_context=_ssl_context(config),
         )
         producer = cls(client)
         try:
@@ -80,7 +72,7 @@ class KafkaProducer:
         except BaseException as error:
             await producer.discard()
             if isinstance(error, (kafka_errors.KafkaError, OSError)):  # TimeoutError is an OSError
-                raise KafkaFailure(str(error) or type(error).__name__) from error
+                raise KafkaFailure(sentence(error)) from error
             raise
         return producer
 
@@ -131,21 +123,15 @@ class DeadLetterTopic:
                 await self._make()
             self._made = True
         except (kafka_errors.KafkaError, OSError, AttributeError) as error:  # the last: the controller is not known yet
-            topic, text = self._config.dead_letter_topic, str(error) or type(error).__name__
+            topic, text = self._config.dead_letter_topic, sentence(error)
             _log.warning("dead_letter_topic_not_made", topic=topic, error=text)
 
     async def _make(self) -> None:
         config = self._config
-        admin = AIOKafkaAdminClient(
-            bootstrap_servers=list(config.bootstrap_servers),
-            client_id=self._node,
-            request_timeout_ms=config.request_timeout_ms,
-            security_protocol=config.security_protocol,
-            ssl_context=_ssl_context(config),
-        )
+        admin = AIOKafkaAdminClient(**config.clients(self._node).arguments())
         try:
             await admin.start()
-            replicas = max(1, min(_REPLICAS_MAX, len((await admin.describe_cluster())["brokers"])))
+            replicas = replicas_for(len((await admin.describe_cluster())["brokers"]))
             for settings in (dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS):
                 topic = NewTopic(config.dead_letter_topic, dead_letters.PARTITIONS, replicas, topic_configs=settings)
                 answer = (await admin.create_topics([topic])).topic_errors[0]
@@ -157,12 +143,6 @@ class DeadLetterTopic:
             raise kind(answer[-1])
         finally:
             await admin.close()
-
-
-def _ssl_context(config: KafkaConfig) -> ssl.SSLContext | None:
-    if config.security_protocol != "SSL":
-        return None
-    return ssl.create_default_context(cafile=config.ssl_ca_file)
 
 
 def _pass_on(done: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
@@ -177,7 +157,7 @@ def _pass_on(done: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
 
 
 def _mapped(error: BaseException) -> Exception:
-    text = str(error) or type(error).__name__
+    text = sentence(error)
     if isinstance(error, _TOO_LARGE):
         return RefusedTooLargeError(text)
     if isinstance(error, kafka_errors.TopicAuthorizationFailedError):

@@ -1,22 +1,19 @@
 """What the gateway counts, and the HTTP port that shows it: GET /metrics for Prometheus, GET /health for a person.
 
-The HTTP server reads one bounded request and answers it; anything else about HTTP stays out.
+Anything about HTTP itself stays out (drupelet/http.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from gateway.errors import ConfigurationError
-
-_REQUEST_BYTES_MAX = 8_192
-_REQUEST_TIMEOUT_S = 5.0
+from drupelet.errors import ConfigurationError
+from drupelet.http import Pages, serve_http
 
 
 class Metrics:
@@ -51,50 +48,15 @@ class Metrics:
         return Gauge(f"edge_gateway_{name}", text, labels, registry=self.registry)
 
 
-class MetricsServer:
-    """Serves /metrics and /health; `problem` says in one line what is wrong, or None."""
+async def serve_metrics(host: str, port: int, metrics: Metrics, problem: Callable[[], str | None]) -> asyncio.Server:
+    """Serve /metrics and /health until the server is closed; `problem` says in one line what is wrong, or None.
 
-    def __init__(self, metrics: Metrics, problem: Callable[[], str | None]) -> None:
-        self._metrics = metrics
-        self._problem = problem
-        self._server: asyncio.Server | None = None
-
-    async def start(self, host: str, port: int) -> None:
-        """Listen; raises ConfigurationError when the address cannot be had."""
-        try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=_REQUEST_BYTES_MAX)
-        except OSError as error:
-            raise ConfigurationError(
-                f"metrics {host}:{port} cannot be listened on ({error.strerror}): free it, or choose another."
-            ) from error
-
-    async def stop(self) -> None:
-        """Stop listening; answers under way are finished by the loop's end."""
-        if self._server is not None:
-            self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # a visitor who hangs up, dawdles or sends no HTTP gets no answer, and that is all that happens
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(request.split(b"\r\n", 1)[0].split()))
-                await writer.drain()
-        writer.close()
-
-    def _answer(self, words: list[bytes]) -> bytes:
-        path = words[1].split(b"?")[0] if len(words) == 3 and words[0] == b"GET" else b""
-        if path == b"/metrics":
-            return _response("200 OK", CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry))
-        if path == b"/health":
-            problem = self._problem()
-            status = "200 OK" if problem is None else "503 Service Unavailable"
-            return _response(status, "text/plain; charset=utf-8", f"{problem or 'ok'}\n".encode())
-        return _response("404 Not Found", "text/plain; charset=utf-8", b"GET /metrics or /health\n")
-
-
-def _response(status: str, content_type: str, body: bytes) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    Raises ConfigurationError when the address cannot be had.
+    """
+    pages = Pages(lambda: generate_latest(metrics.registry), problem, metrics_type=CONTENT_TYPE_LATEST)
+    try:
+        return await serve_http(host, port, pages)
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics {host}:{port} cannot be listened on ({error.strerror}): free it, or choose another."
+        ) from error

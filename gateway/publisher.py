@@ -36,12 +36,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from drupelet.backoff import Backoff
+from drupelet.errors import sentence
+from drupelet.ledger import LEDGER_TOPIC
+from drupelet.log_tree import Log
 from gateway import dead_letters
-from gateway.backoff import Backoff
 from gateway.config import KafkaConfig
-from gateway.logfmt import Log
 from gateway.metrics import Metrics
-from gateway.records import CAUSE_TOO_LARGE, LEDGER_TOPIC, Loss, Record, new_loss_id
+from gateway.records import CAUSE_TOO_LARGE, Loss, Record, new_loss_id
 from gateway.route_status import RouteStatus
 
 STALLED_AFTER_S = 10.0
@@ -227,20 +229,20 @@ class Publisher:
             try:
                 self._producer = await self._connect()
                 error = await self._work()
-                _log.warning("producer_replaced", error=_describe(error), pending_records=self._pending_records)
+                _log.warning("producer_replaced", error=sentence(error), pending_records=self._pending_records)
                 self._metrics.producer_restarts.inc()
             finally:
                 await self._let_go()
-            await self._backoff.sleep()
+            await asyncio.sleep(self._backoff.next_s())
 
     async def _connect(self) -> Producer:
         while True:
             try:
                 producer = await self._start_producer()
             except (OSError, TimeoutError, KafkaFailure) as error:
-                self._trouble = f"the broker cannot be reached ({_describe(error)})"
-                _log.warning("broker_away", error=_describe(error), pending_records=self._pending_records)
-                await self._backoff.sleep()
+                self._trouble = f"the broker cannot be reached ({sentence(error)})"
+                _log.warning("broker_away", error=sentence(error), pending_records=self._pending_records)
+                await asyncio.sleep(self._backoff.next_s())
             else:
                 self._trouble = None
                 self.connected.set()
@@ -305,9 +307,9 @@ class Publisher:
                 self._refuse(delivery, error)
                 continue
             except KafkaFailure as error:  # not queued: the topic is unknown yet, or the broker is away
-                lane.trouble = f"topic {lane.topic} takes no records ({_describe(error)})"
-                _log.warning("send_retried", topic=lane.topic, error=_describe(error), waiting=len(lane.waiting))
-                await lane.backoff.sleep()
+                lane.trouble = f"topic {lane.topic} takes no records ({sentence(error)})"
+                _log.warning("send_retried", topic=lane.topic, error=sentence(error), waiting=len(lane.waiting))
+                await asyncio.sleep(lane.backoff.next_s())
                 continue
             lane.waiting.popleft()
             lane.sent[delivery] = answer
@@ -327,7 +329,7 @@ class Publisher:
             lane.backoff.reset()
             self._safe(delivery)
         elif isinstance(error, DeniedTopicError):
-            lane.trouble = f"topic {lane.topic} takes no records ({_describe(error)})"
+            lane.trouble = f"topic {lane.topic} takes no records ({sentence(error)})"
             lane.denied = True
             lane.wake.set()
         else:
@@ -393,7 +395,7 @@ class Publisher:
         if lane.sent:
             await asyncio.wait(list(lane.sent.values()))
         lane.take_back()
-        await lane.backoff.sleep()
+        await asyncio.sleep(lane.backoff.next_s())
         lane.denied = False
 
     def _refuse(self, delivery: _Delivery, error: RefusedRecordError) -> None:
@@ -403,7 +405,7 @@ class Publisher:
         else:
             too_large = isinstance(error, RefusedTooLargeError)
             reason = dead_letters.REASON_TOO_LARGE if too_large else dead_letters.REASON_INVALID_RECORD
-            detail = f"{delivery.record.topic} does not take it: {_describe(error)}"
+            detail = f"{delivery.record.topic} does not take it: {sentence(error)}"
             self.dead_letter(delivery.record, reason, detail, delivery.on_acked)
         self._count(delivery.record, -1)
 
@@ -415,7 +417,7 @@ class Publisher:
         loss = delivery.loss or Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, 0, now_ms)
         loss = replace(loss, bytes=lost_bytes)
         if letter is None:
-            self.report(loss, delivery.on_acked, reason=f"{delivery.reason}, and no dead letter: {_describe(error)}")
+            self.report(loss, delivery.on_acked, reason=f"{delivery.reason}, and no dead letter: {sentence(error)}")
         else:
             self._deliver(_Delivery(letter, delivery.on_acked, delivery.offered_s, reason=delivery.reason, loss=loss))
 
@@ -433,7 +435,3 @@ class Publisher:
 def _short(text: str) -> str:
     """Return what a log line shows of a text; an MQTT topic may have 65,535 bytes."""
     return text if len(text) <= LOGGED_CHARACTERS_MAX else f"{text[:LOGGED_CHARACTERS_MAX]}…"
-
-
-def _describe(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -1,28 +1,18 @@
 """The envelope in which an event travels from a source to the publisher, and the ledger record for an event lost.
 
-Pure values: no client, no clock, no file. Ledger record, version 1, is JSON with its keys in this order:
-
-| key | type | meaning |
-|---|---|---|
-| version | int | 1 |
-| id | string | the same for a repeat of the same record, so that a reader counts a loss once |
-| cause | string | one of the CAUSE_ names below |
-| topic | string | the Kafka topic, or `mqtt:<topic>` for what never reached Kafka |
-| partition, first_offset, last_offset | null | the gateway loses things before they have offsets |
-| records, bytes | int or null | how much; null is unknown |
-| time_ms | int | when the loss was noticed |
-| node | string | `gateway@<host>` |
+Pure values: no client, no clock, no file. Of the ledger record's fields (drupelet/ledger.py) partition and offsets are
+null, as the gateway loses things before they have any; cause is one of the CAUSE_ names below, topic may be
+`mqtt:<topic>` for what never reached Kafka, and node is `gateway@<host>`.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import dataclass, replace
 
+from drupelet.ledger import LEDGER_TOPIC, encode
 from gateway.timestamps import RECEIVED
 
-LEDGER_TOPIC = "__edge_ledger"
 CAUSE_TOO_LARGE = "record_too_large"
 CAUSE_QUEUE_DROPPED = "mqtt_queue_dropped"
 CAUSE_SOURCE_GONE = "source_offset_out_of_range"
@@ -78,27 +68,18 @@ class Loss:
     records: int | None
     bytes: int | None
     time_ms: int
+    partition: None = None  # what the gateway loses never had a place
+    first_offset: None = None
+    end_offset: None = None
 
     def to_record(self, node: str, reason: str = "") -> Record:
         """Return the ledger record that reports the loss, noticed by `node`; `reason` goes into a header."""
-        fields = {
-            "version": 1,
-            "id": self.id,
-            "cause": self.cause,
-            "topic": self.topic,
-            "partition": None,
-            "first_offset": None,
-            "last_offset": None,
-            "records": self.records,
-            "bytes": self.bytes,
-            "time_ms": self.time_ms,
-            "node": node,
-        }
+        key, value = encode(self, self.time_ms, node)
         return Record(
             source="ledger",
             topic=LEDGER_TOPIC,
-            key=self.id.encode(),
-            value=json.dumps(fields, ensure_ascii=False).encode(),
+            key=key,
+            value=value,
             headers=((REASON_HEADER, reason.encode()),) if reason else (),
             timestamp_ms=self.time_ms,
             received_ms=self.time_ms,

@@ -11,18 +11,23 @@ import os
 import signal
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 
-from mirror import logs, metrics, topics
+from drupelet.addresses import host_and_port
+from drupelet.log_tree import Log
+from drupelet.systemd import Notifier, alive
+from mirror import metrics, topics
 from mirror.clients import Source, SourceError, TopicPartition
-from mirror.config import Config, host_and_port
-from mirror.notify import Notifier
+from mirror.config import Config
 from mirror.offsets import Commit
 from mirror.replicator import Replicator
+
+_log = Log("mirror")
 
 
 async def run(config: Config) -> int:
     """Mirror until SIGTERM or SIGINT; return the exit status."""
-    stop, notifier = asyncio.Event(), Notifier(os.environ)
+    stop, notifier = asyncio.Event(), Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def end() -> None:
         notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
@@ -35,17 +40,15 @@ async def run(config: Config) -> int:
     server = None
     if config.metrics:
         try:
-            server = await metrics.serve(
-                *host_and_port("metrics", config.metrics), figures.registry, replicator.trouble
-            )
+            server = await metrics.serve(*host_and_port(config.metrics), figures.registry, replicator.trouble)
         except OSError as error:
-            logs.error("metrics_port_refused", address=config.metrics, error=error)
+            _log.error("metrics_port_refused", address=config.metrics, error=error)
             return 1
-    logs.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
+    _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     print("edge-mirror ready", flush=True)
     # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do
     notifier.tell("READY=1", f"STATUS={_state(replicator)}")
-    notifying = asyncio.ensure_future(notifier.keep_alive(lambda: _state(replicator)))
+    notifying = asyncio.ensure_future(notifier.keep_alive(alive(lambda: _state(replicator))))
     try:
         await replicator.run(stop)
     finally:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from mirror import logs
-from mirror.config import Config, ConfigurationError, load
+from drupelet.errors import ConfigurationError
+from drupelet.log_tree import set_up
+from mirror.config import Config, load
 from mirror.topics import POLICIES
 
 _RUN_EXAMPLE = """example:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         print(f"edge-mirror: {error}", file=sys.stderr)
         return 2
-    logs.set_up()
+    set_up("mirror")
     try:
         return _start(given, config)
     except ModuleNotFoundError as error:  # a broker-only installation

@@ -33,6 +33,8 @@ from aiokafka.errors import (
     for_code,
 )
 
+from drupelet.errors import sentence
+from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.protocol.message import NO_UUID, Message
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
 from edge_broker.protocol.messages.offset_commit import (
@@ -63,7 +65,6 @@ FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
 CONSUMER = -1  # of OffsetForLeaderEpoch: no replica asks
 METADATA_AGE_MS = 30_000
-REPLICAS_MAX = 3
 
 
 class SourceError(Exception):
@@ -127,11 +128,6 @@ def mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
         raise kind(f"not ready: {error}") from error
 
 
-def sentence(error: BaseException) -> str:
-    """Return what an error says, its name when it says nothing."""
-    return str(error) or type(error).__name__
-
-
 async def _stopped(consumer: Any) -> None:
     """Stop a consumer; aiokafka lets the CancelledError of its own tasks out, which must not end ours."""
     stopping = asyncio.ensure_future(consumer.stop())
@@ -145,17 +141,14 @@ async def _stopped(consumer: Any) -> None:
 class Admin:
     """One admin client, made when needed and again after a failure."""
 
-    def __init__(self, bootstrap: str, request_timeout_ms: int) -> None:
-        self._bootstrap = bootstrap
-        self._timeout_ms = request_timeout_ms
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
         self._client: Any = None
 
     async def client(self) -> Any:
         """Return the started client."""
         if self._client is None:
-            client = AIOKafkaAdminClient(
-                bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, request_timeout_ms=self._timeout_ms
-            )
+            client = AIOKafkaAdminClient(**self._settings.arguments())
             try:
                 await client.start()
             except BaseException:
@@ -187,7 +180,7 @@ class Admin:
         if wanted:
             return wanted
         cluster = await (await self.client()).describe_cluster()
-        return max(1, min(REPLICAS_MAX, len(cluster["brokers"])))
+        return replicas_for(len(cluster["brokers"]))
 
     async def close(self) -> None:
         """Close the client, if there is one."""
@@ -207,10 +200,10 @@ class Source:
     """The cluster that is read: topics, records, raw batches, and the group that holds the positions."""
 
     def __init__(self, bootstrap: str, group_id: str, request_timeout_ms: int) -> None:
-        self._bootstrap = bootstrap
+        self._settings = ClientSettings(bootstrap, CLIENT_ID, request_timeout_ms)
         self._group_id = group_id
         self._timeout_ms = request_timeout_ms
-        self._admin = Admin(bootstrap, request_timeout_ms)
+        self._admin = Admin(self._settings)
         self._consumer: Any = None
         self._tap: EpochTap | None = None
         self._raw: Any = None
@@ -223,13 +216,11 @@ class Source:
     async def open(self) -> None:
         """Connect; raises SourceError."""
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            client_id=CLIENT_ID,
+            **self._settings.arguments(),
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
-            request_timeout_ms=self._timeout_ms,
             metadata_max_age_ms=METADATA_AGE_MS,
             fetch_max_bytes=FETCH_BYTES_MAX,
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES_MAX,
@@ -483,9 +474,7 @@ class Source:
             raise
 
     async def _open_raw(self) -> Any:
-        raw = AIOKafkaClient(
-            bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, request_timeout_ms=self._timeout_ms
-        )
+        raw = AIOKafkaClient(**self._settings.arguments())
         try:
             await raw.bootstrap()
         except BaseException:

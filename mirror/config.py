@@ -5,21 +5,17 @@ No client may be imported here. An unknown key is an error that suggests the nea
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
+from drupelet.addresses import host_and_port
+from drupelet.config_check import nearest, parse_toml, read_text
+from drupelet.errors import ConfigurationError
+from drupelet.kafka_client import COMPRESSION_TYPES
 from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, is_site_name
-
-Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-class ConfigurationError(ValueError):
-    """The configuration cannot be used; the message is one sentence with the remedy, for stderr and exit status 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str
 
     Raises ConfigurationError; `required` names the keys that must be set.
     """
-    values = _read(path) if path is not None else {}
+    values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
     _check_types(values)
     config = Config(**values)
@@ -92,21 +88,12 @@ def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str
     return config
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}.") from error
-
-
 def _check_types(values: Mapping[str, Any]) -> None:
     kinds: dict[str, type] = {field.name: type(field.default) for field in fields(Config)}
     for key, value in values.items():
         if key not in kinds:
-            near = difflib.get_close_matches(key, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(kinds)}."
+            near = nearest(key, kinds)
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(kinds)}."
             raise ConfigurationError(f"Unknown configuration key {key}: {hint}")
         if type(value) is not kinds[key]:
             raise ConfigurationError(f"{key} must be of type {kinds[key].__name__}, not {value!r}.")
@@ -118,9 +105,16 @@ def _check(config: Config, required: tuple[str, ...]) -> None:
             raise ConfigurationError(f"{key} is not set: give --{key} or the key in the configuration file.")
     for key in ("source", "target", "metrics"):
         if getattr(config, key):
-            host_and_port(key, getattr(config, key))
+            _check_address(key, getattr(config, key))
     _check_names(config)
     _check_bounds(config)
+
+
+def _check_address(key: str, text: str) -> None:
+    try:
+        host_and_port(text)
+    except ValueError:
+        raise ConfigurationError(f"{key} must be HOST:PORT, not {text!r}.") from None
 
 
 def _check_names(config: Config) -> None:
@@ -150,21 +144,12 @@ _LEAST = {
 
 
 def _check_bounds(config: Config) -> None:
-    if config.compression not in get_args(Compression):
+    if config.compression not in COMPRESSION_TYPES:
         raise ConfigurationError(
-            f"compression {config.compression!r} is not known: use {', '.join(get_args(Compression))}."
+            f"compression {config.compression!r} is not known: use {', '.join(COMPRESSION_TYPES)}."
         )
     for field in fields(Config):
         value = getattr(config, field.name)
         least = _LEAST.get(field.name, 1)
         if type(value) is int and not least <= value < 2**31:
             raise ConfigurationError(f"{field.name} must be between {least} and {2**31 - 1}, not {value}.")
-
-
-def host_and_port(key: str, text: str) -> tuple[str, int]:
-    """Return the two parts of HOST:PORT ([HOST]:PORT for IPv6); raises ConfigurationError naming `key`."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port) < 65536:
-        raise ConfigurationError(f"{key} must be HOST:PORT, not {text!r}.")
-    return host, int(port)

@@ -1,23 +1,19 @@
 """What can be watched: the Prometheus metrics, the health in one line, and the HTTP port that serves both.
 
-No decision of the mirror may come in here. `GET /metrics` is Prometheus text; `GET /health` is 200 `ok`, or 503 with
-one line that says what is wrong. Requests are bounded to 8 KiB and 5 s.
+No decision of the mirror may come in here, and nothing about HTTP itself (drupelet/http.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from drupelet.http import Pages, serve_http
 from mirror.ledger import CAUSES
-
-REQUEST_BYTES_MAX = 8 * 1024
-REQUEST_S_MAX = 5.0
 
 
 class Metrics:
@@ -50,31 +46,5 @@ class Metrics:
 
 async def serve(host: str, port: int, registry: CollectorRegistry, trouble: Callable[[], str]) -> asyncio.Server:
     """Serve /metrics and /health until the server is closed; `trouble` returns what is wrong, or empty text."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(REQUEST_S_MAX):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(head, registry, trouble))
-                await writer.drain()
-        writer.close()
-
-    return await asyncio.start_server(answer, host, port, limit=REQUEST_BYTES_MAX)
-
-
-def _response(head: bytes, registry: CollectorRegistry, trouble: Callable[[], str]) -> bytes:
-    words = head.split(b"\r\n", 1)[0].split()
-    path = words[1].split(b"?", 1)[0] if len(words) == 3 and words[0] == b"GET" else b""
-    if path == b"/metrics":
-        return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
-    if path == b"/health":
-        wrong = trouble()
-        return _http("503 Service Unavailable" if wrong else "200 OK", "text/plain", f"{wrong or 'ok'}\n".encode())
-    return _http("404 Not Found", "text/plain", b"Here are GET /metrics and GET /health.\n")
-
-
-def _http(status: str, content_type: str, body: bytes) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    pages = Pages(lambda: generate_latest(registry), trouble, metrics_type=CONTENT_TYPE_LATEST)
+    return await serve_http(host, port, pages)

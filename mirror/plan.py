@@ -32,19 +32,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-BACKOFF_FIRST_MS = 100
 LINK_WINDOW_BYTES_MIN = 16 * 1024
 LINK_WINDOW_BYTES_FIRST = 1024 * 1024
 ACK_FAST_S = 2.0
 ACK_SLOW_S = 8.0
 
 Verdict = Literal["control", "aborted", "compacted", "missing", "unread"]
-
-
-def backoff_s(attempt: int, backoff_max_ms: int, chance: float) -> float:
-    """Return the seconds to wait before retry `attempt` (from 0): doubling, bounded, jitter by `chance` in [0, 1)."""
-    bound_ms = min(backoff_max_ms, BACKOFF_FIRST_MS << min(attempt, 20))
-    return bound_ms * (0.5 + chance / 2) / 1000
 
 
 @dataclass(frozen=True, slots=True)

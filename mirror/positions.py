@@ -20,11 +20,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from mirror import epochs, ledger, logs
+from drupelet.log_tree import Log
+from mirror import epochs, ledger
 from mirror.clients import EpochQuestion, Source, TargetError, TopicPartition
 from mirror.lane import Lane
 from mirror.offsets import PartitionOffsets
 from mirror.target import Target
+
+_log = Log("mirror")
 
 PROOFS_MAX = 16  # at a time, each of a few requests over the link, before those that stand are read
 
@@ -84,7 +87,7 @@ class Positions:
 
     async def _begin_anew(self, lane: Lane) -> None:
         starts, _ = await self._source.bounds([lane.partition])
-        logs.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
+        _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
         lane.start(PartitionOffsets(starts[lane.partition], target_end=lane.offsets.target_end))
         self._stands(lane)
 
@@ -118,7 +121,7 @@ class Positions:
             self._stands(lane)
 
     def _went_back(self, lane: Lane, offset: int, leader_epoch: int = -1) -> None:
-        logs.error(
+        _log.error(
             "source_went_back",
             **lane.fields(),
             position=lane.read_offset,
@@ -156,9 +159,9 @@ class Positions:
             self._went_back(lane, offset)
             return
         if offset is None:
-            logs.warning("position_believed", **lane.fields(), position=lane.read_offset)
+            _log.warning("position_believed", **lane.fields(), position=lane.read_offset)
         else:
-            logs.info("position_proved", **lane.fields(), position=lane.read_offset)
+            _log.info("position_proved", **lane.fields(), position=lane.read_offset)
         lane.offsets.epochs.note(lane.read_offset - 1, lane.leader.epoch)
         self._stands(lane)
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mirror import ledger, logs, plan, topics
+from drupelet.backoff import Backoff
+from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
+from drupelet.log_tree import Log
+from mirror import ledger, plan, topics
 from mirror.clients import (
     FencedError,
     OutOfRangeError,
@@ -43,7 +45,10 @@ from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.target import Target
 
+_log = Log("mirror")
+
 NOT_YET = "not reached yet"
+BACKOFF_FIRST_S = 0.1
 POLL_WAIT_MS = 200
 POLL_RECORDS_MAX = 4_000
 RECORD_OVERHEAD_BYTES = 400  # of a record in this process's memory, beside its key, value and headers
@@ -76,7 +81,7 @@ class Replicator:
         self._generation = 0
         self._target_up = asyncio.Event()
         self._target_broken = asyncio.Event()
-        self._target_attempt = 0
+        self._target_backoff = self._backoff()
         self._commit_now = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = False
@@ -102,7 +107,7 @@ class Replicator:
             async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
                 await self._quiet.wait()
         except TimeoutError:
-            logs.warning("stop_without_ack", bytes=self._under_way_bytes)
+            _log.warning("stop_without_ack", bytes=self._under_way_bytes)
         for task in [*running, *(lane.task for lane in self._lanes.values() if lane.task is not None)]:
             task.cancel()
 
@@ -110,11 +115,11 @@ class Replicator:
         try:
             await self._store(lambda offsets: offsets.last_commit())
         except SourceError as error:
-            logs.warning("last_commit_failed", error=error)
+            _log.warning("last_commit_failed", error=error)
 
     async def _close(self) -> None:
         await asyncio.gather(self.source.close(), self.target.close(), self._ledger.close())
-        logs.info("stopped")
+        _log.info("stopped")
 
     def trouble(self) -> str:
         """Return what is wrong in one line, or empty text."""
@@ -125,17 +130,17 @@ class Replicator:
         if text:
             self._troubles[name] = text
         if text and before in ("", NOT_YET):
-            logs.warning("trouble", where=name, error=text)
+            _log.warning("trouble", where=name, error=text)
         elif before and not text:
-            logs.info("well_again", where=name)
+            _log.info("well_again", where=name)
 
-    def _pause_s(self, attempt: int) -> float:
-        return plan.backoff_s(attempt, self.config.backoff_max_ms, random.random())  # noqa: S311 - jitter, no secret
+    def _backoff(self) -> Backoff:
+        return Backoff(BACKOFF_FIRST_S, self.config.backoff_max_ms / 1000)
 
     # -- read: topics ----------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        attempt = 0
+        backoff = self._backoff()
         while True:
             opened_at = time.monotonic()
             try:
@@ -144,21 +149,22 @@ class Replicator:
                 await self._read_on()
             except SourceError as error:
                 self._set_trouble("source", str(error))
-            attempt = 0 if time.monotonic() - opened_at > STEADY_S else attempt
+            if time.monotonic() - opened_at > STEADY_S:
+                backoff.reset()
             self.metrics.restarts.labels("source").inc()
             await self.source.close()
-            await asyncio.sleep(self._pause_s(attempt))
-            attempt += 1
+            await asyncio.sleep(backoff.next_s())
 
     async def _read_on(self) -> None:
-        refresh_at, attempt = 0.0, 0
+        refresh_at, backoff = 0.0, self._backoff()
         while True:
             if time.monotonic() >= refresh_at or any(lane.may_go_back for lane in self._lanes.values()):
                 all_read = await self._discover()
                 self._set_trouble("source", "")
-                attempt = 0 if all_read else attempt + 1
+                if all_read:
+                    backoff.reset()
                 refresh_s = self.config.refresh_interval_ms / 1000
-                refresh_at = time.monotonic() + (refresh_s if all_read else min(refresh_s, self._pause_s(attempt)))
+                refresh_at = time.monotonic() + (refresh_s if all_read else min(refresh_s, backoff.next_s()))
             try:
                 await self._read_some()
             except OutOfRangeError as error:
@@ -217,7 +223,7 @@ class Replicator:
                 lane.offsets.topic_id = topic.topic_id
             self._lanes[partition] = lane
             lane.task = self._tasks.create_task(self._send(lane))
-            logs.info("resume" if commit else "begin", **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
+            _log.info("resume" if commit else "begin", **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
         self._commit_now.set()
         return True
 
@@ -234,7 +240,7 @@ class Replicator:
     def _drop(self, lane: Lane, event: str) -> None:
         partition = lane.partition
         del self._lanes[partition]
-        logs.warning(event, **lane.fields(), acked=lane.offsets.acked)
+        _log.warning(event, **lane.fields(), acked=lane.offsets.acked)
         if lane.task is not None:
             lane.task.cancel()
         self._buffered_bytes -= lane.buffered_bytes
@@ -349,7 +355,7 @@ class Replicator:
 
     async def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
         """Start the lane again from the log's start, once what was read before is safe at the target."""
-        logs.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
+        _log.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
         await lane.drained.wait()
         lane.start(PartitionOffsets.rewind(log_start, log_end, lane.offsets.target_end))
         lane.offsets.topic_id = lane.topic_id
@@ -372,27 +378,26 @@ class Replicator:
             node=self.node,
             occasion=occasion,
         )
-        logs.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
+        _log.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
         async with self._ledger_lock:
             await self._write_down(entry)
         self.metrics.ledger.labels(cause).inc()
 
-    async def _write_down(self, entry: ledger.LedgerRecord) -> None:
-        attempt = 0
+    async def _write_down(self, entry: ledger.Loss) -> None:
+        backoff = self._backoff()
         while True:
             try:
                 if not self._ledger_open:
                     await self._ledger.open()
-                    await self._ledger.ensure_topic(topics.LEDGER_TOPIC, 1, ledger.TOPIC_CONFIGS)
+                    await self._ledger.ensure_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG)
                     self._ledger_open = True
                 timeout_s = self.config.delivery_timeout_ms / 1000
-                await self._ledger.write(topics.LEDGER_TOPIC, *ledger.encode(entry), timeout_s)
+                await self._ledger.write(LEDGER_TOPIC, *ledger.encode(entry), timeout_s)
             except TargetError as error:
                 self._set_trouble("ledger", str(error))
                 self._ledger_open = False
                 await self._ledger.close()
-                await asyncio.sleep(self._pause_s(attempt))
-                attempt += 1
+                await asyncio.sleep(backoff.next_s())
             else:
                 self._set_trouble("ledger", "")
                 return
@@ -400,18 +405,17 @@ class Replicator:
     # -- send ------------------------------------------------------------------------------------------------------
 
     async def _send(self, lane: Lane) -> None:
-        attempt = 0
+        backoff = self._backoff()
         while True:
             await self._target_up.wait()
             try:
                 await self._ensure_topic(lane)
                 self._set_trouble(lane.name, "")
-                attempt = 0
+                backoff.reset()
                 await self._send_some(lane)
             except TargetError as error:
                 self._set_trouble(lane.name, str(error))
-                await asyncio.sleep(self._pause_s(attempt))
-                attempt += 1
+                await asyncio.sleep(backoff.next_s())
 
     async def _ensure_topic(self, lane: Lane) -> None:
         if lane.ensured_in == self._generation:
@@ -419,7 +423,7 @@ class Replicator:
         generation = self._generation
         configs = {"cleanup.policy": lane.cleanup_policy}
         if await self.target.ensure_topic(lane.target_topic, lane.partitions, configs):
-            logs.info("topic_created", topic=lane.target_topic, partitions=lane.partitions)
+            _log.info("topic_created", topic=lane.target_topic, partitions=lane.partitions)
         if lane.offsets.target_end is None:
             end = await self.target.end_offset(TopicPartition(lane.target_topic, lane.partition.partition))
             lane.offsets.know_target_end(end)
@@ -477,7 +481,7 @@ class Replicator:
     def _delivered(self, lane: Lane, records: list[Any], size: int, base_offset: int | None, seconds: float) -> None:
         acked = lane.offsets.ack(base_offset)
         self._window.acked(size, seconds)
-        self._target_attempt = 0
+        self._target_backoff.reset()
         self._free(lane, records, size)
         labels = (lane.partition.topic, str(lane.partition.partition))
         self.metrics.records.labels(*labels).inc(len(records))
@@ -485,9 +489,9 @@ class Replicator:
         self.metrics.duplicates.inc(acked.duplicates)
         self.metrics.target_lost.inc(acked.target_lost)
         if acked.duplicates:
-            logs.info("duplicates", **lane.fields(), records=acked.duplicates)
+            _log.info("duplicates", **lane.fields(), records=acked.duplicates)
         if acked.target_lost:
-            logs.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
+            _log.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
         for other in self._lanes.values():
             if other.buffer:
                 other.wake.set()
@@ -541,8 +545,7 @@ class Replicator:
                 self.metrics.restarts.labels("target").inc()
             self._target_up.clear()
             await self.target.close()
-            await asyncio.sleep(self._pause_s(self._target_attempt))
-            self._target_attempt += 1
+            await asyncio.sleep(self._target_backoff.next_s())
 
     async def _settle(self) -> None:
         """Let the other lanes' batches arrive, so that they need not be sent twice."""
@@ -553,7 +556,7 @@ class Replicator:
     # -- commit ----------------------------------------------------------------------------------------------------
 
     async def _commit(self) -> None:
-        attempt = 0
+        backoff = self._backoff()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.commit_interval_ms / 1000):
@@ -561,12 +564,11 @@ class Replicator:
             self._commit_now.clear()
             try:
                 await self._store(lambda offsets: offsets.next_commit(self.config.window_records_max))
-                attempt = 0
+                backoff.reset()
                 self._set_trouble("commit", "")
             except SourceError as error:
                 self._set_trouble("commit", str(error))
-                await asyncio.sleep(self._pause_s(attempt))
-                attempt += 1
+                await asyncio.sleep(backoff.next_s())
 
     async def _store(self, choose: Callable[[PartitionOffsets], Commit | None]) -> None:
         chosen = {lane: (lane.offsets, choose(lane.offsets)) for lane in self._lanes.values()}

@@ -16,6 +16,7 @@ from aiokafka.admin import NewPartitions
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.offset import OffsetRequest
 
+from drupelet.kafka_client import ClientSettings
 from mirror import fetching
 from mirror.clients import CLIENT_ID, METADATA_AGE_MS, Admin, TargetError, TopicPartition, mapped
 from mirror.fetching import READ_UNCOMMITTED, Content
@@ -31,12 +32,12 @@ class Target:
     def __init__(
         self, bootstrap: str, *, compression: str, batch_bytes_max: int, request_timeout_ms: int, replicas: int = 0
     ) -> None:
-        self._bootstrap = bootstrap
-        self._compression = None if compression == "none" else compression
+        self._settings = ClientSettings(bootstrap, CLIENT_ID, request_timeout_ms)
+        self._compression = compression
         self._batch_bytes_max = batch_bytes_max
         self._timeout_ms = request_timeout_ms
         self._replicas = replicas
-        self._admin = Admin(bootstrap, request_timeout_ms)
+        self._admin = Admin(self._settings)
         self._producer: Any = None
         self._topics: dict[str, int] | None = None
         self._let_go: asyncio.Future[None] | None = None
@@ -45,13 +46,7 @@ class Target:
     async def open(self) -> None:
         """Connect and take a new producer id; raises TargetError."""
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            client_id=CLIENT_ID,
-            enable_idempotence=True,
-            acks="all",
-            compression_type=self._compression,
-            max_batch_size=self._batch_bytes_max,
-            request_timeout_ms=self._timeout_ms,
+            **self._settings.producer_arguments(self._compression, self._batch_bytes_max),
             metadata_max_age_ms=METADATA_AGE_MS,
         )
         with mapped(TargetError):

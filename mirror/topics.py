@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-LEDGER_TOPIC = "__edge_ledger"
+from drupelet.ledger import LEDGER_TOPIC
+
 TOPIC_NAME_LENGTH_MAX = 249
 SITE_LENGTH_MAX = 100
 

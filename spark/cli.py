@@ -11,7 +11,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from threading import Event
 
-from spark.config import ConfigurationError, Settings, default_checkpoint, with_assignments
+from drupelet.errors import ConfigurationError
+from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
 
 MASTER_EXAMPLE = "example: edge-spark master --host 192.168.1.20"

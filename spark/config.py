@@ -3,12 +3,14 @@
 Here: values and their checks. Never here: Spark, Kafka, or any file but the default places.
 """
 
-import difflib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from drupelet.config_check import nearest
+from drupelet.errors import ConfigurationError
 
 DAY_MS = 86_400_000
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -24,10 +26,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "alarm_score_min": (0.1, 1e6),
     "deviation_min": (1e-12, 1e12),
 }
-
-
-class ConfigurationError(Exception):
-    """A setting or the environment is wrong: one sentence that names it and the remedy; exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ def with_setting(settings: Settings, key: str, text: str) -> Settings:
     if key.startswith("spark."):
         return replace(settings, spark={**settings.spark, key: text})
     if key not in SETTABLE:
-        near = difflib.get_close_matches(key, SETTABLE, n=1)
-        raise ConfigurationError(f"unknown setting {key!r}: " + (f"did you mean {near[0]!r}?" if near else KNOWN))
+        near = nearest(key, SETTABLE)
+        raise ConfigurationError(f"unknown setting {key!r}: " + (f"did you mean {near!r}?" if near else KNOWN))
     changes: dict[str, Any] = {key: converted(key, text)}
     return replace(settings, **changes)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree.ElementTree import Element, ElementTree, SubElement
 
-from spark.config import ConfigurationError
+from drupelet.errors import ConfigurationError
 from spark.java import java_home
 from spark.logs import log
 

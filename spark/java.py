@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark.config import ConfigurationError
+from drupelet.errors import ConfigurationError
 
 JAVA_MAJORS = (17, 21)
 

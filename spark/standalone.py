@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from spark.config import ConfigurationError
+from drupelet.errors import ConfigurationError
 from spark.java import java_home
 
 MAIN_CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}

@@ -10,7 +10,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark.config import ConfigurationError, Settings
+from drupelet.errors import ConfigurationError
+from spark.config import Settings
 
 REQUEST_TIMEOUT_MS = 2_500
 

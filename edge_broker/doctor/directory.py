@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from edge_broker.errors import ConfigurationError, Refusal, StorageFault
+from drupelet.errors import ConfigurationError
+from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
 from edge_broker.settings import LogSettings
 from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in

@@ -13,13 +13,15 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from drupelet.errors import ConfigurationError
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.doctor.accounts import Account, Known, Span
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
 from edge_broker.doctor.inside import lie_in
 from edge_broker.doctor.output import time_text, write_json, write_table
-from edge_broker.errors import ConfigurationError, ErrorCode, ProtocolViolation, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.ledger import CAUSES, LEDGER_TOPIC, fault_of_record
+from edge_broker.storage.ledger import CAUSES, fault_of_record
 from edge_broker.storage.removal_account import Removed
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.topics import id_text

@@ -1,7 +1,7 @@
-"""Structured log lines: `time level component event key=value …` (logfmt) on standard error.
+"""The broker's log lines, on standard error.
 
-Lives here: the line's form. Must never come in: record contents, secrets, Python's logging tree (asyncio's own
-warnings are routed here).
+Lives here: who writes them, and a bound for those that clients can bring about. Must never come in: the line's form
+(drupelet/log_lines.py), record contents, secrets, Python's logging tree (asyncio's own warnings are routed here).
 """
 
 from __future__ import annotations
@@ -10,25 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 
+from drupelet import log_lines
+
 LINES_MAX = 20
 WINDOW_S = 10.0
 
 
-def logfmt(value: object) -> str:
-    """A value as logfmt wants it: quoted when it holds blanks, quotes, equal signs or control characters."""
-    text = str(value)
-    if text and not any(character in ' "=' or character < " " for character in text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'
-
-
 def log_line(level: str, event: str, **fields: object) -> None:
     """Write one line; `level` is one of debug, info, warning, error."""
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
-    pairs = "".join(f" {name}={logfmt(value)}" for name, value in fields.items())
-    sys.stderr.write(f"{stamp} {level} edge-broker {event}{pairs}\n")
+    sys.stderr.write(log_lines.log_line(time.time(), level, "edge-broker", event, fields) + "\n")
 
 
 class LimitedLog:

@@ -13,43 +13,20 @@ take every client's connection with it, and a thread in an uninterruptible wait 
 for seconds (their own housekeeping), and the kernel ends every such wait with success or EIO within a few minutes
 (resets and retries; its own alarm rings at 120 s). Only what lasts longer can be a fault of ours.
 
-Lives here: the datagrams, and when one may say WATCHDOG=1. Must never come in: what the state is (app).
-Own code, as no library fits: the ones with a wheel (systemd-watchdog, sd-notify) know no STOPPING=1, sdnotify has no
-wheel, cysystemd brings 2 MB. Source: sd_notify(3), sd_watchdog_enabled(3).
+Lives here: when the broker may say WATCHDOG=1. Must never come in: the datagrams (drupelet/systemd.py), what the state
+is (app).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 
+from drupelet.systemd import Notifier
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
 
 STUCK_S = 300.0
-
-
-class Notifier:
-    """Sends to the socket that systemd named in the environment; without one nothing happens."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        name = environment.get("NOTIFY_SOCKET", "")
-        self._address = "\0" + name[1:] if name.startswith("@") else name
-        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self.watchdog_s = int(environment.get("WATCHDOG_USEC", "0")) / 1e6 if ours and name else 0.0
-
-    def tell(self, *assignments: str) -> None:
-        """Send one datagram of `NAME=value` lines; like libsystemd's it waits while systemd's queue is full."""
-        if not self._address:
-            return
-        message = "\n".join(assignment.replace("\n", " ") for assignment in assignments)
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.sendto(message.encode(), self._address)
-        except OSError as error:
-            log_line("warning", "notify-failed", message=message, error=error)
 
 
 class JobWatch:
@@ -76,12 +53,13 @@ async def keep_alive(
     They are those that answers wait for; a worker whose jobs last as long as there is data is not among them.
     """
     loop, watches = asyncio.get_running_loop(), [JobWatch(worker) for worker in workers]
-    while notifier.watchdog_s:
+
+    def beat() -> Sequence[str]:
         busy_s = max(watch.busy_s(loop.time()) for watch in watches)
         text = f"STATUS={status()}" + (f"; the disk has been busy for {busy_s:.0f} s" if busy_s >= 1 else "")
         if busy_s <= stuck_s:
-            notifier.tell("WATCHDOG=1", text)
-        else:
-            notifier.tell(text)
-            log_line("error", "watchdog-withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))
-        await asyncio.sleep(notifier.watchdog_s / 2)
+            return ("WATCHDOG=1", text)
+        log_line("error", "watchdog-withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))
+        return (text,)
+
+    await notifier.keep_alive(beat)

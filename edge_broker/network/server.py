@@ -17,8 +17,9 @@ import ipaddress
 import socket
 from collections import deque
 
+from drupelet.errors import ConfigurationError
 from edge_broker.config import BrokerConfig, Endpoint
-from edge_broker.errors import ConfigurationError, ProtocolViolation
+from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher

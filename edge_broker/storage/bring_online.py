@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.positions import Position
 from edge_broker.storage.recovery import PAGE_BYTES
 from edge_broker.storage.segment import Segment

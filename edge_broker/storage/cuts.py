@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:

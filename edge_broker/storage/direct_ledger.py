@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from drupelet.ledger import LEDGER_CONFIG
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
-from edge_broker.storage.ledger import LEDGER_CONFIG, Loss, Noticed, encode_loss
+from edge_broker.storage.ledger import Loss, Noticed, encode_loss
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.topic_config import topic_settings
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from errno import EIO
 from typing import TYPE_CHECKING, NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in, half_written
@@ -40,7 +41,7 @@ from edge_broker.storage.damage import (
     write_holes,
 )
 from edge_broker.storage.epochs import KIND, LeaderEpochs
-from edge_broker.storage.ledger import LEDGER_TOPIC, Ledger, Loss, NoLedger
+from edge_broker.storage.ledger import Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles

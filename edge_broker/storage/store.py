@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.runs_in import runs_in
@@ -42,7 +43,7 @@ from edge_broker.storage.eviction import segment_bytes_max
 from edge_broker.storage.filesystem import File, FileSystem
 from edge_broker.storage.group_commit import GroupCommit
 from edge_broker.storage.in_use import InUse, MarkKey, Marks, Session
-from edge_broker.storage.ledger import LEDGER_CONFIG, LEDGER_TOPIC, Ledger, Loss, NoLedger
+from edge_broker.storage.ledger import Ledger, Loss, NoLedger
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles

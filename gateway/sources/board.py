@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from drupelet.log_tree import Log
 from gateway.config import BoardConfig
-from gateway.logfmt import Log
 from gateway.publisher import Publisher
 from gateway.records import Record
 

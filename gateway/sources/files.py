@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drupelet.log_tree import Log
 from gateway import state
 from gateway.config import FileConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG
-from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for

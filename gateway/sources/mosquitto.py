@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from drupelet.log_tree import Log
 from gateway import state
-from gateway.logfmt import Log
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_QUEUE_DROPPED, Loss, new_loss_id
 

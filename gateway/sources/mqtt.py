@@ -30,11 +30,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from drupelet.backoff import Backoff
+from drupelet.errors import ConfigurationError, sentence
+from drupelet.log_tree import Log
 from gateway import dead_letters
-from gateway.backoff import Backoff
 from gateway.config import MqttConfig
-from gateway.errors import ConfigurationError
-from gateway.logfmt import Log
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import Record
@@ -91,9 +91,9 @@ class MqttSource:
             try:
                 await self._run_connection(backoff)
             except (OSError, MqttFailure, ConfigurationError) as error:
-                self._trouble = str(error) or type(error).__name__
+                self._trouble = sentence(error)
             _log.warning("disconnected", host=self._config.host, port=self._config.port, reason=self._trouble)
-            await backoff.sleep()
+            await asyncio.sleep(backoff.next_s())
 
     def stop_reading(self) -> None:
         """Read no more; acknowledgements still go out."""

@@ -19,7 +19,8 @@ from getpass import getpass
 from pathlib import Path, PurePosixPath
 from types import FrameType
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
 from hardware.flash.fat import FatPartition
 from hardware.flash.first_boot import NEEDED_FILES, FirstBoot, Kind, first_boot

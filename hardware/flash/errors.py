@@ -1,8 +1,7 @@
-"""The two ways in which flashing ends early. Each message is one sentence or two: what is wrong, and the remedy."""
+"""How flashing ends early once it has begun. Before that it is the error of all parts (drupelet/errors.py).
 
-
-class ConfigurationError(Exception):
-    """What was asked cannot or must not be done; nothing was written to the target. Exit status 2."""
+Each message is one sentence or two: what is wrong, and the remedy.
+"""
 
 
 class FlashError(Exception):

@@ -9,7 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 from hardware.flash.programs import run
 
 NAME = re.compile(r"(/[\w.@+:,=-]+)+")  # what debugfs' own quoting cannot spoil

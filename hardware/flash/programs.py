@@ -8,7 +8,8 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 
 PACKAGES = {"mcopy": "mtools", "mmd": "mtools", "mdir": "mtools", "debugfs": "e2fsprogs"}
 SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hardware.flash.errors import ConfigurationError
+from drupelet.errors import ConfigurationError
 
 Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -30,7 +30,8 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 
 MAGIC = {b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"PK\x03\x04": "zip"}
 READ_BYTES = 1 << 20

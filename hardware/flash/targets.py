@@ -18,7 +18,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from hardware.flash.errors import ConfigurationError
+from drupelet.errors import ConfigurationError
 from hardware.flash.progress import amount
 from hardware.system_files import SystemFiles
 

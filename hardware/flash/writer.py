@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 
 BLOCK_BYTES = 4096  # held back; also the alignment that O_DIRECT needs on any device
 CHUNK_BYTES = 4 << 20

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.config import ConfigurationError, Settings
+from drupelet.errors import ConfigurationError
+from spark.config import Settings
 from spark.jobs import alarms, malformed, windows
 
 StartQuery = Callable[[SparkSession, Settings], StreamingQuery]

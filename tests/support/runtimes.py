@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from spark.config import ConfigurationError
+from drupelet.errors import ConfigurationError
 from spark.jars import cached_jars, jars_directory
 from spark.java import java_home
 

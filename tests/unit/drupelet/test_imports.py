@@ -28,3 +28,9 @@ def test_a_module_brings_the_standard_library_alone_and_nothing_heavy(name: str)
     found = imported_by(f"import drupelet.{name}")
     assert {module.partition(".")[0] for module in found} <= {*sys.stdlib_module_names, "drupelet"}
     assert not found & (HEAVY - ALLOWED.get(name, set()))
+
+
+def test_the_brokers_command_brings_only_the_errors() -> None:
+    assert {module for module in imported_by("import edge_broker.cli") if module.startswith("drupelet.")} == {
+        "drupelet.errors"
+    }

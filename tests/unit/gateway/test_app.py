@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from gateway import app
 from gateway.app import Gateway
 from gateway.config import parse_config
-from gateway.errors import ConfigurationError
 from tests.support.ports import free_port
 from tests.support.waiting import CALL_S
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from gateway import cli
 from gateway.config import parse_config
-from gateway.errors import ConfigurationError
 from gateway.mosquitto_conf import render
 
 SMALL = 'state_dir = "s"\n[kafka]\nbootstrap_servers = "h:1"\n'

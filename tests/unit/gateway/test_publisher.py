@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-import gateway.backoff
+from drupelet.backoff import Backoff
+from drupelet.ledger import LEDGER_TOPIC
 from gateway.config import KafkaConfig, parse_config
 from gateway.metrics import Metrics
 from gateway.publisher import (
@@ -31,7 +32,7 @@ from gateway.publisher import (
     RefusedTimestampError,
     RefusedTooLargeError,
 )
-from gateway.records import LEDGER_TOPIC, Loss, Record
+from gateway.records import Loss, Record
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 
@@ -115,7 +116,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def _quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.backoff.Backoff.__init__, "__defaults__", (0.001, 0.01))
+    monkeypatch.setattr(Backoff.__init__, "__defaults__", (0.001, 0.01))
 
 
 @contextlib.asynccontextmanager

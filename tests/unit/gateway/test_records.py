@@ -1,16 +1,15 @@
-"""The ledger record's exact form, state files, and log lines."""
+"""The ledger record's exact form, and state files."""
 
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from gateway import state
-from gateway.logfmt import Log, LogfmtFormatter, quote
-from gateway.records import LEDGER_TOPIC, Loss, loss_id_for, new_loss_id
+from gateway.records import Loss, loss_id_for, new_loss_id
 
 
 def test_a_ledger_record_has_the_documented_keys_in_order() -> None:
@@ -51,17 +50,3 @@ def test_damaged_state_is_named_with_the_remedy(tmp_path: Path, content: str) ->
     path.write_text(content)
     with pytest.raises(state.StateError, match=r"state\.json is damaged .*: remove it"):
         state.load(path)
-
-
-def test_log_lines_are_logfmt(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        Log("gateway.x").warning("it_happened", topic="a b", n=3, empty="", quoted='"')
-    line = LogfmtFormatter().format(caplog.records[0])
-    stamp, rest = line.split(" ", 1)
-    assert rest == r'warning gateway.x it_happened topic="a b" n=3 empty="" quoted="\""'
-    assert stamp.endswith("Z")
-    assert len(stamp) == len("2026-11-21T12:55:26.000Z")
-
-
-def test_a_value_cannot_forge_a_log_line() -> None:
-    assert "\n" not in quote("a\nb c=d")

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from hardware.flash.errors import ConfigurationError, FlashError
+from drupelet.errors import ConfigurationError
+from hardware.flash.errors import FlashError
 from hardware.flash.sources import Expected, ImageSource, expected_from_list, sha256_given
 
 CONTENT = bytes(range(256)) * 3000 + b"\0" * 500_001

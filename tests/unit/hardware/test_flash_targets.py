@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.flash.errors import ConfigurationError
+from drupelet.errors import ConfigurationError
 from hardware.flash.targets import check_device, check_file, device_name, in_use
 from hardware.system_files import SystemFiles
 

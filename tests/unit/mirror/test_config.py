@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from mirror import cli, ledger, topics
-from mirror.config import ConfigurationError, host_and_port, load
+from mirror.config import load
 
 RUN = ("source", "target", "topics")
 GIVEN = {"source": "a:1", "target": "b:2", "topics": "x"}
@@ -54,11 +55,6 @@ def test_a_file_that_is_no_toml_is_named(tmp_path):
         load(path, {}, RUN)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load(tmp_path / "none.toml", {}, RUN)
-
-
-@pytest.mark.parametrize(("text", "parts"), [("h:1", ("h", 1)), ("[::1]:9092", ("::1", 9092))])
-def test_addresses(text, parts):
-    assert host_and_port("source", text) == parts
 
 
 @pytest.mark.parametrize("arguments", [["run", "--source", "a:1"], ["status", "--source", "a:1"]])

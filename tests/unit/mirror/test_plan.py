@@ -61,11 +61,6 @@ def test_out_of_range_is_judged_by_the_ends_of_the_log(position, start, end, ver
     assert tuple(judge_out_of_range(position, start, end)) == verdict
 
 
-def test_back_off_doubles_up_to_its_bound_and_jitters():
-    assert [plan.backoff_s(attempt, 1000, 1.0) for attempt in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert plan.backoff_s(10**6, 1000, 0.0) == 0.5
-
-
 def test_the_window_grows_while_acks_are_fast_and_shrinks_when_they_are_slow():
     window = LinkWindow(4_000_000)
     first = window.limit_bytes

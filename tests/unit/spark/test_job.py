@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from spark import jars, java, progress, run, standalone
 from spark.cli import main
-from spark.config import SETTABLE, ConfigurationError, Settings, with_assignments
+from spark.config import SETTABLE, Settings, with_assignments
 from spark.failures import chain, root
 from spark.jobs import JOBS, job_named
 from spark.session import session_options

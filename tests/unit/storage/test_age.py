@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from edge_broker.clock import Reading, SystemClock
 from edge_broker.config import read_config
-from edge_broker.errors import ConfigurationError
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
 from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, Now, age_of, age_written
