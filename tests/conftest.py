@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import processes, root
-from tests.support.doctor import seen_by_doctor
+from tests.support.doctor import Seen, seen_by_doctor
 from tests.support.waiting import PATIENCE
 
 # How long one example takes, and how fast they are made, says something of the machine and nothing of the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 _FOR_ROOT = pytest.StashKey[int]()
+_LOOKED_AT = pytest.StashKey[set[Path | None]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "leaves(*texts): damage that the doctor finds afterwards, each as an expression")
     config.stash[_FOR_ROOT] = 0
+    config.stash[_LOOKED_AT] = set()
 
 
 @pytest.hookimpl(trylast=True)  # behind -k and -m: what they leave out is nobody's to add
@@ -79,11 +82,23 @@ def _doctor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield
         tmp_path = request.node.funcargs.get("tmp_path")
         found.look_below(tmp_path)
+        request.config.stash[_LOOKED_AT].add(tmp_path)
     expected = [text for mark in request.node.iter_markers("leaves") for text in mark.args]
     unexpected = [finding for finding in found.findings if not any(re.search(text, finding) for text in expected)]
     assert not unexpected, "the doctor finds:\n" + "\n".join(unexpected[:5])
     for text in [] if hasattr(request.node, "callspec") else expected:  # of several cases each has its own
         assert any(re.search(text, finding) for finding in found.findings), f"the doctor finds nothing like {text!r}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _doctor_of_shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What brokers leave that several tests share is sound, too; it is looked at when the last test has ended."""
+    yield
+    found, looked_at = Seen(), request.config.stash[_LOOKED_AT]
+    for folder in sorted(set(tmp_path_factory.getbasetemp().iterdir()) - looked_at):
+        if not folder.is_symlink():
+            found.look_below(folder)
+    assert not found.findings, "the doctor finds:\n" + "\n".join(found.findings[:5])
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,6 +9,7 @@ runs with its stock heap and options, and tuned as small as it starts.
 | page cache | acks=1: answered after the write | acks=1: the same |
 | as shipped, acks=all | fdatasync before the answer | acks=all: page cache, nothing fsynced |
 | synced, acks=all | fdatasync before the answer | acks=all with log.flush.interval.messages=1 |
+| page cache, to a consumer | edge.durability=kernel: consumers see what is not synced | the same |
 
 Lives here: what is measured, the table, the JSON. Must never come in: levels that fail; benchmarks show, they do not
 judge.
@@ -30,7 +31,10 @@ from typing import NamedTuple
 import psutil
 
 from tests.benchmarks import clients
+from tests.benchmarks.disk import latency_figures
+from tests.benchmarks.load import end_to_end, wait_in_vain, woken
 from tests.benchmarks.readings import unpacking_s, write_readings
+from tests.support.kafka_reading import create_topic
 from tests.support.processes import ApacheKafka, EdgeBroker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +43,7 @@ STOCK = ("-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:In
 SMALLEST = ("-Xms96m", "-XX:+UseSerialGC", "-Xss256k", "-XX:ReservedCodeCacheSize=40m", "-XX:TieredStopAtLevel=1")
 SETTLE_S = 8  # the edge broker measures its card in the first seconds of its life; the loads are about those after
 FLUSH_EACH = {"log.flush.interval.messages": 1}
+CONSUMERS, POLL_MS, POLLS_S = 200, 500, 10
 SMALL_SETTINGS = {"log.cleaner.dedupe.buffer.size": 4_194_304, "offsets.topic.num.partitions": 1}
 
 Broker = EdgeBroker | ApacheKafka
@@ -172,8 +177,42 @@ def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[
                 figures["end to end, one 100 B record at a time, acks=1"] = clients.end_to_end(
                     broker.bootstrap, "latency", int(4000 * scale), "1", directory
                 )
+                report("long polls")
+                figures |= measure_polls(broker, int(2000 * scale))
                 figures["after load"] = {"rss_mb": rss_mb(broker)}
     return figures
+
+
+def measure_polls(broker: Broker, messages: int) -> Figures:
+    """What a record takes to a consumer that waits, what it takes to many, and what they cost while nothing comes.
+
+    Nobody waits for a sync, on either side.
+    """
+    for topic in ("one", "many"):
+        create_topic(broker.bootstrap, topic, config={"edge.durability": "kernel"} if is_edge(broker) else {})
+    create_topic(broker.bootstrap, "silent")
+    figures: Figures = {
+        "end to end, one 100 B record at a time, acks=1, page cache on both sides": latency_figures(
+            end_to_end(broker.port, "one", messages, 1)
+        )
+    }
+    before, deliveries = cpu_s(broker), messages // 20 * CONSUMERS
+    figures[f"a record to {CONSUMERS} consumers that wait, acks=1, page cache on both sides"] = {
+        **latency_figures(woken(broker.port, "many", messages // 20, CONSUMERS)),
+        "broker_cpu_us_per_delivery": (cpu_s(broker) - before) / deliveries * 1e6,
+    }
+    before, begin = cpu_s(broker), time.perf_counter()
+    answers = wait_in_vain(broker.port, "silent", CONSUMERS, POLL_MS, POLLS_S)
+    figures[f"{CONSUMERS} consumers wait {POLL_MS} ms each, nothing comes"] = {
+        "cpu_percent": (cpu_s(broker) - before) / (time.perf_counter() - begin) * 100,
+        "broker_cpu_us_per_answer": (cpu_s(broker) - before) / answers * 1e6,
+    }
+    return figures
+
+
+def is_edge(broker: Broker) -> bool:
+    """True for the edge broker: it alone knows its own settings."""
+    return isinstance(broker, EdgeBroker)
 
 
 def produce(broker: Broker, load: Load, topic: str, scale: float, directory: Path) -> dict[str, float]:

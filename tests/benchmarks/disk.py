@@ -29,6 +29,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] if ordered else 0.0
 
 
+def latency_figures(latencies_ms: Sequence[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    return {f"p{percent}_ms": percentile(latencies_ms, percent) for percent in (50, 99)}
+
+
 def bare_loop(directory: Path, round_bytes: int, files: int, seconds: float) -> dict[str, float]:
     """Write a round's bytes to `files` files, fdatasync each, again; MB/s and the times of the syncs in ms."""
     share = max(round_bytes // files, 1)

@@ -336,6 +336,45 @@ def end_to_end(port: int, topic: str, messages: int, acks: int) -> list[float]:
     return latencies
 
 
+def woken(port: int, topic: str, messages: int, consumers: int) -> list[float]:
+    """One record of 100 B at a time, acks=1, to `consumers` that wait for it at the end; each one's latency in ms."""
+    request, producer, latencies = produce_frame(topic, 0, batch_of(1, 100), 1), connect(port), []
+    readers = [Reader(port, topic) for _ in range(consumers)]
+    try:
+        readers[0].wait_for_leader()
+        for _ in range(messages):
+            for reader in readers:
+                reader.ask(30_000)
+            begin = time.perf_counter()
+            producer.sendall(request)
+            for reader in readers:
+                arrived, count = reader.take()
+                if count != 1:
+                    raise RuntimeError(f"a fetch brought {count} records where one was due")
+                latencies.append((arrived - begin) * 1000)
+            _check_produced(exactly(producer, int.from_bytes(exactly(producer, 4), "big")))
+    finally:
+        for connection in (*readers, producer):
+            connection.close()
+    return latencies
+
+
+def wait_in_vain(port: int, topic: str, consumers: int, wait_ms: int, seconds: float) -> int:
+    """Consumers that wait at the end of an empty log, each asking again once its time is over; how many answers."""
+    readers, answers = [Reader(port, topic) for _ in range(consumers)], 0
+    try:
+        readers[0].wait_for_leader()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for reader in readers:
+                reader.ask(wait_ms)
+            answers += sum(1 for reader in readers if reader.take()[1] == 0)
+    finally:
+        for reader in readers:
+            reader.close()
+    return answers
+
+
 def main() -> int:
     """Be one load process."""
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks.broker import cpu_s
-from tests.benchmarks.disk import Bounds, bare, percentile, slow_disk
+from tests.benchmarks.disk import Bounds, bare, latency_figures, slow_disk
 from tests.benchmarks.load import BATCH_OVERHEAD, Load, Reader, batch_of, end_to_end, spread
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import ApacheKafka, EdgeBroker
@@ -124,8 +124,7 @@ def durable(broker: EdgeBroker | ApacheKafka, row: Row, size: Sizes, topic: str)
     figures = {
         "records_per_s": sent.requests * load.records / sent.seconds,
         "mb_per_s": sent.requests * batch_bytes / sent.seconds / 1e6,
-        "p50_ms": percentile(sent.latencies_ms, 50),
-        "p99_ms": percentile(sent.latencies_ms, 99),
+        **latency_figures(sent.latencies_ms),
         "broker_cpu_cores": (after["cpu_s"] - before["cpu_s"]) / (after["at_s"] - before["at_s"]),
     }
     if isinstance(broker, EdgeBroker):
@@ -182,16 +181,12 @@ def measure_latency(size: Sizes, kafka: ApacheKafka | None, directory: Path, num
     figures: Figures = {}
     with EdgeBroker(directory / f"edge-latency-{number}") as edge:
         create_topic(edge.bootstrap, "latency")
-        figures["edge-broker"] = _latency(end_to_end(edge.port, "latency", size.messages, -1))
+        figures["edge-broker"] = latency_figures(end_to_end(edge.port, "latency", size.messages, -1))
     figures["bare loop"] = bare(directory, len(batch_of(1, 100)), 1, size.seconds, Bounds(None))
     if kafka is not None:
         create_topic(kafka.bootstrap, f"latency-{number}")
-        figures["Apache Kafka"] = _latency(end_to_end(kafka.port, f"latency-{number}", size.messages, -1))
+        figures["Apache Kafka"] = latency_figures(end_to_end(kafka.port, f"latency-{number}", size.messages, -1))
     return figures
-
-
-def _latency(latencies: list[float]) -> dict[str, float]:
-    return {f"p{percent}_ms": percentile(latencies, percent) for percent in (50, 99)}
 
 
 def medians(rounds: list[Figures]) -> Figures:
@@ -273,12 +268,11 @@ def compare_once(broker: EdgeBroker, size: Sizes) -> Figures:
         figures[row.name] = {
             "broker_cpu_us_per_request": (cpu[1] - cpu[0]) / max(sent.requests, 1) * 1e6,
             "records_per_s": sent.requests * row.batch_records / sent.seconds,
-            "p50_ms": percentile(sent.latencies_ms, 50),
-            "p99_ms": percentile(sent.latencies_ms, 99),
+            **latency_figures(sent.latencies_ms),
         }
     figures[CONSUME] = {"records_per_s": _consume(broker.port, "compare-1")}
     create_topic(broker.bootstrap, "latency")
-    figures["end to end, acks=1"] = _latency(end_to_end(broker.port, "latency", size.messages, 1))
+    figures["end to end, acks=1"] = latency_figures(end_to_end(broker.port, "latency", size.messages, 1))
     return figures
 
 
