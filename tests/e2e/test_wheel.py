@@ -43,8 +43,9 @@ def copied(to: Path) -> Path:
     to.mkdir()
     for name in ("pyproject.toml", "build_walker.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, to)
-    shutil.copytree(ROOT / "edge_broker", to / "edge_broker", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name in ("drupelet", "gateway", "mirror", "spark", "hardware"):
+    for name in ("drupelet", "edge_broker"):
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("gateway", "mirror", "spark", "hardware"):
         (to / name).mkdir()
         (to / name / "__init__.py").touch()
     return to
