@@ -26,7 +26,7 @@ EXAMPLE = """examples:
   edge-broker ledger --help what is lost, and the proof that nothing else is
 """
 LOG_EXAMPLE = """examples:
-  edge-broker log ls --data-dir data                        partitions: offsets, bytes, holes, the last start
+  edge-broker log ls --data-dir data                        partitions: offsets, bytes, corrupt ranges, the last start
   edge-broker log ls --data-dir data readings               its segments too
   edge-broker log dump --data-dir data readings-0           every batch; --records: what is in them
   edge-broker log dump --data-dir data readings --producers the newest snapshot of idempotent producers

@@ -3,7 +3,7 @@
 | step | worker | then |
 |---|---|---|
 | read | reader | done, or damage was met |
-| quarantine: ledger, holes | files | read on from there; what cannot be quarantined is refused |
+| quarantine: ledger, corrupt ranges | files | read on from there; what cannot be quarantined is refused |
 
 Lives here: those turns, for every handler that reads. Must never come in: what is read, how damage is quarantined
 (storage/damage.py).

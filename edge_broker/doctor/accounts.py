@@ -5,7 +5,7 @@
 | of a batch that is there | available or control, as many as it has records; the rest is compacted away |
 | between batches of a compacted topic | compacted away |
 | of a line of `removed-offsets` | control and compacted away as it says, the rest expired, deleted or ledgered |
-| of a hole | ledgered |
+| of a corrupt range | ledgered |
 | of anything else | unaccounted |
 
 Every offset from 0 to the end must be in exactly one row, and what is ledgered must be what the ledger says, by cause.
@@ -90,7 +90,7 @@ class Account:
         self._gaps.append(span)
         self.live(span, 0, control=False)
 
-    def hole(self, span: Span) -> None:
+    def corrupt_range(self, span: Span) -> None:
         """Offsets of a damaged range."""
         self.ledgered += span.end - span.first
         self._spans.append(span)

@@ -17,8 +17,8 @@ from drupelet.errors import ConfigurationError
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in
-from edge_broker.storage.damage import SUFFIX, damage_from, read_holes
+from edge_broker.storage.batches import Bounds, BrokenBatchError, CorruptRange, batches_in
+from edge_broker.storage.damage import SUFFIX, damage_from, read_corrupt_ranges
 from edge_broker.storage.epochs import KIND, Start
 from edge_broker.storage.filesystem import FileSystem
 from edge_broker.storage.in_use import InUse, Marks
@@ -38,12 +38,12 @@ _position = attrgetter("position")
 
 
 class Piece(NamedTuple):
-    """A part of a segment, in the order of the file: a batch, a known hole, or bytes that are neither (`reason`)."""
+    """A part of a segment, in the order of the file: a batch, a known corrupt range, or neither (`reason`)."""
 
     position: int
     end_position: int
     header: BatchHeader | None
-    hole: Hole | None
+    corrupt_range: CorruptRange | None
     reason: str
 
 
@@ -113,11 +113,13 @@ class PartitionFiles:
         found = decode_snapshot(data) if data is not None else None
         return (found[0], dict(found[1])) if found is not None else None
 
-    def holes(self, base_offset: int) -> list[Hole]:
-        """The known holes of a segment, by position; StorageFault."""
+    def corrupt_ranges(self, base_offset: int) -> list[CorruptRange]:
+        """The known corrupt ranges of a segment, by position; StorageFault."""
         path = f"{self.path}/{base_offset:020d}{SUFFIX}"
         try:
-            return sorted(read_holes(self.fs, path, self.fs.size(path[: -len(SUFFIX)] + ".log")), key=_position)
+            return sorted(
+                read_corrupt_ranges(self.fs, path, self.fs.size(path[: -len(SUFFIX)] + ".log")), key=_position
+            )
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -277,24 +279,27 @@ def bounds_of(segment: Segment, following: Segment | None, *, compacts: bool) ->
 
 
 def pieces(
-    segment: Segment, holes: list[Hole], *, start: int = 0, verify: bool, bounds: Bounds | None = None
+    segment: Segment, corrupt_ranges: list[CorruptRange], *, start: int = 0, verify: bool, bounds: Bounds | None = None
 ) -> Iterator[Piece]:
-    """Walk a segment: batches (with `verify` their CRCs are right), known holes, and bytes that are neither.
+    """Walk a segment: batches (with `verify` their CRCs are right), known corrupt ranges, and bytes that are neither.
 
     With `bounds` the walk goes on behind those at the next batch that is right, else it ends there. OSError.
     """
     position, offset = start, segment.base_offset
-    for hole in (*(hole for hole in holes if hole.position >= start), None):
-        end = segment.size if hole is None else min(hole.position, segment.size)
+    for corrupt_range in (
+        *(corrupt_range for corrupt_range in corrupt_ranges if corrupt_range.position >= start),
+        None,
+    ):
+        end = segment.size if corrupt_range is None else min(corrupt_range.position, segment.size)
         for piece in _batches(segment, position, end, offset, verify, bounds):
             yield piece
             if piece.header is not None:
                 offset = piece.header.next_offset
             elif bounds is None:
                 return
-        if hole is not None:
-            yield Piece(hole.position, hole.end_position, None, hole, "")
-            position, offset = max(position, hole.end_position), max(offset, hole.end_offset)
+        if corrupt_range is not None:
+            yield Piece(corrupt_range.position, corrupt_range.end_position, None, corrupt_range, "")
+            position, offset = max(position, corrupt_range.end_position), max(offset, corrupt_range.end_offset)
 
 
 def _batches(
@@ -308,6 +313,6 @@ def _batches(
         except BrokenBatchError as broken:
             behind = end
             if bounds is not None:
-                behind = min(damage_from(segment.file, broken.position, offset, bounds).hole.end_position, end)
+                behind = min(damage_from(segment.file, broken.position, offset, bounds).corrupt_range.end_position, end)
             yield Piece(broken.position, behind, None, None, broken.reason)
             position = behind

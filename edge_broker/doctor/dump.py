@@ -36,7 +36,7 @@ def _batches(partition: PartitionFiles, records: bool) -> Iterator[dict[str, Any
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         bounds = bounds_of(segment, following, compacts=partition.compacts)
         try:
-            for piece in pieces(segment, partition.holes(segment.base_offset), verify=False, bounds=bounds):
+            for piece in pieces(segment, partition.corrupt_ranges(segment.base_offset), verify=False, bounds=bounds):
                 yield from _piece(segment, piece, records)
         except FileNotFoundError:
             continue
@@ -48,8 +48,8 @@ def _batches(partition: PartitionFiles, records: bool) -> Iterator[dict[str, Any
 
 def _piece(segment: Segment, piece: Piece, records: bool) -> Iterator[dict[str, Any]]:
     place = {"file": segment.name("log"), "position": piece.position}
-    if piece.hole is not None:
-        yield {"kind": "hole", **place, **piece.hole._asdict()}
+    if piece.corrupt_range is not None:
+        yield {"kind": "corrupt_range", **place, **piece.corrupt_range._asdict()}
     elif piece.header is None:
         yield {"kind": "no-batch", **place, "bytes": piece.end_position - piece.position, "reason": piece.reason}
     else:

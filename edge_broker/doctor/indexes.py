@@ -56,7 +56,7 @@ class OffsetEntries(Entries):
         while (entry := self._next()) is not None and entry[1] <= position:
             self._take(right=entry == (header.last_offset - self._base, position))
 
-    def hole(self, position: int, end_position: int) -> None:
+    def corrupt_range(self, position: int, end_position: int) -> None:
         """Nothing can be said of entries for these bytes."""
         while (entry := self._next()) is not None and entry[1] < end_position:
             self._take(right=entry[1] >= position)
@@ -78,7 +78,7 @@ class TimeEntries(Entries):
         while (entry := self._next()) is not None and entry[0] <= self._greatest:
             self._take(right=entry == (self._greatest, header.last_offset - self._base))
 
-    def hole(self, first_offset: int, end_offset: int) -> None:
+    def corrupt_range(self, first_offset: int, end_offset: int) -> None:
         """Nothing can be said of entries for these offsets."""
         while (entry := self._next()) is not None and first_offset <= entry[1] + self._base < end_offset:
             self._greatest = max(self._greatest, entry[0])

@@ -137,12 +137,12 @@ def _records(
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         bounds = None if following is None else bounds_of(segment, following, compacts=False)
         try:
-            for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
+            for piece in pieces(segment, partition.corrupt_ranges(segment.base_offset), verify=True, bounds=bounds):
                 if piece.header is not None:
                     batch = segment.read(piece.header.size, piece.position, blocking=True)
                     where = f"{segment.path} at byte {piece.position}"
                     yield from _decoded(memoryview(batch), where, problems, foreign)
-                elif piece.hole is None and following is not None:
+                elif piece.corrupt_range is None and following is not None:
                     problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
         except StorageFault as fault:
             problems.append(str(fault))
@@ -247,8 +247,8 @@ def _count_segments(account: Account, partition: PartitionFiles, start_offset: i
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         bounds = None if following is None else bounds_of(segment, following, compacts=partition.compacts)
         try:
-            for piece in pieces(segment, partition.holes(segment.base_offset), verify=True, bounds=bounds):
-                if piece.header is not None or piece.hole is not None:
+            for piece in pieces(segment, partition.corrupt_ranges(segment.base_offset), verify=True, bounds=bounds):
+                if piece.header is not None or piece.corrupt_range is not None:
                     offset = _count_piece(account, piece, offset, partition.compacts)
                     if piece.header is not None and (lie := lie_in(segment, piece.position, piece.header)):
                         account.remarks.append(f"{segment.path} at byte {piece.position}: {lie}")
@@ -262,8 +262,8 @@ def _count_segments(account: Account, partition: PartitionFiles, start_offset: i
 
 
 def _count_piece(account: Account, piece: Piece, offset: int, compacts: bool) -> int:
-    if piece.hole is not None:
-        span = Span(max(piece.hole.first_offset, offset), piece.hole.end_offset)
+    if piece.corrupt_range is not None:
+        span = Span(max(piece.corrupt_range.first_offset, offset), piece.corrupt_range.end_offset)
     else:
         assert piece.header is not None
         span = Span(max(piece.header.base_offset, offset), piece.header.next_offset)
@@ -272,7 +272,7 @@ def _count_piece(account: Account, piece: Piece, offset: int, compacts: bool) ->
     if span.first > offset and compacts:
         account.gap(Span(offset, span.first))
     if piece.header is None:
-        account.hole(span)
+        account.corrupt_range(span)
     else:
         records = min(piece.header.records_count, span.end - span.first)
         account.live(span, records, control=piece.header.is_control)

@@ -10,12 +10,12 @@ from typing import Any
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, pieces
 from edge_broker.doctor.output import time_text, write_json, write_table
 from edge_broker.errors import StorageFault
-from edge_broker.storage.batches import Hole
+from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.card import describe, read_card
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of
 
-_PARTITION = ("partition", "segments", "bytes", "log start", "synced", "end", "epoch", "holes", "removed", "remark")
+_PARTITION = ("partition", "segments", "bytes", "log start", "synced", "end", "epoch", "corrupt", "removed", "remark")
 _STOPS = {"clean": "a clean stop", "unclean": "no clean stop"}
 _SEGMENT = (
     "partition",
@@ -26,7 +26,7 @@ _SEGMENT = (
     "end offset",
     "first time",
     "last time",
-    "holes",
+    "corrupt",
 )
 
 
@@ -112,7 +112,7 @@ def partition_facts(directory: DataDirectory, partition: PartitionFiles) -> dict
         "synced_offset": partition.stored.offset if partition.stored else None,
         "end_offset": None,
         "leader_epoch": None,
-        "holes": 0,
+        "corrupt_ranges": 0,
         "removed": None,
         "remark": "",
     }
@@ -136,7 +136,7 @@ def _add_log(directory: DataDirectory, partition: PartitionFiles, facts: dict[st
     facts["log_start_offset"] = segments[0].base_offset
     epochs = partition.epochs() or []
     facts["leader_epoch"] = epochs[-1][0] if epochs else None
-    facts["holes"] = sum(len(partition.holes(segment.base_offset)) for segment in segments)
+    facts["corrupt_ranges"] = sum(len(partition.corrupt_ranges(segment.base_offset)) for segment in segments)
     position, end_offset, epoch, rest = walk_tail(partition, segments[-1])
     facts["end_offset"] = end_offset
     if epoch >= 0:
@@ -154,21 +154,21 @@ def walk_tail(partition: PartitionFiles, active: Segment) -> tuple[int, int, int
     stored = partition.stored
     if stored is not None and stored.segment_base == active.base_offset and stored.position <= active.size:
         position, offset = stored.position, stored.offset
-    for piece in walk(active, partition.holes(active.base_offset), start=position, verify=True):
+    for piece in walk(active, partition.corrupt_ranges(active.base_offset), start=position, verify=True):
         if piece.header is not None:
             offset, epoch = piece.header.next_offset, piece.header.leader_epoch
-        elif piece.hole is not None:
-            offset = piece.hole.end_offset
+        elif piece.corrupt_range is not None:
+            offset = piece.corrupt_range.end_offset
         else:
             return piece.position, offset, epoch, active.size - piece.position
         position = piece.end_position
     return position, offset, epoch, 0
 
 
-def walk(segment: Segment, holes: list[Hole], *, start: int = 0, verify: bool) -> list[Piece]:
+def walk(segment: Segment, corrupt_ranges: list[CorruptRange], *, start: int = 0, verify: bool) -> list[Piece]:
     """The pieces of a segment; none when its file vanished. StorageFault."""
     try:
-        return list(pieces(segment, holes, start=start, verify=verify))
+        return list(pieces(segment, corrupt_ranges, start=start, verify=verify))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -182,7 +182,7 @@ def segment_facts(partition: PartitionFiles) -> list[dict[str, Any]]:
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         row: dict[str, Any] = {"partition": partition.name, "segment": segment.name("log"), "bytes": segment.size}
         try:
-            row |= _walked(segment, partition.holes(segment.base_offset))
+            row |= _walked(segment, partition.corrupt_ranges(segment.base_offset))
         except StorageFault as fault:
             row["remark"] = str(fault)
         if following is not None:
@@ -191,15 +191,15 @@ def segment_facts(partition: PartitionFiles) -> list[dict[str, Any]]:
     return facts
 
 
-def _walked(segment: Segment, holes: list[Hole]) -> dict[str, Any]:
-    found = [piece.header for piece in walk(segment, holes, verify=False) if piece.header is not None]
+def _walked(segment: Segment, corrupt_ranges: list[CorruptRange]) -> dict[str, Any]:
+    found = [piece.header for piece in walk(segment, corrupt_ranges, verify=False) if piece.header is not None]
     return {
         "batches": len(found),
         "first_offset": found[0].base_offset if found else None,
         "end_offset": found[-1].next_offset if found else segment.base_offset,
         "first_timestamp": min((header.base_timestamp for header in found), default=None),
         "last_timestamp": max((header.max_timestamp for header in found), default=None),
-        "holes": [hole._asdict() for hole in holes],
+        "corrupt_ranges": [corrupt_range._asdict() for corrupt_range in corrupt_ranges],
     }
 
 
@@ -228,13 +228,13 @@ def _partition_row(row: dict[str, Any]) -> tuple[object, ...]:
         "synced_offset",
         "end_offset",
         "leader_epoch",
-        "holes",
+        "corrupt_ranges",
     )
     return (*(row[key] for key in keys), removed, row["remark"])
 
 
 def _segment_row(row: dict[str, Any]) -> tuple[object, ...]:
-    holes = ", ".join(f"{hole['first_offset']}..{hole['end_offset'] - 1}" for hole in row.get("holes", []))
+    ranges = ", ".join(f"{one['first_offset']}..{one['end_offset'] - 1}" for one in row.get("corrupt_ranges", []))
     keys = ("partition", "segment", "bytes", "batches", "first_offset", "end_offset")
     times = (time_text(row.get("first_timestamp")), time_text(row.get("last_timestamp")))
-    return (*(row.get(key) for key in keys), *times, row.get("remark") or holes or "-")
+    return (*(row.get(key) for key in keys), *times, row.get("remark") or ranges or "-")

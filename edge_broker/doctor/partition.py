@@ -1,7 +1,7 @@
 """The check of one partition's directory, file by file.
 
-Lives here: what must hold of a log, its indexes, snapshots, epochs, holes and removals. Must never come in: the store's
-own files (check.py), changes (repair.py). Source: FORMATS.md.
+Lives here: what must hold of a log, its indexes, snapshots, epochs, corrupt ranges and removals. Must never come in:
+the store's own files (check.py), changes (repair.py). Source: FORMATS.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
 from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import Now
-from edge_broker.storage.batches import Bounds, Hole
+from edge_broker.storage.batches import Bounds, CorruptRange
 from edge_broker.storage.epochs import LeaderEpochs, Start
 from edge_broker.storage.producers import SnapshotPosition
 from edge_broker.storage.segment import Segment
@@ -195,9 +195,9 @@ class PartitionCheck:
     def _segment(self, segment: Segment, due: int, end_offset: int) -> int:
         """Walk a segment up to the next one's first offset, -1 for the active one; the offset due there, -1 unknown."""
         try:
-            holes = self._partition.holes(segment.base_offset)
+            corrupt_ranges = self._partition.corrupt_ranges(segment.base_offset)
             indexes = self._indexes(segment)
-            return self._walk(segment, holes, due, indexes, end_offset)
+            return self._walk(segment, corrupt_ranges, due, indexes, end_offset)
         except FileNotFoundError:
             return -1  # retention or compaction took it away meanwhile
         except StorageFault as fault:
@@ -214,7 +214,7 @@ class PartitionCheck:
     def _walk(
         self,
         segment: Segment,
-        holes: list[Hole],
+        corrupt_ranges: list[CorruptRange],
         due: int,
         indexes: tuple[OffsetEntries, TimeEntries],
         end_offset: int,
@@ -225,15 +225,15 @@ class PartitionCheck:
         offset, position, broken = segment.base_offset, 0, False
         wanted, tally = self._wanted(segment), Tally()
         bounds = None if active else Bounds(segment.size, end_offset, dense=not self._compacts)
-        for piece in pieces(segment, holes, verify=True, bounds=bounds):
+        for piece in pieces(segment, corrupt_ranges, verify=True, bounds=bounds):
             self._read(piece.end_position - piece.position)
             if piece.header is not None:
                 tally.find(piece.header, _NO_TIME)
                 if broken:  # what lay before it is told
                     offset = max(offset, piece.header.base_offset)
-            elif piece.hole is None:
+            elif piece.corrupt_range is None:
                 self._broken(segment, piece, active)
-                indexes[0].hole(piece.position, piece.end_position)
+                indexes[0].corrupt_range(piece.position, piece.end_position)
                 broken = True
                 continue
             broken = False
@@ -243,7 +243,7 @@ class PartitionCheck:
         if broken:
             return -1 if active else end_offset
         self._judge_indexes(segment, indexes, whole=tally.batches > 0 and not self._torn(segment))
-        if not holes and not active and not self._torn(segment):  # it was written when nothing was damaged
+        if not corrupt_ranges and not active and not self._torn(segment):  # it was written when nothing was damaged
             self._summary(segment, tally, max(offset, end_offset))
         wanted.pop(position, None)
         for at, name in wanted.items():
@@ -286,14 +286,14 @@ class PartitionCheck:
         }
 
     def _piece(self, segment: Segment, piece: Piece, offset: int, indexes: tuple[OffsetEntries, TimeEntries]) -> int:
-        header, hole = piece.header, piece.hole
+        header, corrupt_range = piece.header, piece.corrupt_range
         if header is None:
-            assert hole is not None
-            indexes[0].hole(hole.position, hole.end_position)
-            indexes[1].hole(hole.first_offset, hole.end_offset)
-            if hole.first_offset > offset and not self._compacts:
-                self._gap(segment, piece.position, offset, hole.first_offset)
-            return max(offset, hole.end_offset)
+            assert corrupt_range is not None
+            indexes[0].corrupt_range(corrupt_range.position, corrupt_range.end_position)
+            indexes[1].corrupt_range(corrupt_range.first_offset, corrupt_range.end_offset)
+            if corrupt_range.first_offset > offset and not self._compacts:
+                self._gap(segment, piece.position, offset, corrupt_range.first_offset)
+            return max(offset, corrupt_range.end_offset)
         if header.base_offset < offset:
             self._found.damage(
                 segment.path,

@@ -2,7 +2,7 @@
 
 | damaged | what is done |
 |---|---|
-| an index, summary, snapshot, checkpoint, file of holes | moved to `aside/repair.<n>/`; made again from the log |
+| an index, summary, snapshot, checkpoint, file of corrupt ranges | moved to `aside/repair.<n>/`; made again |
 | a range of a segment | the ledger gets a record, then `.holes` has it: readers jump over it, the bytes stay |
 | a tail above the synced end, files that are gone | as at any start: cut off with a copy; in the ledger |
 | the store's own files, a topic's file, a topic id | left: nothing else knows what they said |
@@ -24,7 +24,7 @@ from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.doctor.output import write_json
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import Hole
+from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
 from edge_broker.storage.log import PartitionLog
@@ -178,15 +178,17 @@ def _quarantine(store: LogStore, finding: Finding) -> list[Step]:
 
 def _quarantine_in(log: PartitionLog, found: DamageFound) -> list[Step]:
     try:
-        hole = quarantine(log, found)
+        corrupt_range = quarantine(log, found)
     except Refusal as refusal:
         raise StorageFault(found.segment.path, found.position, refusal.message) from None
-    return [] if hole is None else [Step("quarantined", found.segment.path, _hole_text(hole))]
+    return (
+        [] if corrupt_range is None else [Step("quarantined", found.segment.path, _corrupt_range_text(corrupt_range))]
+    )
 
 
-def _hole_text(hole: Hole) -> str:
-    lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
-    return f"bytes {hole.position} to {hole.end_position}: {lost}, readers jump over them"
+def _corrupt_range_text(corrupt_range: CorruptRange) -> str:
+    lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1} are lost and in the ledger"
+    return f"bytes {corrupt_range.position} to {corrupt_range.end_position}: {lost}, readers jump over them"
 
 
 def _print(data_dir: str, steps: list[Step], *, dry_run: bool, as_json: bool) -> None:

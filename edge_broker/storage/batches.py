@@ -8,7 +8,7 @@
 | 17–20 | CRC-32C of bytes 21 to the end |
 | 23–26 | last offset delta |
 
-Lives here: what a range of bytes holds, over holes. Must never come in: which file, indexes (segment.py), what
+Lives here: what a range of bytes holds, over corrupt ranges. Must never come in: which file, indexes (segment.py), what
 to do about damage (damage.py, recovery.py). Source: Kafka protocol, Record Batch.
 """
 
@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
     dense: bool
 
 
-class Hole(NamedTuple):
+class CorruptRange(NamedTuple):
     """Offsets [first_offset, end_offset) that are lost, and the bytes [position, end_position) that readers jump over.
 
     A range may have no bytes (a file that is cut short or missing) or no offsets (bytes that never held a batch).
@@ -78,23 +78,23 @@ def batches_in(
     end: int,
     verify_from: int | None = None,
     *,
-    holes: Sequence[Hole] = (),
+    corrupt_ranges: Sequence[CorruptRange] = (),
     offset: int = -1,
     dense: bool = False,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk the batches of a file, over its holes; from `verify_from` on each CRC is checked.
+    """Walk the batches of a file, over its corrupt ranges; from `verify_from` on each CRC is checked.
 
     `offset` is the one that is due at `position` (-1: not known); `dense`: none may be missing between batches.
     BrokenBatchError, OSError. Memory is bounded by 1 MiB, whatever a damaged length claims, except for a batch that
     lies whole in the file.
     """
-    for hole in holes:
-        if hole.position >= end:
+    for corrupt_range in corrupt_ranges:
+        if corrupt_range.position >= end:
             break
-        if hole.position >= position:
-            yield from _batches(file, position, hole.position, verify_from, offset, dense=dense)
-        if hole.end_position >= position:
-            position, offset = hole.end_position, hole.end_offset
+        if corrupt_range.position >= position:
+            yield from _batches(file, position, corrupt_range.position, verify_from, offset, dense=dense)
+        if corrupt_range.end_position >= position:
+            position, offset = corrupt_range.end_position, corrupt_range.end_offset
     yield from _batches(file, position, end, verify_from, offset, dense=dense)
 
 

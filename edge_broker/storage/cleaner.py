@@ -6,8 +6,8 @@
 | rewrite, group by group from the log's start | every segment up to the map's end | groups that change, or that merge |
 | checkpoint | | the first dirty offset, which is now the map's end |
 
-Damage that is met is quarantined as by any reader; its holes end with the segment that is rewritten. A pass takes no
-space below the mark at which writes are refused. A group is neighbours that fit one segment together. A single
+Damage that is met is quarantined as by any reader; its corrupt ranges end with the segment that is rewritten. A pass
+takes no space below the mark at which writes are refused. A group is neighbours that fit one segment together. A single
 segment that would stay as it is is only read. Offsets, the log's start and end, epochs and producers stay as they are;
 readers under way keep the old files.
 

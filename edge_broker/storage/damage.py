@@ -4,7 +4,7 @@
 |---|---|---|
 | 1 | the damaged range is found: from the last batch that is right to the next one | nothing |
 | 2 | the ledger has it (`damaged`), synced | a record that the next reader makes again, with the same id |
-| 3 | `<base>.holes` has it, synced | a hole, known at every start |
+| 3 | `<base>.holes` has it, synced | a corrupt range, known at every start |
 | 4 | readers jump over it | |
 
 The bytes stay in place. Where a range begins is decided by the log alone: from a batch before it whose CRC is right
@@ -15,8 +15,8 @@ is right lies there, else at the next bytes that are a batch by offset, lengths 
 CRCs do not cover the offset, length, magic and leader epoch of a batch. A wrong offset shows as a gap or a step back, a
 wrong length or magic as a broken batch. A wrong leader epoch is not noticed: nothing else says what it was for certain.
 
-Lives here: finding the range, quarantining it, the file of holes. Must never come in: when to look (reading, recovery,
-scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
+Lives here: finding the range, quarantining it, the file of corrupt ranges. Must never come in: when to look (reading,
+recovery, scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from edge_broker.storage.batches import (
     PAGE_BYTES,
     Bounds,
     BrokenBatchError,
-    Hole,
+    CorruptRange,
     batches_in,
     read_sound,
 )
@@ -59,21 +59,21 @@ FOLLOWERS_MAX = 3
 class Damage(NamedTuple):
     """A damaged range, and what its batches still say of themselves; None where not even that can be read."""
 
-    hole: Hole
+    corrupt_range: CorruptRange
     records: int | None
     first_timestamp: int | None
     last_timestamp: int | None
 
     def loss(self, topic: str, topic_id: str, partition: int, bytes_lost: int | None = None) -> Loss:
         """The ledger's record of it; `bytes_lost` where the file has fewer bytes than were lost."""
-        size = self.hole.end_position - self.hole.position if bytes_lost is None else bytes_lost
+        size = self.corrupt_range.end_position - self.corrupt_range.position if bytes_lost is None else bytes_lost
         return Loss(
             "damaged",
             topic,
             topic_id,
             partition,
-            self.hole.first_offset,
-            self.hole.end_offset,
+            self.corrupt_range.first_offset,
+            self.corrupt_range.end_offset,
             self.records,
             size,
             self.first_timestamp,
@@ -85,11 +85,12 @@ class Damage(NamedTuple):
 
 
 @runs_in("files")
-def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
+def quarantine(log: PartitionLog, found: DamageFound) -> CorruptRange | None:
     """Quarantine what a reader found; None when nothing is wrong there (any more).
 
     Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
-    ledger or the file of holes could not be written, or the log is offline or deleted, and nothing is jumped over.
+    ledger or the file of corrupt ranges could not be written, or the log is offline or deleted, and nothing is jumped
+    over.
     """
     if log.fault is not None:
         raise log.fault.kept()  # another topic may have its directory now
@@ -102,45 +103,53 @@ def quarantine(log: PartitionLog, found: DamageFound) -> Hole | None:
     except OSError as error:
         raise fault_of(error, segment.path, found.position) from error
     segment.files.forget_index(segment)  # it may lie, or end where the damage begins
-    if damage is None or damage.hole.is_empty:
+    if damage is None or damage.corrupt_range.is_empty:
         return None
-    if damage.hole.first_offset < damage.hole.end_offset:
+    if damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
         log.ledger.write([damage.loss(log.topic, log.topic_id, log.partition)])
-    add_hole(segment, damage.hole)
-    log.note_damage(found, damage.hole)
-    return damage.hole
+    add_corrupt_range(segment, damage.corrupt_range)
+    log.note_damage(found, damage.corrupt_range)
+    return damage.corrupt_range
 
 
 @runs_in("files")
-def add_hole(segment: Segment, hole: Hole) -> None:
-    """Write a hole down beside its segment, synced, then let readers jump over it. StorageFault."""
-    write_holes(segment, tuple(sorted((*segment.holes, hole), key=lambda one: (one.first_offset, one.position))))
+def add_corrupt_range(segment: Segment, corrupt_range: CorruptRange) -> None:
+    """Write a corrupt range down beside its segment, synced, then let readers jump over it. StorageFault."""
+    write_corrupt_ranges(
+        segment,
+        tuple(sorted((*segment.corrupt_ranges, corrupt_range), key=lambda one: (one.first_offset, one.position))),
+    )
 
 
 @runs_in("files")
-def write_holes(segment: Segment, holes: tuple[Hole, ...]) -> None:
-    """Write down all holes of a segment, synced, then let readers go by them. StorageFault."""
+def write_corrupt_ranges(segment: Segment, corrupt_ranges: tuple[CorruptRange, ...]) -> None:
+    """Write down all corrupt ranges of a segment, synced, then let readers go by them. StorageFault."""
     try:
-        lines = [" ".join(map(str, one)) for one in holes]
+        lines = [" ".join(map(str, one)) for one in corrupt_ranges]
         data = encode_state(KIND, 1, lines)
         replace(segment.files.fs, segment.directory, segment.name(KIND), data)
     except OSError as error:
         raise fault_of(error, f"{segment.directory}/{segment.name(KIND)}", 0) from error
-    segment.holes = holes
+    segment.corrupt_ranges = corrupt_ranges
 
 
-def read_holes(fs: FileSystem, path: str, size: int) -> tuple[Hole, ...]:
-    """The holes of a segment as its file has them, in a log of `size` bytes.
+def read_corrupt_ranges(fs: FileSystem, path: str, size: int) -> tuple[CorruptRange, ...]:
+    """The corrupt ranges of a segment as its file has them, in a log of `size` bytes.
 
     StorageFault when the file is damaged itself; OSError.
     """
     lines = read_state(fs, path, KIND)
     try:
-        holes = [Hole(*map(int, line)) for line in lines]
+        corrupt_ranges = [CorruptRange(*map(int, line)) for line in lines]
     except (TypeError, ValueError):
-        raise StorageFault(path, 0, "has entries that are no holes; remove it, and they are looked for again") from None
+        raise StorageFault(
+            path, 0, "has entries that are no corrupt ranges; remove it, and they are looked for again"
+        ) from None
     return tuple(
-        hole._replace(position=min(hole.position, size), end_position=min(hole.end_position, size)) for hole in holes
+        corrupt_range._replace(
+            position=min(corrupt_range.position, size), end_position=min(corrupt_range.end_position, size)
+        )
+        for corrupt_range in corrupt_ranges
     )
 
 
@@ -156,7 +165,15 @@ def find_damage(segment: Segment, position: int, bounds: Bounds) -> Damage | Non
     begin, offset = _anchor(segment, file, position, bounds)
     end = begin
     try:
-        walk = batches_in(file, begin, bounds.position, begin, holes=segment.holes, offset=offset, dense=bounds.dense)
+        walk = batches_in(
+            file,
+            begin,
+            bounds.position,
+            begin,
+            corrupt_ranges=segment.corrupt_ranges,
+            offset=offset,
+            dense=bounds.dense,
+        )
         for at, header in walk:
             if at > position:
                 return None
@@ -169,7 +186,7 @@ def find_damage(segment: Segment, position: int, bounds: Bounds) -> Damage | Non
         if not bounds.dense or offset >= bounds.end_offset:
             return None
         end = bounds.position
-    return damage_from(file, end, offset, up_to_next_hole(segment, end, offset, bounds))
+    return damage_from(file, end, offset, up_to_next_corrupt_range(segment, end, offset, bounds))
 
 
 def _file_of(segment: Segment) -> File | None:
@@ -181,30 +198,36 @@ def _file_of(segment: Segment) -> File | None:
         raise
 
 
-def _whole(segment: Segment, bounds: Bounds) -> Hole:
-    return Hole(segment.base_offset, bounds.end_offset, 0, bounds.position)
+def _whole(segment: Segment, bounds: Bounds) -> CorruptRange:
+    return CorruptRange(segment.base_offset, bounds.end_offset, 0, bounds.position)
 
 
 def due_behind(segment: Segment, position: int, offset: int) -> int:
-    """The offset that is due at a position, where `offset` was due behind the last batch and holes may lie between."""
-    for hole in segment.holes:
-        if hole.end_position <= position:
-            offset = max(offset, hole.end_offset)
+    """The offset due at a position, where `offset` was due behind the last batch; corrupt ranges may lie between."""
+    for corrupt_range in segment.corrupt_ranges:
+        if corrupt_range.end_position <= position:
+            offset = max(offset, corrupt_range.end_offset)
     return offset
 
 
-def up_to_next_hole(segment: Segment, position: int, offset: int, bounds: Bounds) -> Bounds:
-    """The part of a segment from a position and the offset due there on, up to the next hole that is known."""
-    for hole in segment.holes:
-        if hole.position >= position and hole.first_offset >= offset:
-            return bounds._replace(position=min(hole.position, bounds.position), end_offset=hole.first_offset)
+def up_to_next_corrupt_range(segment: Segment, position: int, offset: int, bounds: Bounds) -> Bounds:
+    """The part of a segment from a position and the offset due there on, up to the next corrupt range that is known."""
+    for corrupt_range in segment.corrupt_ranges:
+        if corrupt_range.position >= position and corrupt_range.first_offset >= offset:
+            return bounds._replace(
+                position=min(corrupt_range.position, bounds.position), end_offset=corrupt_range.first_offset
+            )
     return bounds
 
 
 def _anchor(segment: Segment, file: File, position: int, bounds: Bounds) -> tuple[int, int]:
     """A position before another one where a batch begins for certain, and the offset due there."""
     known = max(
-        ((hole.end_position, hole.end_offset) for hole in segment.holes if hole.end_position < position),
+        (
+            (corrupt_range.end_position, corrupt_range.end_offset)
+            for corrupt_range in segment.corrupt_ranges
+            if corrupt_range.end_position < position
+        ),
         default=(0, segment.base_offset),
     )
     entries = [entry for entry in segment.boundaries() if known[0] < entry[0] < position]
@@ -222,8 +245,8 @@ def damage_from(file: File, position: int, offset: int, bounds: Bounds) -> Damag
     """
     found = _next_sound(file, position, offset, bounds)
     end_position, end_offset = found if found is not None else (bounds.position, bounds.end_offset)
-    hole = Hole(offset, end_offset, position, max(end_position, position))
-    return Damage(hole, *_what_headers_say(file, hole))
+    corrupt_range = CorruptRange(offset, end_offset, position, max(end_position, position))
+    return Damage(corrupt_range, *_what_headers_say(file, corrupt_range))
 
 
 def _next_sound(file: File, position: int, offset: int, bounds: Bounds) -> tuple[int, int] | None:
@@ -317,15 +340,19 @@ def _sound_batch(file: File, position: int, end: int) -> BatchHeader | None:
     return header
 
 
-def _what_headers_say(file: File, hole: Hole) -> tuple[int | None, int | None, int | None]:
+def _what_headers_say(file: File, corrupt_range: CorruptRange) -> tuple[int | None, int | None, int | None]:
     """Records, first and last timestamp of a damaged range by its headers; None unless they lead from end to end."""
-    bounds = Bounds(hole.end_position, hole.end_offset, dense=True)
-    position, headers = hole.position, []
-    for end, header in _claimed(file, hole.position, hole.first_offset, bounds):
+    bounds = Bounds(corrupt_range.end_position, corrupt_range.end_offset, dense=True)
+    position, headers = corrupt_range.position, []
+    for end, header in _claimed(file, corrupt_range.position, corrupt_range.first_offset, bounds):
         headers.append(header)
         position = end
     records = sum(header.records_count for header in headers)
-    if position != hole.end_position or records != hole.end_offset - hole.first_offset or not records:
+    if (
+        position != corrupt_range.end_position
+        or records != corrupt_range.end_offset - corrupt_range.first_offset
+        or not records
+    ):
         return None, None, None
     first = min(header.base_timestamp for header in headers)
     return records, first, max(header.max_timestamp for header in headers)

@@ -44,7 +44,7 @@ from edge_broker.storage.rolling import LogRoller
 if TYPE_CHECKING:
     from edge_broker.settings import LogSettings
     from edge_broker.storage.age import Now
-    from edge_broker.storage.batches import Hole
+    from edge_broker.storage.batches import CorruptRange
     from edge_broker.storage.log_state import LogEnd, LogState
     from edge_broker.storage.open_files import OpenFiles
     from edge_broker.storage.producers import Producers
@@ -194,11 +194,11 @@ class PartitionLog:
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
     @runs_in("files")
-    def note_damage(self, found: DamageFound, hole: Hole) -> None:
+    def note_damage(self, found: DamageFound, corrupt_range: CorruptRange) -> None:
         """Count and say what was quarantined."""
         self.damages += 1
-        lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
-        self.damage_notes.append(f"{found}; {lost}, readers go on behind byte {hole.end_position}")
+        lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1} are lost and in the ledger"
+        self.damage_notes.append(f"{found}; {lost}, readers go on behind byte {corrupt_range.end_position}")
 
     def take_damage_notes(self) -> list[str]:
         """What was quarantined and not said yet, a sentence each; the caller says it."""

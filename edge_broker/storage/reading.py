@@ -41,12 +41,12 @@ class LogReader:
         """Batches as they lie on disk, from the one that holds `offset` on; b"" at the end.
 
         Whole batches, each checked by its CRC and offset in this call; one at least, even if it is larger than
-        `bytes_max`. Never holds bytes above the high watermark, of two segments, or of both sides of a hole: an offset
-        in a hole is answered from the next batch on, as after compaction. None: ask again with `blocking`, as the disk
-        would have to be waited for, there are more than AT_ONCE_BYTES_MAX, or something is not as it was written.
-        Refusal OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: quarantine it (damage.py), ask again.
-        Reads what the loop replaces in one assignment, so any thread may call it; with `blocking` only a worker
-        should.
+        `bytes_max`. Never holds bytes above the high watermark, of two segments, or of both sides of a corrupt range:
+        an offset in a corrupt range is answered from the next batch on, as after compaction. None: ask again with
+        `blocking`, as the disk would have to be waited for, there are more than AT_ONCE_BYTES_MAX, or something is not
+        as it was written. Refusal OFFSET_OUT_OF_RANGE, StorageFault; only when blocking DamageFound: quarantine it
+        (damage.py), ask again. Reads what the loop replaces in one assignment, so any thread may call it; with
+        `blocking` only a worker should.
         """
         state = self.state
         if state.fault is not None:
@@ -109,7 +109,7 @@ class LogReader:
             position = mark.position
         else:
             position = segment.locate(offset, limit, blocking=blocking)
-        return segment.stretch(position, limit) if segment.holes else (position, limit)
+        return segment.stretch(position, limit) if segment.corrupt_ranges else (position, limit)
 
     def _read_batches(self, segment: Segment, position: int, end: int, bytes_max: int, *, blocking: bool) -> Bytes:
         """A whole batch at least, whatever `bytes_max` says."""
@@ -173,7 +173,7 @@ class LogReader:
 
     def _first_at(self, segment: Segment, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
         start, start_offset = segment.position_for_time(timestamp_ms, limit), self.state.log_start_offset
-        for position, header in batches_in(segment.file, start, limit, start, holes=segment.holes):
+        for position, header in batches_in(segment.file, start, limit, start, corrupt_ranges=segment.corrupt_ranges):
             if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset:
                 continue
             batch = memoryview(segment.read(header.size, position, blocking=True))
@@ -219,7 +219,7 @@ class LogReader:
         limit, start_offset = self.state.limit(segment), self.state.log_start_offset
         greatest = (-1, -1)
         try:
-            for _, header in batches_in(segment.file, 0, limit, holes=segment.holes):
+            for _, header in batches_in(segment.file, 0, limit, corrupt_ranges=segment.corrupt_ranges):
                 if header.next_offset > start_offset and header.max_timestamp > greatest[0]:
                     greatest = (header.max_timestamp, header.last_offset)
         except OSError as error:

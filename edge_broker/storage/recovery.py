@@ -29,16 +29,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
-from edge_broker.storage.batches import Bounds, BrokenBatchError, Hole, batches_in, half_written
+from edge_broker.storage.batches import Bounds, BrokenBatchError, CorruptRange, batches_in, half_written
 from edge_broker.storage.cuts import Cut, unsynced_cut
-from edge_broker.storage.damage import KIND as HOLES
+from edge_broker.storage.damage import KIND as CORRUPT_RANGES
 from edge_broker.storage.damage import (
-    add_hole,
+    add_corrupt_range,
     damage_from,
     due_behind,
-    read_holes,
-    up_to_next_hole,
-    write_holes,
+    read_corrupt_ranges,
+    up_to_next_corrupt_range,
+    write_corrupt_ranges,
 )
 from edge_broker.storage.epochs import KIND, LeaderEpochs
 from edge_broker.storage.ledger import Ledger, Loss, NoLedger
@@ -189,18 +189,18 @@ def _look(
     for base in bases:
         segment = Segment(files, directory, base, 0, settings.index_interval_bytes)
         segment.size = segment.indexed_from = files.fs.size(segment.path)
-        segment.holes = _holes_of(opening, segment, names)
+        segment.corrupt_ranges = _corrupt_ranges_of(opening, segment, names)
         segments.append(segment)
     return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id))
 
 
-def _holes_of(opening: RecoveryContext, segment: Segment, names: Sequence[str]) -> tuple[Hole, ...]:
+def _corrupt_ranges_of(opening: RecoveryContext, segment: Segment, names: Sequence[str]) -> tuple[CorruptRange, ...]:
     """The damage that is known of a segment; if its file is damaged itself, readers find it again."""
-    if segment.name(HOLES) not in names:
+    if segment.name(CORRUPT_RANGES) not in names:
         return ()
-    path = f"{segment.directory}/{segment.name(HOLES)}"
+    path = f"{segment.directory}/{segment.name(CORRUPT_RANGES)}"
     try:
-        return read_holes(opening.files.fs, path, segment.size)
+        return read_corrupt_ranges(opening.files.fs, path, segment.size)
     except StorageFault as fault:
         opening.notes.append(f"{fault}; the damage that it names is looked for again")
         return ()
@@ -334,7 +334,7 @@ class _Recovery:
         self._stored = stored
         self._snapshot_offset = 0
         self._losses: list[Loss] = []
-        self._holes: list[tuple[Segment, Hole]] = []
+        self._corrupt_ranges: list[tuple[Segment, CorruptRange]] = []
         self._seals = False
 
     def run(self) -> PartitionLog:
@@ -344,7 +344,7 @@ class _Recovery:
         if not self._is_as_synced(active):
             self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
             self._settle(active)
-        self._clip_holes(active)
+        self._clip_corrupt_ranges(active)
         end_offset, end = self._walk()
         active.size = self._leave_whole(active, end_offset, end)
         if end_offset < removed_end(found.removed):
@@ -383,8 +383,8 @@ class _Recovery:
             self._losses.append(lost)
         if self._losses:
             self._opening.ledger.write(self._losses)
-        for segment, hole in self._holes:
-            add_hole(segment, hole)
+        for segment, corrupt_range in self._corrupt_ranges:
+            add_corrupt_range(segment, corrupt_range)
         if tail:
             return self._cut(active, end_offset, end)
         if self._opening.cut is not None:
@@ -422,11 +422,16 @@ class _Recovery:
         position = self._synced[1] if self._synced[0] == active.base_offset else 0
         active.file.forget_cached(position // PAGE_BYTES * PAGE_BYTES, 0)
 
-    def _clip_holes(self, active: Segment) -> None:
-        """Bytes that a power cut took are no hole any more: what will be appended in their place must be read."""
-        path = f"{active.directory}/{active.name(HOLES)}"
-        if active.holes and read_holes(self._files.fs, path, active.size + 1) != active.holes:
-            write_holes(active, tuple(hole for hole in active.holes if not hole.is_empty))
+    def _clip_corrupt_ranges(self, active: Segment) -> None:
+        """Bytes that a power cut took are no corrupt range any more: what is appended in their place must be read."""
+        path = f"{active.directory}/{active.name(CORRUPT_RANGES)}"
+        if (
+            active.corrupt_ranges
+            and read_corrupt_ranges(self._files.fs, path, active.size + 1) != active.corrupt_ranges
+        ):
+            write_corrupt_ranges(
+                active, tuple(corrupt_range for corrupt_range in active.corrupt_ranges if not corrupt_range.is_empty)
+            )
 
     def _drop_empty_strays(self) -> None:
         """Drop empty segments that a roll without space, or a crash in it, left behind the one that went on.
@@ -533,11 +538,11 @@ class _Recovery:
             return max(offset, bounds.end_offset), position
         return self._quarantine(last, first, position, bounds, "the segment behind it is missing")
 
-    def _bytes_of(self, segment: Segment, hole: Hole) -> int:
+    def _bytes_of(self, segment: Segment, corrupt_range: CorruptRange) -> int:
         """How many bytes were lost, those of a file that is cut short included."""
         base, position = self._synced
-        cut_short = base == segment.base_offset and hole.end_position == segment.size < position
-        return (position if cut_short else hole.end_position) - hole.position
+        cut_short = base == segment.base_offset and corrupt_range.end_position == segment.size < position
+        return (position if cut_short else corrupt_range.end_position) - corrupt_range.position
 
     def _may_have_gaps(self, segment: Segment) -> bool:
         return segment.may_have_gaps(topic_compacts=self._settings.may_have_gaps)
@@ -547,7 +552,13 @@ class _Recovery:
         due = position
         dense = bounds.dense
         walk = batches_in(
-            segment.file, position, segment.size, position, holes=segment.holes, offset=offset, dense=dense
+            segment.file,
+            position,
+            segment.size,
+            position,
+            corrupt_ranges=segment.corrupt_ranges,
+            offset=offset,
+            dense=dense,
         )
         try:
             for at, header in walk:
@@ -565,15 +576,17 @@ class _Recovery:
 
     def _quarantine(self, segment: Segment, offset: int, position: int, bounds: Bounds, reason: str) -> tuple[int, int]:
         """Take a damaged range out of what was synced; offset and position behind it."""
-        damage = damage_from(segment.file, position, offset, up_to_next_hole(segment, position, offset, bounds))
-        hole = damage.hole
-        if hole.first_offset < hole.end_offset:
-            self._losses.append(damage.loss(*self._place(), self._bytes_of(segment, hole)))
-        self._holes.append((segment, hole))
+        damage = damage_from(
+            segment.file, position, offset, up_to_next_corrupt_range(segment, position, offset, bounds)
+        )
+        corrupt_range = damage.corrupt_range
+        if corrupt_range.first_offset < corrupt_range.end_offset:
+            self._losses.append(damage.loss(*self._place(), self._bytes_of(segment, corrupt_range)))
+        self._corrupt_ranges.append((segment, corrupt_range))
         self._seals = self._seals or segment is self._segments[-1]
-        lost = f"offsets {hole.first_offset} to {hole.end_offset - 1} are lost and in the ledger"
+        lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1} are lost and in the ledger"
         self._opening.notes.append(f"{segment.path} at byte {position}: {reason or 'the file ends'}; {lost}")
-        return hole.end_offset, hole.end_position
+        return corrupt_range.end_offset, corrupt_range.end_position
 
     def _replay(self, header: BatchHeader) -> None:
         self._producers.replay(header, self._opening.now.age_ms)
@@ -597,12 +610,12 @@ class _Recovery:
     def _leave_unread(self, segment: Segment, offset: int, position: int) -> int:
         """Leave what the disk cannot read where it is, as it may be read elsewhere; the size of the segment then.
 
-        It lies behind a hole without offsets, and the next segment begins. Where that one would have the same name, as
-        nothing else is here, the file gets the name of a copy.
+        It lies behind a corrupt range without offsets, and the next segment begins. Where that one would have the same
+        name, as nothing else is here, the file gets the name of a copy.
         """
         sentence = f"{segment.path} at byte {position}: {segment.size - position} unsynced bytes cannot be read"
         if offset > segment.base_offset:
-            add_hole(segment, Hole(offset, offset, position, segment.size))
+            add_corrupt_range(segment, CorruptRange(offset, offset, position, segment.size))
             self._seals = True
             self._opening.notes.append(sentence)
             return segment.size

@@ -114,7 +114,7 @@ def count_parts(segment: Segment, parts: Sequence[RemovalRange]) -> list[Removal
     for one in counted:
         one.broken = one.part.cause == DAMAGED
     try:
-        for _, header in batches_in(segment.file, 0, segment.size, holes=segment.holes):
+        for _, header in batches_in(segment.file, 0, segment.size, corrupt_ranges=segment.corrupt_ranges):
             if header.base_offset >= parts[-1].end_offset:
                 break
             _count_batch(counted, header)
@@ -133,12 +133,15 @@ def _count_batch(counted: Sequence[RemovalCount], header: BatchHeader) -> None:
             left, size = left - min(left, width), 0
 
 
-def around_holes(going: SegmentRemoval) -> SegmentRemoval:
-    """The parts with the segment's holes taken out of them: what was damaged is in the ledger as that already."""
+def around_corrupt_ranges(going: SegmentRemoval) -> SegmentRemoval:
+    """The parts without the segment's corrupt ranges: what was damaged is in the ledger as that already."""
     parts = list(going.parts)
-    for hole in going.segment.holes:
+    for corrupt_range in going.segment.corrupt_ranges:
         for part in list(parts):
-            first, end = max(part.first_offset, hole.first_offset), min(part.end_offset, hole.end_offset)
+            first, end = (
+                max(part.first_offset, corrupt_range.first_offset),
+                min(part.end_offset, corrupt_range.end_offset),
+            )
             if first >= end:
                 continue
             pieces = (
@@ -153,7 +156,7 @@ def around_holes(going: SegmentRemoval) -> SegmentRemoval:
 
 def _count(log: PartitionLog, going: SegmentRemoval, now: Now) -> list[RemovalCount]:
     """As its summary says when the segment goes for one cause, else from its batches. OSError."""
-    segment, parts = going = around_holes(going)
+    segment, parts = going = around_corrupt_ranges(going)
     if not parts:
         return []  # it lies before the log's start, and was counted when that moved
     if len(parts) > 1 or parts[0].cause == DAMAGED or parts[0].first_offset > segment.base_offset:
@@ -199,7 +202,7 @@ def remove_front(
 
 def _count_front(partly: SegmentRemoval) -> list[RemovalCount]:
     """As what is left will be counted when it goes: of a batch that both share it gets the bytes. OSError."""
-    segment, parts = around_holes(partly)
+    segment, parts = around_corrupt_ranges(partly)
     rest = RemovalRange(KEPT, parts[-1].end_offset, OFFSET_MAX)
     return [one for one in count_parts(segment, [*parts, rest]) if one.part is not rest]
 

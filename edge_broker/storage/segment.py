@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from edge_broker.errors import StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import AGE_UNKNOWN
-from edge_broker.storage.batches import CHUNK_BYTES, HEADER_BYTES, LENGTH_MIN, BrokenBatchError, Hole, batches_in
+from edge_broker.storage.batches import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    LENGTH_MIN,
+    BrokenBatchError,
+    CorruptRange,
+    batches_in,
+)
 from edge_broker.storage.index import (
     TailIndex,
     last_time,
@@ -69,10 +76,10 @@ class Segment:
         "base_offset",
         "begin_bytes",
         "born_age_ms",
+        "corrupt_ranges",
         "directory",
         "files",
         "gaps_allowed",
-        "holes",
         "index_interval_bytes",
         "indexed_from",
         "indexed_offset",
@@ -115,7 +122,7 @@ class Segment:
         self.sync_failed = False
         self.tally = Tally()
         self.stored_summary: Summary | None = None  # once it was read or written
-        self.holes: tuple[Hole, ...] = ()  # by offset, and so by position; replaced, never changed
+        self.corrupt_ranges: tuple[CorruptRange, ...] = ()  # by offset, and so by position; replaced, never changed
         self.gaps_allowed = False  # compaction took batches away, so that offsets may be missing
 
     @property
@@ -190,7 +197,7 @@ class Segment:
     def locate(self, offset: int, limit: int, *, blocking: bool) -> int:
         """Position of the batch that holds an offset, or of the next one; `limit` when there is none before it.
 
-        Lands behind holes, never in them. WouldBlockError, DamageFound, StorageFault.
+        Lands behind corrupt ranges, never in them. WouldBlockError, DamageFound, StorageFault.
         """
         position = self._position_before(offset, blocking=blocking)
         try:
@@ -216,19 +223,19 @@ class Segment:
             self._index(blocking=True)
 
     def stretch(self, position: int, limit: int) -> tuple[int, int]:
-        """The bytes from `position` on up to `limit` or the next hole; behind the hole when it lies in one."""
-        for hole in self.holes:
-            if hole.position > position:
-                limit = min(limit, hole.position)
+        """The bytes from `position` on up to `limit` or the next corrupt range; behind it when it lies in one."""
+        for corrupt_range in self.corrupt_ranges:
+            if corrupt_range.position > position:
+                limit = min(limit, corrupt_range.position)
                 break
-            position = max(position, hole.end_position)
+            position = max(position, corrupt_range.end_position)
         return min(position, limit), limit
 
     def next_held(self, offset: int) -> int:
-        """An offset, or the end of the holes that it lies in."""
-        for hole in self.holes:
-            if hole.first_offset <= offset < hole.end_offset:
-                offset = hole.end_offset
+        """An offset, or the end of the corrupt ranges that it lies in."""
+        for corrupt_range in self.corrupt_ranges:
+            if corrupt_range.first_offset <= offset < corrupt_range.end_offset:
+                offset = corrupt_range.end_offset
         return offset
 
     def _position_before(self, offset: int, *, blocking: bool) -> int:
@@ -245,7 +252,7 @@ class Segment:
     def _walk_to(self, offset: int, position: int, limit: int, *, blocking: bool) -> int:
         if position >= limit:
             return limit
-        if not self.holes:
+        if not self.corrupt_ranges:
             return self._walk_stretch(offset, position, limit, blocking=blocking)
         while True:
             position, end = self.stretch(position, limit)
@@ -310,7 +317,7 @@ class Segment:
                 self.file,
                 0,
                 self.indexed_from,
-                holes=self.holes,
+                corrupt_ranges=self.corrupt_ranges,
                 offset=self.base_offset,
                 dense=not self.may_have_gaps(topic_compacts=False),
             )
@@ -388,7 +395,7 @@ class Segment:
         """
         tally, end, greatest = Tally(), self.base_offset, -1
         try:
-            walk = batches_in(self.file, 0, self.size, holes=self.holes, offset=end, dense=dense)
+            walk = batches_in(self.file, 0, self.size, corrupt_ranges=self.corrupt_ranges, offset=end, dense=dense)
             for _, header in walk:
                 tally.find(header, now)
                 end, greatest = header.next_offset, max(greatest, header.max_timestamp)
@@ -427,7 +434,7 @@ class Segment:
     def _times_from_log(self) -> bytes:
         tail, greatest = TailIndex(), -1
         try:
-            for _, header in batches_in(self.file, 0, self.indexed_from, holes=self.holes):
+            for _, header in batches_in(self.file, 0, self.indexed_from, corrupt_ranges=self.corrupt_ranges):
                 if header.max_timestamp > greatest:
                     greatest = header.max_timestamp
                     tail.add_time(greatest, header.last_offset - self.base_offset)

@@ -4,7 +4,7 @@
 |---|---|
 | `<base>.cleaned` is written, synced, its name too | the next start removes it |
 | `swap` is written and synced: what follows is decided | the next start goes on from here |
-| indexes, summaries, holes and snapshots that speak of the old bytes are removed, durably | the same |
+| indexes, summaries, corrupt ranges and snapshots that speak of the old bytes are removed, durably | the same |
 | `<base>.cleaned` is renamed to `<base>.log`, the other old segments are removed, durably | the same |
 | new indexes are written | the same, or they are made from the log |
 | `swap` is removed, durably | done |

@@ -20,10 +20,10 @@ WINDOW = 8
 
 
 class Road:
-    """A source log with holes that are explained, a target log, and what the group holds."""
+    """A source log with corrupt ranges that are explained, a target log, and what the group holds."""
 
-    def __init__(self, holes, before):
-        self.log = [offset for offset in range(40) if offset not in holes]
+    def __init__(self, corrupt_ranges, before):
+        self.log = [offset for offset in range(40) if offset not in corrupt_ranges]
         self.end = 40
         self.target = [None] * before
         self.group = None
@@ -124,8 +124,8 @@ def apply(road, name, value):
 
 @given(st.sets(st.integers(0, 39), max_size=20), st.integers(0, 3), st.lists(events, max_size=60))
 @settings(max_examples=300, deadline=None)
-def test_nothing_is_lost_and_order_is_kept(holes, before, steps):
-    road = Road(holes, before)
+def test_nothing_is_lost_and_order_is_kept(corrupt_ranges, before, steps):
+    road = Road(corrupt_ranges, before)
     for name, value in steps:
         apply(road, name, value)
         road.check()

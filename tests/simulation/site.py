@@ -302,8 +302,8 @@ class Site(ABC):
             except DamageFound as damage:
                 self.quarantine(log, damage)
                 continue
-            if not data and any(segment.holes for segment in log.segments):
-                break  # the rest is a hole
+            if not data and any(segment.corrupt_ranges for segment in log.segments):
+                break  # the rest is a corrupt range
             batches = whole_batches(data or b"")
             assert batches, f"{log!r} shows nothing at {offset}, {log.high_watermark} is the high watermark"
             found.extend(bytes(batch) for batch in batches)
@@ -312,9 +312,9 @@ class Site(ABC):
 
     def quarantine(self, log: PartitionLog, damage: DamageFound) -> None:
         """Fence in what a reader found."""
-        hole = quarantine(log, damage)
-        assert hole is not None, f"{damage}, and nothing is there to quarantine"
-        self.note(f"quarantined {hole} of {log!r}")
+        corrupt_range = quarantine(log, damage)
+        assert corrupt_range is not None, f"{damage}, and nothing is there to quarantine"
+        self.note(f"quarantined {corrupt_range} of {log!r}")
 
     def pick(self, name: str = "", partition: int = -1) -> Picked | None:
         """A partition that is in use, or None."""

@@ -145,7 +145,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, str]] = {
         ANY,
         "CRC does not match",
     ),
-    "holes torn": (
+    "corrupt ranges torn": (
         lambda data: (data / "t-0" / f"{24:020d}.holes").write_bytes(b"drupelet holes 1 00000000\n26 28 340 680\n"),
         "t-0/*024.holes",
         ANY,
@@ -199,16 +199,16 @@ def test_sound_after_unclean_starts_with_more_epochs(run, tmp_path):
     assert [row["leader_epoch"] for row in rows if row["kind"] == "partition"] == [3]
 
 
-def test_a_known_hole_is_no_damage_and_its_batches_are_not_looked_at(run, data):
+def test_a_known_corrupt_range_is_no_damage_and_its_batches_are_not_looked_at(run, data):
     flip(log(data, 1), 400)
     (data / "t-0" / f"{24:020d}.holes").write_bytes(encode_state("holes", 1, ["26 28 340 680"]))
     ran = run("log", "check", "--data-dir", data)
     assert ran.status == 0, ran.out
     dumped = run("log", "dump", "--json", "--data-dir", data, "t-0").rows
-    assert [row for row in dumped if row["kind"] == "hole"] == [
+    assert [row for row in dumped if row["kind"] == "corrupt_range"] == [
         {
             "partition": "t-0",
-            "kind": "hole",
+            "kind": "corrupt_range",
             "file": f"{24:020d}.log",
             "position": 340,
             "first_offset": 26,

@@ -164,18 +164,18 @@ def test_what_compaction_thinned_out_and_markers_have_rows_of_their_own(run, sto
     }
 
 
-def make_hole(store: LogStore, log: PartitionLog) -> None:
+def make_corrupt_range(store: LogStore, log: PartitionLog) -> None:
     """Offsets 2 and 3 of the first segment, as they are when the scrubber has met damage."""
     Path(log.directory, f"{0:020d}.holes").write_bytes(encode_state("holes", 1, ["2 4 340 680"]))
     flip(Path(log.segments[0].path), 400)
 
 
-def test_the_proof_holds_for_a_hole_that_the_ledger_has(run, store):
+def test_the_proof_holds_for_a_corrupt_range_that_the_ledger_has(run, store):
     log = log_of(store)
     fill(log, 60)
     store.ledger.write([loss(store, "damaged", 2, 4)])
     store.ledger.write([loss(store, "damaged", 2, 4)])
-    make_hole(store, log)
+    make_corrupt_range(store, log)
     found = accounts(run, store)["t-0"]
     assert found["problems"] == []
     assert (found["available"], found["ledgered"]) == (58, 2)
@@ -206,12 +206,12 @@ def test_records_of_gateway_and_mirror_are_listed_and_do_not_count(run, store):
     assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir).rows] == ["skipped"]
 
 
-def hole_without_record(store, log):
-    make_hole(store, log)
+def corrupt_range_without_record(store, log):
+    make_corrupt_range(store, log)
     return "offsets 2 to 3 are lost (damaged) and no ledger record says so"
 
 
-def record_without_hole(store, log):
+def record_without_corrupt_range(store, log):
     store.ledger.write([loss(store, "damaged", 2, 4)])
     return "offsets 2 to 3 are in the ledger as damaged, and nothing here was lost for that"
 
@@ -231,7 +231,7 @@ def test_a_removal_that_a_crash_kept_from_its_account_is_remarked_until_it_is_do
 
 def two_records_of_one_loss(store, log):
     store.ledger.write([loss(store, "damaged", 2, 4), loss(store, "damaged", 3, 5)])
-    make_hole(store, log)
+    make_corrupt_range(store, log)
     return "the ledger counts offsets twice"
 
 
@@ -277,8 +277,8 @@ def wrong_cause(store, log):
 @pytest.mark.parametrize(
     "spoil",
     [
-        hole_without_record,
-        record_without_hole,
+        corrupt_range_without_record,
+        record_without_corrupt_range,
         two_records_of_one_loss,
         segment_that_vanished,
         front_that_vanished,
@@ -337,7 +337,7 @@ def test_overlaps_are_found(spans):
 
 
 PARTS = st.lists(
-    st.tuples(st.sampled_from(["live", "control", "gap", "hole", "retention", "evicted"]), st.integers(1, 9)),
+    st.tuples(st.sampled_from(["live", "control", "gap", "corrupt range", "retention", "evicted"]), st.integers(1, 9)),
     max_size=12,
 )
 
@@ -352,17 +352,17 @@ def account_of(parts: list[tuple[str, int]], *, skip: int = -1, unledgered: int 
     for at, (what, width) in enumerate(parts):
         span = Span(offset, offset + width)
         offset += width
-        counts["lost" if what in ("hole", "evicted") else what] += width
-        if what in ("hole", "evicted") and at != unledgered:
-            ledger.append(Known("damaged" if what == "hole" else what, *span, str(at)))
+        counts["lost" if what in ("corrupt range", "evicted") else what] += width
+        if what in ("corrupt range", "evicted") and at != unledgered:
+            ledger.append(Known("damaged" if what == "corrupt range" else what, *span, str(at)))
         if at == skip:
             continue
         if what in ("live", "control"):
             account.live(span, width, control=what == "control")
         elif what == "gap":
             account.gap(span)
-        elif what == "hole":
-            account.hole(span)
+        elif what == "corrupt range":
+            account.corrupt_range(span)
         else:
             account.removed(what, span, records=width, control=0, compacted=0, loss=what == "evicted")
     account.close(offset, ledger)
@@ -407,7 +407,7 @@ def test_an_account_that_lacks_anything_does_not_hold(parts, data):
     account, _ = account_of(parts, skip=skip)
     assert account.problems
     assert account.unaccounted == parts[skip][1]
-    losses = [at for at, part in enumerate(parts) if part[0] in ("hole", "evicted")]
+    losses = [at for at, part in enumerate(parts) if part[0] in ("corrupt range", "evicted")]
     if losses:
         assert account_of(parts, unledgered=data.draw(st.sampled_from(losses)))[0].problems
 

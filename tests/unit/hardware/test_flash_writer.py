@@ -58,7 +58,7 @@ def test_the_file_is_the_image(size: int, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_zeros_are_holes_and_old_content_is_gone(tmp_path: Path) -> None:
+def test_zeros_are_corrupt_ranges_and_old_content_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "card"
     path.write_bytes(image(3 * CHUNK_BYTES))
     content = image(100) + bytes(2 * CHUNK_BYTES)

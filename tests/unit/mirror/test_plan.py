@@ -25,14 +25,14 @@ def test_records_cleaned_out_of_a_batch_are_compacted():
     assert judge_jump(10, 14, [data(8, 20, 8, 9, 14, 19)], compacted=False) == [Piece(10, 14, "compacted")]
 
 
-def test_a_hole_without_compaction_is_missing():
+def test_a_corrupt_range_without_compaction_is_missing():
     assert judge_jump(10, 20, [data(8, 12, 8, 9), data(20, 21, 20)], compacted=False) == [
         Piece(10, 12, "compacted"),
         Piece(12, 20, "missing"),
     ]
 
 
-def test_a_hole_with_compaction_is_compacted():
+def test_a_corrupt_range_with_compaction_is_compacted():
     assert judge_jump(10, 20, [data(20, 21, 20)], compacted=True) == [Piece(10, 20, "compacted")]
 
 

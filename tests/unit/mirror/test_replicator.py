@@ -286,14 +286,14 @@ async def test_markers_and_aborted_batches_are_no_loss():
     assert run.offsets == [*range(10), *range(15, 30)]
 
 
-async def test_holes_of_a_compacted_topic_are_no_loss_and_the_target_is_compacted_too():
+async def test_corrupt_ranges_of_a_compacted_topic_are_no_loss_and_the_target_is_compacted_too():
     run = Run(MemorySource([record(o) for o in (3, 9, 27)], policy="compact,delete"), MemoryTarget())
     await run.until_safe(28)
     assert run.ledger.written == []
     assert run.target.configs == {"cleanup.policy": "compact,delete"}
 
 
-async def test_a_hole_wider_than_the_window_does_not_hold_the_partition():
+async def test_a_corrupt_range_wider_than_the_window_does_not_hold_the_partition():
     far = 5 * CONFIG.window_records_max
     run = Run(MemorySource([record(o) for o in (0, far, far + 1)], policy="compact"), MemoryTarget())
     await run.until_safe(far + 2)

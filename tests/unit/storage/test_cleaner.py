@@ -539,7 +539,7 @@ class FakeLedger:
         self.losses += losses
 
 
-def test_holes_end_with_the_rewrite(store, disk):
+def test_corrupt_ranges_end_with_the_rewrite(store, disk):
     log = compacted(store).partitions[0]
     fill_keys(log, 100)
     log.ledger = FakeLedger()
@@ -547,7 +547,7 @@ def test_holes_end_with_the_rewrite(store, disk):
     clean(store)
     assert len(log.ledger.losses) == 1
     assert not [name for name in disk.names("/data/t-0") if name.endswith(".holes")]
-    assert not any(segment.holes for segment in log.segments)
+    assert not any(segment.corrupt_ranges for segment in log.segments)
     disk.crash()
     store = open_store(disk)
     (log,) = store.topics["t"].partitions

@@ -7,7 +7,7 @@ import pytest
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import Hole
+from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS
@@ -79,11 +79,11 @@ def test_one_flipped_bit_costs_its_batch_and_no_other(damaged, disk, number, byt
     assert (log.high_watermark, log.log_end_offset, log.fault) == (60, 60, None)
 
 
-def test_a_hole_outlives_the_process_and_is_not_written_down_again(damaged, disk):
+def test_a_corrupt_range_outlives_the_process_and_is_not_written_down_again(damaged, disk):
     disk.flip(LOG, at(damaged, 3, 70))
     log = damaged.open()
     assert read_through_damage(log) == damaged.rest(3)
-    assert log.segments[0].holes == (Hole(3, 4, at(damaged, 3), at(damaged, 4)),)
+    assert log.segments[0].corrupt_ranges == (CorruptRange(3, 4, at(damaged, 3), at(damaged, 4)),)
     log = damaged.open()
     assert read_through_damage(log) == damaged.rest(3)
     assert len(damaged.ledger.losses) == 1
@@ -186,12 +186,12 @@ def test_two_readers_that_meet_the_same_damage_write_it_down_once(damaged, disk)
         with pytest.raises(DamageFound) as met:
             log.reader.read(3, 1000, blocking=True)
         found.append(met.value)
-    assert quarantine(log, found[0]) == Hole(3, 4, at(damaged, 3), at(damaged, 4))
+    assert quarantine(log, found[0]) == CorruptRange(3, 4, at(damaged, 3), at(damaged, 4))
     assert quarantine(log, found[1]) is None
     assert len(damaged.ledger.losses) == 1
 
 
-def test_a_crash_between_ledger_and_holes_repeats_the_same_id(damaged, disk):
+def test_a_crash_between_ledger_and_corrupt_ranges_repeats_the_same_id(damaged, disk):
     disk.flip(LOG, at(damaged, 3, 70))
     log = damaged.open()
 
@@ -202,7 +202,7 @@ def test_a_crash_between_ledger_and_holes_repeats_the_same_id(damaged, disk):
     disk.fault = full
     with pytest.raises(StorageFault, match="No space left"):
         read_through_damage(log)
-    assert log.segments[0].holes == ()
+    assert log.segments[0].corrupt_ranges == ()
     assert read_through_damage(damaged.open()) == damaged.rest(3)
     first, again = damaged.ledger.losses
     assert first.id == again.id
@@ -215,7 +215,7 @@ def test_nothing_is_jumped_over_that_the_ledger_does_not_have(damaged, disk):
     damaged.ledger.fault = StorageFault("ledger", 0, "full")
     with pytest.raises(StorageFault, match="full"):
         read_through_damage(log)
-    assert log.segments[0].holes == ()
+    assert log.segments[0].corrupt_ranges == ()
     assert f"{FIRST}.holes" not in disk.names("/data/t-0")
 
 
@@ -238,7 +238,7 @@ def test_damage_and_a_lost_index(damaged, disk):
     assert damaged.ledger.offsets() == [(3, 4), (9, 10)]
 
 
-def test_holes_that_were_lost_are_found_again_under_the_same_id(damaged, disk):
+def test_corrupt_ranges_that_were_lost_are_found_again_under_the_same_id(damaged, disk):
     disk.flip(LOG, at(damaged, 3, 70))
     read_through_damage(damaged.open())
     disk.put(FIRST + ".holes", b"damaged")
@@ -248,7 +248,7 @@ def test_holes_that_were_lost_are_found_again_under_the_same_id(damaged, disk):
     assert len({loss.id for loss in damaged.ledger.losses}) == 1
 
 
-def test_damage_that_grows_around_a_hole(damaged, disk):
+def test_damage_that_grows_around_a_corrupt_range(damaged, disk):
     disk.flip(LOG, at(damaged, 5, 70))
     read_through_damage(damaged.open())
     disk.flip(LOG, at(damaged, 4, 16))

@@ -10,8 +10,8 @@ from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.ledger import account_of, read_ledger
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
-from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import add_hole
+from edge_broker.storage.batches import CorruptRange
+from edge_broker.storage.damage import add_corrupt_range
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired, delete_records
 from edge_broker.storage.store import LogStore
@@ -146,12 +146,12 @@ def test_damage_in_what_is_deleted_counts_once() -> None:
     log = filled(store)
     segment = log.segments[0]
     headers = [read_header(found) for found in read_all(log)[:4]]
-    hole = Hole(headers[1].base_offset, headers[2].next_offset, headers[0].size, headers[0].size * 3)
+    corrupt_range = CorruptRange(headers[1].base_offset, headers[2].next_offset, headers[0].size, headers[0].size * 3)
     from edge_broker.storage.ledger import Loss
 
-    loss = Loss("damaged", "t", log.topic_id, 0, hole.first_offset, hole.end_offset, None, None)
+    loss = Loss("damaged", "t", log.topic_id, 0, corrupt_range.first_offset, corrupt_range.end_offset, None, None)
     store.ledger.write([loss])
-    add_hole(segment, hole)
+    add_corrupt_range(segment, corrupt_range)
     delete_records(log, 5, NOW)
     proved(store, deleted=3, ledgered=6)
     delete_records(log, 11, NOW)

@@ -10,8 +10,8 @@ from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
-from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import add_hole
+from edge_broker.storage.batches import CorruptRange
+from edge_broker.storage.damage import add_corrupt_range
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.state_files import read_state
 from edge_broker.storage.store import LogStore
@@ -258,7 +258,7 @@ def test_damage_below_the_stored_position_is_contained_and_never_cut(disk):
     store, log = crash_and_open(disk)
     assert len(disk.content(LOG)) == size
     assert len(log.segments) == 2  # the damaged one is closed
-    assert log.segments[0].holes == (Hole(2, 3, position, position + len(written[2])),)
+    assert log.segments[0].corrupt_ranges == (CorruptRange(2, 3, position, position + len(written[2])),)
     assert any(f"at byte {position}" in note and "in the ledger" in note for note in store.recovery_notes)
     store = check_it_goes_on(disk, log, [*written[:2], *written[3:]], 6)
     assert ledgered(store) == [("damaged", "t", 0, 2, 2)]
@@ -325,7 +325,7 @@ def test_a_damaged_closed_segment_that_has_to_be_walked_is_contained(disk):
 
 
 @pytest.mark.leaves("the CRC of a record batch does not match its bytes")
-def test_a_crash_at_any_step_of_containing_ends_in_one_hole(disk):
+def test_a_crash_at_any_step_of_containing_ends_in_one_corrupt_range(disk):
     written = damaged_above_a_checkpoint(disk)
     disk.flip(LOG, len(written[0]) * 2 + 100)
     disk.crash()
@@ -390,16 +390,16 @@ def test_a_segment_of_unsynced_bytes_alone_that_the_disk_cannot_read_makes_way(d
         disk.crash()
     log = open_store(disk).topics["t"].partitions[0]
     assert read_through_damage(log) == written
-    assert not log.segments[0].holes
+    assert not log.segments[0].corrupt_ranges
     assert disk.content(LOG.replace(".log", f".cut-{store.leader_epoch}")) == b"".join(lost)
 
 
-def test_damage_behind_a_hole_without_offsets_holds_no_start_up(disk):
+def test_damage_behind_a_corrupt_range_without_offsets_holds_no_start_up(disk):
     store = open_store(disk)
     log = make_topic(store).partitions[0]
     written = fill(log, 3)
     store.checkpoint()
-    add_hole(log.segments[0], Hole(0, 0, 0, len(written[0])))
+    add_corrupt_range(log.segments[0], CorruptRange(0, 0, 0, len(written[0])))
     store, log = crash_and_open(disk)
     assert read_through_damage(log) == written[2:]
     assert log.log_end_offset == 3
@@ -437,11 +437,11 @@ def test_what_was_refused_and_cut_off_does_not_come_back_in_a_closed_segment(clo
         assert read_all(log) == written, seed
 
 
-def test_a_hole_ends_where_a_power_cut_left_the_file(disk):
-    """A start wrote the hole down, for unsynced bytes that it could not read, and a power cut took those bytes."""
+def test_a_corrupt_range_ends_where_a_power_cut_left_the_file(disk):
+    """A start wrote the corrupt range down, for unsynced bytes that it could not read; a power cut took them."""
     store = open_store(disk)
     log = make_topic(store).partitions[0]
-    add_hole(log.segments[0], Hole(0, 0, 0, 87))
+    add_corrupt_range(log.segments[0], CorruptRange(0, 0, 0, 87))
     store, log = crash_and_open(disk)
     written = fill(log, 3)
     store, log = crash_and_open(disk)
@@ -563,7 +563,7 @@ def test_positions_of_an_offline_partition_are_kept(disk):
     disk.sync_directory("/data")
     disk.flip(LOG, len(written[0]) + 16)
     store, log = crash_and_open(disk)
-    assert log.segments[0].holes[0][:2] == (1, 2)
+    assert log.segments[0].corrupt_ranges[0][:2] == (1, 2)
 
 
 def test_unreadable_partition_is_offline_and_noted(disk):

@@ -11,15 +11,15 @@ import pytest
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.batches import Hole
-from edge_broker.storage.damage import add_hole
+from edge_broker.storage.batches import CorruptRange
+from edge_broker.storage.damage import add_corrupt_range
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
     RemovalRange,
     SegmentRemoval,
-    around_holes,
+    around_corrupt_ranges,
     count_parts,
     delete_expired,
     remove_front,
@@ -244,12 +244,12 @@ def test_damage_in_what_goes_leaves_counts_unknown_and_the_sum_right(disk):
     assert ledgered(store)[0]["records"] is None
 
 
-def test_holes_go_as_damage_and_are_not_lost_a_second_time(disk):
+def test_corrupt_ranges_go_as_damage_and_are_not_lost_a_second_time(disk):
     store = open_store(disk)
     log, _ = filled(store)
     segment, following = log.segments[:2]
     size = segment.size // following.base_offset
-    add_hole(segment, Hole(3, 5, 3 * size, 5 * size))
+    add_corrupt_range(segment, CorruptRange(3, 5, 3 * size, 5 * size))
     remove_front(log, [SegmentRemoval(segment, [RemovalRange("evicted", 0, following.base_offset)])], NOW)
     assert [entry[:4] for entry in log.removed] == [
         ("evicted", 0, 3, 3),
@@ -262,11 +262,11 @@ def test_holes_go_as_damage_and_are_not_lost_a_second_time(disk):
     ]
 
 
-def test_a_hole_over_the_border_of_two_parts_is_one_piece_of_each(disk):
+def test_a_corrupt_range_over_the_border_of_two_parts_is_one_piece_of_each(disk):
     log, _ = filled(open_store(disk))
     segment = log.segments[0]
-    segment.holes = (Hole(2, 6, 0, 0),)
-    assert around_holes(
+    segment.corrupt_ranges = (CorruptRange(2, 6, 0, 0),)
+    assert around_corrupt_ranges(
         SegmentRemoval(segment, [RemovalRange("passed", 0, 4), RemovalRange("evicted", 4, 9)])
     ).parts == [
         RemovalRange("passed", 0, 2),

@@ -84,7 +84,7 @@ def test_what_cannot_be_written_down_is_said_and_left_alone(disk):
     disk.flip(LOG, 100)
     scrubber = Scrubber(store)
     one_round(scrubber)
-    assert log.segments[0].holes == ()
+    assert log.segments[0].corrupt_ranges == ()
     assert [note for note in scrubber.notes if "cannot be written down" in note]
 
 
