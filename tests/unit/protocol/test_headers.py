@@ -10,14 +10,7 @@ import pytest
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import (
-    API_VERSIONS,
-    FETCH,
-    METADATA,
-    PRODUCE,
-    read_request_header,
-    response_frame,
-)
+from edge_broker.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
 from edge_broker.protocol.codec import decode, encode, encode_steps, read_uvarint, uvarint
 from edge_broker.protocol.message import Message, array, nullable_array
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
