@@ -28,15 +28,6 @@ class RouteError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """A message that cannot be used: what it would have been, why not by name, and why not in one phrase."""
-
-    record: Record
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """One line from MQTT to Kafka; build it with `parse_route`."""
 
@@ -163,6 +154,15 @@ def subscriptions(routes: Sequence[Route]) -> list[str]:
             if overlaps(levels[one], levels[other]):
                 raise RouteError(f'"{one}" and "{other}" both match some topics: add a route that covers both, last')
     return wide
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A message that cannot be used: what it would have been, why not by name, and why not in one phrase."""
+
+    record: Record
+    reason: str
+    detail: str
 
 
 def route_message(routes: Sequence[Route], topic: str, payload: bytes, received_ms: int) -> Record | Rejection:

@@ -11,14 +11,15 @@
 
 A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
 
-Lives here: those steps. Must never come in: the shape of any request, what keys mean (storage/topic_config.py).
+Lives here: those steps. Must never come in: what a request may say of a key, what keys mean (storage/topic_config.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
@@ -26,8 +27,15 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.protocol.message import Message
-from edge_broker.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from edge_broker.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from edge_broker.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
@@ -60,14 +68,14 @@ Refusals: TypeAlias = dict[int, Refusal]
 def alter(
     broker: Broker,
     context: RequestContext,
-    alterations: Iterable[Alteration],
-    response: Callable[[list[AlterConfigsResourceResponse]], Message],
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    change: Callable[[list[Any], Topic], dict[str, str]],
+    response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
     again: Callable[[], Outcome],
-    *,
-    validate_only: bool,
 ) -> Generator[None, None, Outcome]:
-    """Look at each alteration, then carry those out that may be; the `response` has an answer for each.
+    """Look at each resource, then alter those that may be; the `response` has an answer for each.
 
+    `change` makes the new configuration of what the request says of a resource's keys; Refusal.
     When another request has one of the topics for itself, `again` is called once that is over.
     """
 
@@ -76,24 +84,27 @@ def alter(
 
     asked: list[Alteration] = []
     named: Counter[tuple[int, str]] = Counter()
-    for one in alterations:
+    for one in request.resources:
         yield None
-        asked.append(one)
-        named[one.resource_type, one.name] += 1
+        keys = one.configs
+        asked.append(Alteration(one.resource_type, one.resource_name, len(keys), partial(change, keys)))
+        named[one.resource_type, one.resource_name] += 1
     refused: Refusals = {}
     wanted: dict[int, Alteration] = {}
-    for number, one in enumerate(asked):
+    for number, alteration in enumerate(asked):
         yield None
         try:
-            if named[one.resource_type, one.name] > 1:
-                raise Refusal(ErrorCode.INVALID_REQUEST, f"{one.name!r} is named twice in one request; name it once")
-            topic = _topic(broker, context, one)
-            if validate_only:
-                _changed(topic, one)
-            wanted[number] = one
+            if named[alteration.resource_type, alteration.name] > 1:
+                raise Refusal(
+                    ErrorCode.INVALID_REQUEST, f"{alteration.name!r} is named twice in one request; name it once"
+                )
+            topic = _topic(broker, context, alteration)
+            if request.validate_only:
+                _changed(topic, alteration)
+            wanted[number] = alteration
         except Refusal as refusal:
             refused[number] = refusal.kept()
-    if validate_only or not wanted:
+    if request.validate_only or not wanted:
         return then(refused)
     return _carry_out(broker, wanted, refused, again, then)
 
@@ -101,7 +112,7 @@ def alter(
 def _answer(
     asked: Sequence[Alteration],
     refused: Refusals,
-    response: Callable[[list[AlterConfigsResourceResponse]], Message],
+    response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
 ) -> Taken:
     answers: list[AlterConfigsResourceResponse] = []
     for number, one in enumerate(asked):
@@ -112,7 +123,7 @@ def _answer(
             answer.error_code, answer.error_message = refused[number].code, refused[number].message
         answers.append(answer)
         yield answer
-    return Reply(response(answers))
+    return Reply(response(responses=answers))
 
 
 def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:

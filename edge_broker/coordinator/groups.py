@@ -17,6 +17,7 @@ Where this differs from Kafka, on purpose:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from edge_broker.coordinator.calls import (
@@ -522,17 +523,10 @@ def _update(member: Member, join: Join, effects: GroupEffects) -> None:
 
 def _rejoined(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
     """Before version 9 a static leader is told of a leader that is not itself, so that it does not assign."""
-    skips = join.can_skip_assignment and group.leader_id == member.member_id
-    return JoinResult(
-        ErrorCode.NONE,
-        member.member_id,
-        group.generation_id,
-        group.protocol_type,
-        group.protocol_name,
-        (group.leader_id if join.can_skip_assignment else leader_before) or "",
-        skip_assignment=skips,
-        members=group.joined_members() if skips else (),
-    )
+    result = joined(group, member)
+    if join.can_skip_assignment:
+        return replace(result, skip_assignment=group.leader_id == member.member_id)
+    return replace(result, leader_id=leader_before or "", members=())
 
 
 def _sync_error(group: Group | None, sync: Sync) -> ErrorCode | None:

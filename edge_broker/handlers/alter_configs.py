@@ -11,14 +11,10 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Taken, changes_in_steps
-from edge_broker.broker.topic_configs import Alteration, alter
+from edge_broker.broker.topic_configs import alter
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_CONFIGS
-from edge_broker.protocol.messages.alter_configs import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-)
+from edge_broker.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResponse
 from edge_broker.storage.store import Topic
 
 
@@ -32,20 +28,8 @@ from edge_broker.storage.store import Topic
 @changes_in_steps
 def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> Taken:
     """Alter each topic that may be altered; the others get an error of their own."""
-    alterations = (
-        Alteration(one.resource_type, one.resource_name, len(one.configs), partial(_replaced, one.configs))
-        for one in request.resources
-    )
-    return (
-        yield from alter(
-            broker,
-            context,
-            alterations,
-            lambda answers: AlterConfigsResponse(responses=answers),
-            again=lambda: alter_configs(broker, context, request),
-            validate_only=request.validate_only,
-        )
-    )
+    again = partial(alter_configs, broker, context, request)
+    return (yield from alter(broker, context, request, _replaced, AlterConfigsResponse, again))
 
 
 def _replaced(configs: list[AlterableConfig], _topic: Topic) -> dict[str, str]:

@@ -16,11 +16,7 @@ from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_ste
 from edge_broker.broker.settling import Settling, in_pieces, required_topics
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DELETE_GROUPS
-from edge_broker.protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from edge_broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @Served(

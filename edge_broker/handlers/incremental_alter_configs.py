@@ -18,7 +18,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Taken, changes_in_steps
-from edge_broker.broker.topic_configs import Alteration, alter
+from edge_broker.broker.topic_configs import alter
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import INCREMENTAL_ALTER_CONFIGS
 from edge_broker.protocol.messages.incremental_alter_configs import (
@@ -44,20 +44,8 @@ def incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Taken:
     """Alter each topic that may be altered; the others get an error of their own."""
-    alterations = (
-        Alteration(one.resource_type, one.resource_name, len(one.configs), partial(_changed, one.configs))
-        for one in request.resources
-    )
-    return (
-        yield from alter(
-            broker,
-            context,
-            alterations,
-            lambda answers: IncrementalAlterConfigsResponse(responses=answers),
-            again=lambda: incremental_alter_configs(broker, context, request),
-            validate_only=request.validate_only,
-        )
-    )
+    again = partial(incremental_alter_configs, broker, context, request)
+    return (yield from alter(broker, context, request, _changed, IncrementalAlterConfigsResponse, again))
 
 
 def _changed(configs: list[AlterableConfig], topic: Topic) -> dict[str, str]:

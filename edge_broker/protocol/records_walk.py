@@ -35,22 +35,9 @@ from typing import Protocol, TypeAlias
 from edge_broker.compiled import compiled_walk
 from edge_broker.errors import BatchRefusal, ErrorCode
 
-(
-    GOES_ON,
-    RECORD_LENGTH,
-    ATTRIBUTES,
-    VARINT,
-    BEYOND_RECORD,
-    OFFSET_DELTA,
-    NEGATIVE_LENGTH,
-    HEADERS_COUNT,
-    HEADER_KEY,
-    RECORD_REST,
-    MORE_BYTES,
-    FEWER_RECORDS,
-    TIMESTAMP,
-    KEYLESS,
-) = range(14)
+# numbered as walk.c's are
+GOES_ON, RECORD_LENGTH, ATTRIBUTES, VARINT, BEYOND_RECORD, OFFSET_DELTA, NEGATIVE_LENGTH = range(7)
+HEADERS_COUNT, HEADER_KEY, RECORD_REST, MORE_BYTES, FEWER_RECORDS, TIMESTAMP, KEYLESS = range(7, 14)
 
 TIMESTAMP_MAX = 253_402_300_799_999  # ms; the end of the year 9999, the last that Python, Spark and SQL can write down
 

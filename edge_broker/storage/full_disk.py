@@ -22,16 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import Now
-from edge_broker.storage.eviction import (
-    REFUSED,
-    Marks,
-    PartitionView,
-    Plan,
-    SegmentView,
-    marks_of,
-    plan,
-    refuses,
-)
+from edge_broker.storage.eviction import REFUSED, Marks, PartitionView, Plan, SegmentView, marks_of, plan, refuses
 from edge_broker.storage.ledger import CAUSES
 from edge_broker.storage.removal import (
     OFFSET_MAX,

@@ -88,6 +88,17 @@ class RecoveryContext(NamedTuple):
     cut: Cut | None = None  # None: what was written before this start is still there
 
 
+class Wanted(NamedTuple):
+    """A partition to open; `stored` is the end that was written down last."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    directory: str
+    settings: LogSettings
+    stored: Position | None
+
+
 class _Found(NamedTuple):
     """A partition's files as they lie."""
 
@@ -103,21 +114,14 @@ class _Found(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def open_partition(
-    opening: RecoveryContext,
-    topic: str,
-    topic_id: UUID,
-    partition: int,
-    directory: str,
-    settings: LogSettings,
-    stored: Position | None,
-) -> PartitionLog:
+def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
     """Open one partition; whatever is wrong with it takes it offline and is noted, the others go on.
 
     OSError, StorageFault: there is no space for what has to be written, which is no reason to be offline for good.
     """
+    topic, topic_id, partition, directory, settings, stored = wanted
     try:
-        found = _look(opening, topic, topic_id, partition, directory, settings, stored)
+        found = _look(opening, wanted)
         log = _open_clean(opening, found, settings, stored) if opening.clean and stored is not None else None
         if log is None:
             log = _Recovery(opening, found, settings, stored).run()
@@ -153,15 +157,8 @@ def offline_partition(
     return log
 
 
-def _look(
-    opening: RecoveryContext,
-    topic: str,
-    topic_id: UUID,
-    partition: int,
-    directory: str,
-    settings: LogSettings,
-    stored: Position | None,
-) -> _Found:
+def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
+    topic, topic_id, partition, directory, settings, stored = wanted
     files = opening.files
     try:
         names = files.fs.names(directory)
@@ -184,7 +181,7 @@ def _look(
     elif not bases:
         raise StorageFault(directory, 0, "no segment is left; put the files back, or delete and make the topic again")
     if bases[0] > removed_end(removed):
-        removed = _account_for_front(opening, topic, topic_id, partition, directory, removed, bases[0], stored)
+        removed = _account_for_front(opening, wanted, removed, bases[0])
     segments = []
     for base in bases:
         segment = Segment(files, directory, base, 0, settings.index_interval_bytes)
@@ -218,19 +215,13 @@ def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) 
 
 
 def _account_for_front(
-    opening: RecoveryContext,
-    topic: str,
-    topic_id: UUID,
-    partition: int,
-    directory: str,
-    removed: tuple[Removed, ...],
-    base_offset: int,
-    stored: Position | None,
+    opening: RecoveryContext, wanted: Wanted, removed: tuple[Removed, ...], base_offset: int
 ) -> tuple[Removed, ...]:
     """Offsets are gone from the front and the account does not say why: they are lost, and written down as that.
 
     A broker before this account existed left the start that its retention had reached in the stored positions alone.
     """
+    topic, topic_id, partition, directory, _, stored = wanted
     first = removed_end(removed)
     by_retention = not removed and stored is not None and stored.log_start_offset >= base_offset
     if not by_retention:

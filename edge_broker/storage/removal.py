@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import CAUSES, Loss
-from edge_broker.storage.removal_account import (
-    FILE,
-    Removed,
-    oldest_that_stays,
-    with_removed,
-    write_removed,
-)
+from edge_broker.storage.removal_account import FILE, Removed, oldest_that_stays, with_removed, write_removed
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of
 

@@ -50,7 +50,7 @@ from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
 from edge_broker.storage.producer_memory import ProducerMemory
 from edge_broker.storage.producers import Producers
-from edge_broker.storage.recovery import RecoveryContext, note_cut, offline_partition, open_partition
+from edge_broker.storage.recovery import RecoveryContext, Wanted, note_cut, offline_partition, open_partition
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.spare import SPARE_BYTES, Spare
@@ -387,8 +387,8 @@ class LogStore:
         for partition in range(record.partitions):
             directory = self._path(f"{record.name}-{partition}")
             stored = self._positions.stored.get((record.topic_id, partition))
-            where = (record.name, record.topic_id, partition, directory)
-            partitions.append(open_partition(opening, *where, settings, stored))
+            wanted = Wanted(record.name, record.topic_id, partition, directory, settings, stored)
+            partitions.append(open_partition(opening, wanted))
             self.producer_memory.join(partitions[-1].writer.producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)
 
@@ -575,7 +575,8 @@ class LogStore:
     def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
         """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not."""
         opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
-        return open_partition(opening, log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
+        wanted = Wanted(log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
+        return open_partition(opening, wanted)
 
     # what outlives the process
 

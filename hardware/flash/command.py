@@ -28,14 +28,7 @@ from hardware.flash.images import Disk, Image, identify
 from hardware.flash.programs import program
 from hardware.flash.progress import Progress, amount
 from hardware.flash.settings import Settings, Static, Wifi, read_keys
-from hardware.flash.sources import (
-    Expected,
-    ImageSource,
-    expected_from_list,
-    file_sha256,
-    read_list,
-    sha256_given,
-)
+from hardware.flash.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
 from hardware.flash.targets import Device, check_device, check_file, device_name
 from hardware.flash.writer import Target, Written
 from hardware.system_files import SystemFiles

@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import (
-    API_VERSIONS,
-    FETCH,
-    JOIN_GROUP,
-    METADATA,
-    PRODUCE,
-    Api,
-)
+from edge_broker.protocol.api import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE, Api
 from edge_broker.protocol.codec import encode
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.message import Field, Message, MessageType

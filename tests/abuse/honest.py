@@ -15,14 +15,7 @@ import time
 from typing import Any
 
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import (
-    API_VERSIONS,
-    CREATE_TOPICS,
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    PRODUCE,
-)
+from edge_broker.protocol.api import API_VERSIONS, CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreateTopicsRequest

@@ -35,6 +35,7 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from tests.support.processes import EdgeBroker
+from tests.support.storage import sync
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench-results"
@@ -52,15 +53,6 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
     records = memoryview(bytearray(made))
     log.writer.append(records, check_batch(records, 1 << 20), store.age.now(reading))
     return len(records)
-
-
-def sync(log: PartitionLog) -> None:
-    """Confirm what is written."""
-    flush = log.writer.begin_flush()
-    if flush is not None:
-        flush.run()
-        log.writer.finish_flush(flush)
-        single_board.advance(log.state)
 
 
 def fill(data_dir: Path, partitions: int) -> None:

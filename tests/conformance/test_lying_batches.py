@@ -19,12 +19,7 @@ from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.lying_batches import (
     CODECS,
-    HONEST_AREAS,
-    HONEST_PAYLOADS,
-    LYING_AREAS,
-    LYING_PAYLOADS,
-    LYING_TIMES,
-    batch,
+    catalogue,
     packed,
     record,
 )
@@ -38,18 +33,6 @@ NONE, UNKNOWN_ERROR, INVALID, TIME = (
     ErrorCode.INVALID_RECORD,
     ErrorCode.INVALID_TIMESTAMP,
 )
-
-
-def cases() -> Iterator[tuple[str, bytes]]:
-    """Every batch of the catalogue, areas packed by each codec."""
-    for name, (area, count) in (LYING_AREAS | HONEST_AREAS).items():
-        for codec in CODECS:
-            yield f"{name}, {codec}", packed(area, count=count, codec=codec)
-    for name, (area, count, base) in LYING_TIMES.items():
-        for codec in CODECS:
-            yield f"{name}, {codec}", packed(area, count=count, codec=codec, base_timestamp=base)
-    for name, (codec, content) in (LYING_PAYLOADS | HONEST_PAYLOADS).items():
-        yield name, batch(content, count=2, codec=codec)
 
 
 # Acked by Kafka and refused here, whatever packs them: what stops or misleads one of the clients.
@@ -114,7 +97,7 @@ def clients(brokers) -> Iterator[tuple[RawClient, RawClient]]:
 def test_the_catalogue_gets_kafkas_verdicts(clients) -> None:
     ours, kafka = clients
     wrong = []
-    for name, content in cases():
+    for name, content in catalogue():
         theirs = kafka.produce("catalogue", content).error_code
         mine = ours.produce("catalogue", content).error_code
         if mine not in expected(name, theirs):

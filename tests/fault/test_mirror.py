@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -135,13 +136,20 @@ def test_clean_stop_and_start_repeats_nothing(source, target, tmp_path):
         )
 
 
-def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
+@contextmanager
+def behind_a_link(broker_class, tmp_path):
+    """A proxy, the target behind it, and a source."""
     port = free_port()
     with (
         TcpProxy(f"127.0.0.1:{port}") as link,
         broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
         broker_class(tmp_path, name="source") as source,
     ):
+        yield link, target, source
+
+
+def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
+    with behind_a_link(broker_class, tmp_path) as (link, target, source):
         create_topic(source.bootstrap, "readings", PARTITIONS)
         mirror = EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=FAST)
         with mirror:
@@ -164,12 +172,7 @@ def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
 
 
 def test_target_killed_and_blackholed(broker_class, tmp_path):
-    port = free_port()
-    with (
-        TcpProxy(f"127.0.0.1:{port}") as link,
-        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
-        broker_class(tmp_path, name="source") as source,
-    ):
+    with behind_a_link(broker_class, tmp_path) as (link, target, source):
         create_topic(source.bootstrap, "readings", 1)
         settings = {**FAST, "request_timeout_ms": 3000, "delivery_timeout_ms": 4000}
         mirror = EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=settings)

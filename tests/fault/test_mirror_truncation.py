@@ -11,20 +11,8 @@ import subprocess
 import pytest
 
 from tests.fault.disk import FuseDisk
+from tests.support import mirror_road as road
 from tests.support import runtimes
-from tests.support.mirror_road import (
-    EdgeMirror,
-    bounds,
-    commit,
-    committed,
-    create_topic,
-    delete_topic,
-    numbers,
-    produce,
-    read_all,
-    rewrite_commit,
-    wait_mirrored,
-)
 from tests.support.processes import EdgeBroker, wait_until
 
 pytestmark = pytest.mark.root("fuse")
@@ -53,7 +41,7 @@ def target(tmp_path):
 
 @pytest.fixture
 def mirror(source, target, tmp_path):
-    return EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
+    return road.EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
 
 
 OLD_KEYS = ("version", "sent_up_to", "target_end", "sent_times")
@@ -69,7 +57,7 @@ def position(source, topic="readings"):
 
 def truncated(target):
     """What the mirror wrote down as lost at the source; the broker's own records tell of the same."""
-    entries = [json.loads(record.value) for record in read_all(target.bootstrap, "lab.__edge_ledger")]
+    entries = [json.loads(record.value) for record in road.read_all(target.bootstrap, "lab.__edge_ledger")]
     return [entry for entry in entries if entry["cause"] == "source_truncated"]
 
 
@@ -77,24 +65,24 @@ def forget_a_tail(disk, source, first_lost):
     """Cut the power, and return where the log ends then; what was produced before the last clean stop is there."""
     disk.cut(source)
     source.start()
-    end = bounds(source.bootstrap, "readings")[1]
+    end = road.bounds(source.bootstrap, "readings")[1]
     assert first_lost <= end < 1000, "the cut took nothing of what was not synced"
     return end
 
 
 def fill(source, synced):
     """Produce 1,000 records, of which the disk has `synced` for sure."""
-    create_topic(source.bootstrap, "readings", 1, {"edge.durability": "kernel"})
-    produce(source.bootstrap, "readings", 0, synced)
+    road.create_topic(source.bootstrap, "readings", 1, {"edge.durability": "kernel"})
+    road.produce(source.bootstrap, "readings", 0, synced)
     source.stop()
     source.start()
     for first in range(synced, 1000, 10):
-        produce(source.bootstrap, "readings", first, first + 10)
+        road.produce(source.bootstrap, "readings", first, first + 10)
 
 
 def assert_all_there_and_written_down(target, end):
     """Whatever was acknowledged is at the target; the ledger names what only the target has."""
-    assert numbers(read_all(target.bootstrap, "lab.readings")) == list(range(1200))
+    assert road.numbers(road.read_all(target.bootstrap, "lab.readings")) == list(range(1200))
     [entry] = truncated(target)
     assert (entry["topic"], entry["partition"]) == ("readings", 0)
     assert (entry["first_offset"], entry["last_offset"], entry["records"]) == (end, 999, 1000 - end)
@@ -104,13 +92,13 @@ def assert_all_there_and_written_down(target, end):
 def test_records_that_took_the_place_of_lost_ones_arrive(disk, source, target, mirror, older):
     fill(source, 900)
     with mirror:
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 1000})
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 1000})
         wait_until(lambda: position(source.bootstrap) == 1000, 20, "the position committed", poll_s=0.2)
     if older:
-        rewrite_commit(source.bootstrap, lambda fields: {key: fields[key] for key in OLD_KEYS})
+        road.rewrite_commit(source.bootstrap, lambda fields: {key: fields[key] for key in OLD_KEYS})
     end = forget_a_tail(disk, source, 900)
-    produce(source.bootstrap, "readings", 1000, 1200)
-    assert bounds(source.bootstrap, "readings")[1] > 1000, "the new end tells nothing"
+    road.produce(source.bootstrap, "readings", 1000, 1200)
+    assert road.bounds(source.bootstrap, "readings")[1] > 1000, "the new end tells nothing"
     with mirror:
         wait_until(lambda: position(source.bootstrap) == end + 200, 30, "all read again", poll_s=0.2)
         wait_until(lambda: truncated(target), 20, "the ledger mirrored", poll_s=0.2)
@@ -121,34 +109,34 @@ def test_records_that_took_the_place_of_lost_ones_arrive(disk, source, target, m
 def test_a_source_that_loses_its_end_under_a_running_mirror(disk, source, target, mirror):
     fill(source, 900)
     with mirror:
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 1000})
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 1000})
         end = forget_a_tail(disk, source, 900)
-        produce(source.bootstrap, "readings", 1000, 1200)
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 1200})
+        road.produce(source.bootstrap, "readings", 1000, 1200)
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 1200})
         wait_until(lambda: truncated(target), 20, "the ledger mirrored", poll_s=0.2)
         wait_until(lambda: mirror.get("/health")[0] == 200, 20, "well again")
     assert_all_there_and_written_down(target, end)
 
 
 def test_a_topic_made_anew_is_mirrored_from_its_start(source, target, mirror):
-    create_topic(source.bootstrap, "readings", 1)
-    produce(source.bootstrap, "readings", 0, 500)
+    road.create_topic(source.bootstrap, "readings", 1)
+    road.produce(source.bootstrap, "readings", 0, 500)
     with mirror:
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 500})
-    kept = committed(source.bootstrap)
-    delete_topic(source.bootstrap, "readings")
-    create_topic(source.bootstrap, "readings", 1)
-    produce(source.bootstrap, "readings", 500, 1200)
-    commit(source.bootstrap, kept)  # as a broker would tell it that kept a deleted topic's positions
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 500})
+    kept = road.committed(source.bootstrap)
+    road.delete_topic(source.bootstrap, "readings")
+    road.create_topic(source.bootstrap, "readings", 1)
+    road.produce(source.bootstrap, "readings", 500, 1200)
+    road.commit(source.bootstrap, kept)  # as a broker would tell it that kept a deleted topic's positions
     with mirror:
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 1200})
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 1200})
         assert mirror.metric("edge_mirror_ledger_records_total") == 0
         assert mirror.metric("edge_mirror_duplicate_records_total") == 0
-        delete_topic(source.bootstrap, "readings")
-        create_topic(source.bootstrap, "readings", 1)
-        produce(source.bootstrap, "readings", 1200, 2200)
+        road.delete_topic(source.bootstrap, "readings")
+        road.create_topic(source.bootstrap, "readings", 1)
+        road.produce(source.bootstrap, "readings", 1200, 2200)
         wait_until(
-            lambda: set(numbers(read_all(target.bootstrap, "lab.readings"))) == set(range(2200)),
+            lambda: set(road.numbers(road.read_all(target.bootstrap, "lab.readings"))) == set(range(2200)),
             30,
             "the third topic of that name mirrored",
             poll_s=0.5,
@@ -156,10 +144,10 @@ def test_a_topic_made_anew_is_mirrored_from_its_start(source, target, mirror):
 
 
 def test_positions_that_are_still_loaded_are_waited_for(disk, source, target, mirror):
-    create_topic(source.bootstrap, "readings", 1)
-    produce(source.bootstrap, "readings", 0, 500)
+    road.create_topic(source.bootstrap, "readings", 1)
+    road.produce(source.bootstrap, "readings", 0, 500)
     with mirror:
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 500})
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 500})
         wait_until(lambda: position(source.bootstrap) == 500, 20, "the position committed", poll_s=0.2)
         source.stop()
         disk.cut(mirror, keep=True)  # also the kernel's cache is empty now
@@ -173,8 +161,8 @@ def test_positions_that_are_still_loaded_are_waited_for(disk, source, target, mi
         disk.release()
     with mirror:
         wait_until(lambda: mirror.get("/health")[0] == 200, 20, "well again")
-        produce(source.bootstrap, "readings", 500, 510)
-        wait_mirrored(target.bootstrap, "lab.readings", {0: 510})
+        road.produce(source.bootstrap, "readings", 500, 510)
+        road.wait_mirrored(target.bootstrap, "lab.readings", {0: 510})
         assert mirror.metric("edge_mirror_duplicate_records_total") == 0
-    assert bounds(target.bootstrap, "lab.readings") == (0, 510)
-    assert numbers(read_all(target.bootstrap, "lab.readings")) == list(range(510))
+    assert road.bounds(target.bootstrap, "lab.readings") == (0, 510)
+    assert road.numbers(road.read_all(target.bootstrap, "lab.readings")) == list(range(510))

@@ -21,7 +21,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +44,7 @@ from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceR
 from edge_broker.protocol.record_batch import build_batch, check_batch, records_of
 from edge_broker.testing.steps import ended
 from tests.support.messages import random_message
+from tests.support.record_batches import batch_builder
 
 BATCH_BYTES_MAX = 1 << 20
 BYTES_PER_BYTE_MAX = 200  # an empty structure of one byte on the wire is an object of about 100 in memory
@@ -184,15 +184,7 @@ def test_records_are_views_into_the_frame(records: bytes, version: int) -> None:
 
 
 def _batch(codec: int, rnd: random.Random) -> bytes:
-    builder: Any = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=codec,
-        is_transactional=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=BATCH_BYTES_MAX,
-    )
+    builder = batch_builder(codec)
     for offset in range(rnd.randrange(1, 20)):
         key = rnd.choice((None, b"", rnd.randbytes(9)))
         headers = [("h", None), ("grüße", b"v")][: rnd.randrange(3)]

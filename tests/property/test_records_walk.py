@@ -20,15 +20,7 @@ from hypothesis import strategies as st
 from edge_broker.compiled import compiled_walk
 from edge_broker.protocol import records_walk
 from edge_broker.protocol.records_walk import GOES_ON, KEYLESS, TIMESTAMP, PythonWalk
-from tests.support.lying_batches import (
-    HONEST_AREAS,
-    LYING_AREAS,
-    LYING_TIMES,
-    NOW_MS,
-    batch,
-    record,
-    varint,
-)
+from tests.support.lying_batches import HONEST_AREAS, LYING_AREAS, LYING_TIMES, NOW_MS, batch, record, varint
 
 AREAS = [(area, count, NOW_MS) for area, count in (HONEST_AREAS | LYING_AREAS).values()]
 AREAS += list(LYING_TIMES.values())

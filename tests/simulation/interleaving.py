@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages import offset_commit, offset_delete, offset_fetch
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -41,21 +42,6 @@ from edge_broker.protocol.messages.delete_records import (
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
-from edge_broker.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from edge_broker.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from edge_broker.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
 from edge_broker.storage.ledger import LEDGER_TOPIC
@@ -148,8 +134,6 @@ class Interleaving:
         try:
             with redirect_stderr(StringIO()):
                 self._run(plan)
-        except Deviation:
-            raise
         except Exception as error:
             raise Deviation(f"{type(error).__name__}: {error}", self.trace) from error
 
@@ -360,8 +344,10 @@ class Interleaving:
         offset = self.values
         register = self.places[group, name, index]
         write = register.begin(offset, self.now)
-        place = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=name, partitions=[place])])
+        place = offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        request = offset_commit.OffsetCommitRequest(
+            group_id=group, topics=[offset_commit.OffsetCommitRequestTopic(name=name, partitions=[place])]
+        )
 
         def answered(response: Any) -> str:
             return self._end(register, write, response.topics[0].partitions[0].error_code)
@@ -372,8 +358,10 @@ class Interleaving:
         group, name, index = self.dice.choice(GROUPS), self._name(), self.dice.randrange(PARTITIONS)
         register = self.places[group, name, index]
         write = register.begin(NOTHING, self.now)
-        place = OffsetDeleteRequestPartition(partition_index=index)
-        request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=name, partitions=[place])])
+        place = offset_delete.OffsetDeleteRequestPartition(partition_index=index)
+        request = offset_delete.OffsetDeleteRequest(
+            group_id=group, topics=[offset_delete.OffsetDeleteRequestTopic(name=name, partitions=[place])]
+        )
 
         def answered(response: Any) -> str:
             code = response.error_code or response.topics[0].partitions[0].error_code
@@ -555,10 +543,13 @@ class Interleaving:
         known.sure.update(found)  # all of it was shown
 
     def _check_commits(self) -> None:
-        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=list(range(PARTITIONS))) for name in NAMES]
-        groups = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in GROUPS]
+        topics = [
+            offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=list(range(PARTITIONS)))
+            for name in NAMES
+        ]
+        groups = [offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=topics) for group in GROUPS]
         client = self.site.client()
-        answer = client.ask(api.OFFSET_FETCH, OffsetFetchRequest(groups=groups))
+        answer = client.ask(api.OFFSET_FETCH, offset_fetch.OffsetFetchRequest(groups=groups))
         for group in answer.groups:
             if group.error_code == ErrorCode.NOT_COORDINATOR and OFFSETS_TOPIC not in self.site.store.topics:
                 assert all(NOTHING in register.values for register in self.places.values()), "all commits are gone"

@@ -44,8 +44,6 @@ class Program(Acts):
         """Do the steps, crash once more, start once more; Deviation."""
         try:
             self._run(plan)
-        except Deviation:
-            raise
         except Exception as error:
             raise Deviation(f"{type(error).__name__}: {error}", self.trace) from error
 

@@ -140,8 +140,6 @@ class Site(ABC):
                     other.guarded(other.step if other.dice.random() < 0.7 else other.use_all)
                 other.fall(power=True)
                 other.open()
-        except Deviation:
-            raise
         except Exception as error:
             raise Deviation(f"{type(error).__name__}: {error}", other.trace) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import cramjam
 import lz4.frame
@@ -228,3 +228,15 @@ HONEST_PAYLOADS: dict[str, tuple[str, bytes]] = {
     "zstd without its size": ("zstd", zstandard.ZstdCompressor(write_content_size=False).compress(TWO)),
     "zstd with a checksum": ("zstd", zstandard.ZstdCompressor(write_checksum=True).compress(TWO)),
 }
+
+
+def catalogue() -> Iterator[tuple[str, bytes]]:
+    """Every batch here by its name, areas packed by each codec."""
+    for name, (area, count) in (LYING_AREAS | HONEST_AREAS).items():
+        for codec in CODECS:
+            yield f"{name}, {codec}", packed(area, count=count, codec=codec)
+    for name, (area, count, base) in LYING_TIMES.items():
+        for codec in CODECS:
+            yield f"{name}, {codec}", packed(area, count=count, codec=codec, base_timestamp=base)
+    for name, (codec, content) in (LYING_PAYLOADS | HONEST_PAYLOADS).items():
+        yield name, batch(content, count=2, codec=codec)

@@ -15,6 +15,11 @@ ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
 Entry = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
 
 
+def batch_builder(codec: int = 0, producer: tuple[int, int, int] = NO_PRODUCER) -> Any:
+    """aiokafka's encoder of one batch."""
+    return DefaultRecordBatchBuilder(2, codec, False, *producer, 1 << 24)
+
+
 def make_batch(
     records: Sequence[Entry],
     *,
@@ -25,7 +30,7 @@ def make_batch(
     leader_epoch: int = 0,
 ) -> memoryview:
     """One writable batch; `attributes` are set besides the codec's."""
-    builder = DefaultRecordBatchBuilder(2, codec, False, *producer, 1 << 24)
+    builder = batch_builder(codec, producer)
     for delta, (key, value, timestamp) in enumerate(records):
         assert builder.append(delta, timestamp, key, value, [("n", b"%d" % delta)]) is not None
     batch = memoryview(bytearray(builder.build()))

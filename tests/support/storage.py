@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from typing import TYPE_CHECKING
@@ -18,12 +19,15 @@ from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.clock import NOW_MS, reading_at
+from edge_broker.testing.disk import Crashed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from random import Random
 
     from edge_broker.errors import StorageFault
     from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.testing.disk import Fault, SimulatedDisk
 
 
 def time_at(wall_ms: int) -> Now:
@@ -43,6 +47,32 @@ def open_store(fs: FileSystem, data_dir: str = "/data", settings: LogSettings | 
 def names_of(store: LogStore) -> set[str]:
     """The topics of a store, without the ledger that every store has."""
     return set(store.topics) - {LEDGER_TOPIC}
+
+
+def failing(kind: str, path_part: str = "", number: int = errno.EIO) -> Fault:
+    """A disk's fault: steps of this kind fail where the path has this part."""
+
+    def fault(step: str, path: str, _size: int) -> None:
+        if step == kind and path_part in path:
+            raise OSError(number, "broken", path)
+
+    return fault
+
+
+def cut_off(disk: SimulatedDisk, step: int, work: Callable[[], object]) -> bool:
+    """Work until so many steps of the disk on; False when the work was done before."""
+    disk.crash_at = disk.steps + step
+    try:
+        work()
+    except Crashed:
+        return True
+    return False
+
+
+def fallen(disk: SimulatedDisk, dice: Random) -> LogStore:
+    """The store that is opened after a power cut, or after a kill by chance."""
+    disk.kill() if dice.random() < 0.3 else disk.crash()
+    return open_store(disk)
 
 
 def batch(*values: bytes, timestamp_ms: int = NOW_MS, producer: tuple[int, int, int] = (-1, -1, -1)) -> memoryview:

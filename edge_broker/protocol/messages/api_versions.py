@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-511, KIP-584.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, boolean, int16, int32, int64, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import boolean, int16, int32, int64, string
 
 
 class ApiVersionsRequest(Message, flexible_from=3):

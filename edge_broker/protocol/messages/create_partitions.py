@@ -5,16 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-195.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
+from edge_broker.protocol.message import Message, array, nullable_array
+from edge_broker.protocol.scalars import boolean, int16, int32, nullable_string, string
 
 
 class CreatePartitionsAssignment(Message):

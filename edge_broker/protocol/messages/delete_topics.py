@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.message import Message, array, int16, int32, nullable_string, string, uuid_
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int16, int32, nullable_string, string, uuid_
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -5,8 +5,9 @@ Declarations only. Source: Kafka's schemas, KIP-700, KIP-919 for endpoint types 
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, boolean, int8, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
+from edge_broker.protocol.scalars import boolean, int8, int16, int32, nullable_string, string
 
 
 class DescribeClusterRequest(Message, flexible_from=0):

@@ -5,17 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-226 for sources and synonyms.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
+from edge_broker.protocol.message import Message, array, nullable_array
+from edge_broker.protocol.scalars import boolean, int8, int16, int32, nullable_string, string
 
 
 class DescribeConfigsResource(Message):

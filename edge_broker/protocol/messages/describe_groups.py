@@ -5,8 +5,9 @@ Declarations only. Source: Kafka's schemas, KIP-1043 for version 6.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, boolean, bytes_, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
+from edge_broker.protocol.scalars import boolean, bytes_, int16, int32, nullable_string, string
 
 
 class DescribeGroupsRequest(Message, flexible_from=5):

@@ -7,19 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    nullable_struct,
-    string,
-    uuid_,
-)
+from edge_broker.protocol.message import Message, array, nullable_array, nullable_struct
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
+from edge_broker.protocol.scalars import boolean, int16, int32, nullable_string, string, uuid_
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -7,20 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    int8,
-    int16,
-    int32,
-    int64,
-    nullable_array,
-    nullable_string,
-    records,
-    string,
-    struct,
-    uuid_,
-)
+from edge_broker.protocol.message import Message, array, nullable_array, struct
+from edge_broker.protocol.scalars import int8, int16, int32, int64, nullable_string, records, string, uuid_
 
 if TYPE_CHECKING:
     from uuid import UUID

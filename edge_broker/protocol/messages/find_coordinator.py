@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-699 for many keys at once.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int8, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int8, int16, int32, nullable_string, string
 
 
 class FindCoordinatorRequest(Message, flexible_from=3):

@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.scalars import int16, int32, nullable_string, string
 
 
 class HeartbeatRequest(Message, flexible_from=4):

@@ -5,8 +5,9 @@ Declarations only. Source: Kafka's schemas, KIP-339.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, boolean, int8, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
 from edge_broker.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from edge_broker.protocol.scalars import boolean, int8, int32, nullable_string, string
 
 
 class AlterableConfig(Message):

@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-98, KIP-360 for raising the epoc
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, int16, int32, int64, nullable_string
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.scalars import int16, int32, int64, nullable_string
 
 
 class InitProducerIdRequest(Message, flexible_from=2):

@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-394 for the two steps, KIP-345 f
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, boolean, bytes_, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import boolean, bytes_, int16, int32, nullable_string, string
 
 
 class JoinGroupRequestProtocol(Message):

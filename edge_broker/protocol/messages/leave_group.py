@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-345, KIP-800 for reasons.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int16, int32, nullable_string, string
 
 
 class MemberIdentity(Message):

@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-518 for states, KIP-848 for type
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int16, int32, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int16, int32, string
 
 
 class ListGroupsRequest(Message, flexible_from=3):

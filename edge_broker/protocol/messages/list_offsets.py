@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int8, int16, int32, int64, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Message):

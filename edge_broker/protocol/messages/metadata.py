@@ -7,17 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-    uuid_,
-)
+from edge_broker.protocol.message import Message, array, nullable_array
+from edge_broker.protocol.scalars import boolean, int16, int32, nullable_string, string, uuid_
 
 if TYPE_CHECKING:
     from uuid import UUID

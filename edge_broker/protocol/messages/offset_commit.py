@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas; version 1's timestamp from those of 
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int16, int32, int64, nullable_string, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import int16, int32, int64, nullable_string, string
 
 
 class OffsetCommitRequestPartition(Message):

@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas, KIP-951 for leaders.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, int16, int32, int64, nullable_string, records, string, struct
+from edge_broker.protocol.message import Message, array, struct
+from edge_broker.protocol.scalars import int16, int32, int64, nullable_string, records, string
 
 
 class PartitionProduceData(Message):

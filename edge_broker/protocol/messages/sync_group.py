@@ -5,7 +5,8 @@ Declarations only. Source: Kafka's schemas.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, bytes_, int16, int32, nullable_string, string
+from edge_broker.protocol.message import Message, array
+from edge_broker.protocol.scalars import bytes_, int16, int32, nullable_string, string
 
 
 class SyncGroupRequestAssignment(Message):

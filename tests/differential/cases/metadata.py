@@ -7,11 +7,7 @@ from uuid import UUID
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, FIND_COORDINATOR, METADATA
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
-from edge_broker.protocol.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    TopicRequest,
-)
+from edge_broker.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.differential.session import Session, case

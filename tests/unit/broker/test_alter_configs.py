@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,10 @@ from edge_broker.protocol.messages import alter_configs, incremental_alter_confi
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site, make_topic
 from tests.support.half_way import HalfWay
-from tests.support.storage import batch, open_store
+from tests.support.storage import batch, cut_off, failing, open_store
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, produce
 
@@ -268,14 +269,10 @@ def test_cut_at_any_step_a_topic_has_the_old_configuration_or_the_new_one(seed: 
         store = open_store(disk)
         topic = make_topic(store, config={"cleanup.policy": "compact"})
         store.checkpoint()
-        disk.crash_at = disk.steps + step
-        try:
-            store.write_config(topic, {"cleanup.policy": "delete"})
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(store.write_config, topic, {"cleanup.policy": "delete"})):
             assert step > 3
             return
+        disk.crash()
         found = open_store(disk).topics["t"]
         assert found.config in ({"cleanup.policy": "compact"}, {"cleanup.policy": "delete"})
         assert found.settings.may_have_gaps
@@ -323,10 +320,6 @@ def test_a_disk_that_fails_behind_an_alteration_is_no_success() -> None:
     (log,) = site.topic(config={"edge.durability": "kernel"})
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"a"))))) == 0
 
-    def broken(step: str, at: str, _size: int) -> None:
-        if step == "datasync" and "/t-0/" in at:
-            raise OSError(errno.EIO, "broken", at)
-
-    site.disk.fault = broken
+    site.disk.fault = failing("datasync", "/t-0/")
     assert ask(site, of_topic("t", ("edge.durability", SET, "sync"))) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert log.fault is not None

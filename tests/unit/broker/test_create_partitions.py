@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from edge_broker.protocol.messages.create_partitions import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.metadata import MetadataRequest
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.storage.store import LogStore, Topic
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site, make_topic
 from tests.support.half_way import HalfWay
-from tests.support.storage import batch, fill, open_store, read_all
+from tests.support.storage import batch, cut_off, fill, open_store, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_produce import code, part, produce
 
@@ -189,6 +191,10 @@ def test_what_cannot_be_written_leaves_the_topic_as_it_was(kind: str, path: str)
     assert partitions_of(site.reopen("kill")) == 3
 
 
+def make_four(store: LogStore, topic: Topic) -> None:
+    store.add_partitions(topic, store.make_partitions(topic, 4))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_cut_at_any_step_the_new_partitions_are_there_all_or_none(seed: int) -> None:
     for step in range(1, 120):
@@ -197,13 +203,9 @@ def test_cut_at_any_step_the_new_partitions_are_there_all_or_none(seed: int) -> 
         topic = make_topic(store, partitions=2)
         written = fill(topic.partitions[0], 3)
         store.checkpoint()
-        disk.crash_at = disk.steps + step
-        try:
-            store.add_partitions(topic, store.make_partitions(topic, 4))
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(make_four, store, topic)):
             return
+        disk.crash()
         again = open_store(disk)
         logs = again.topics["t"].partitions
         assert len(logs) in (2, 4)

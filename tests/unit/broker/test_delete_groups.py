@@ -24,7 +24,8 @@ from edge_broker.protocol.messages.sync_group import SyncGroupRequest
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.half_way import HalfWay
-from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, committed, fault, find
+from tests.support.storage import failing
+from tests.unit.broker.test_groups_and_ids import OFFSETS, commit, committed, find
 
 NOTHING = (-1, "")
 
@@ -155,7 +156,7 @@ def test_a_group_of_many_offsets_goes_in_pieces() -> None:
 def test_what_cannot_be_kept_is_not_deleted(what: str) -> None:
     here = site()
     here.client().ask(OFFSET_COMMIT, commit(5))
-    here.disk.fault = fault("datasync", f"/{OFFSETS}-0/")
+    here.disk.fault = failing("datasync", f"/{OFFSETS}-0/")
     if what == "group":
         assert delete(here, "g")["g"] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.testing.site import Site
 from tests.support.half_way import HalfWay
-from tests.support.storage import batch, fill, ledgered
+from tests.support.storage import batch, failing, fill, ledgered
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, find
 from tests.unit.broker.test_produce import code, produce
@@ -170,11 +169,7 @@ def test_what_cannot_be_written_deletes_nothing() -> None:
     site = Site()
     fill(site.topic()[0], 5)
 
-    def broken(step: str, at: str, _size: int) -> None:
-        if step == "rename" and "removed-offsets" in at:
-            raise OSError(errno.EIO, "broken", at)
-
-    site.disk.fault = broken
+    site.disk.fault = failing("rename", "removed-offsets")
     assert ask(site, ("t", 0, 3)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
     site.disk.fault = None
     assert earliest(site) == 0
@@ -183,14 +178,9 @@ def test_what_cannot_be_written_deletes_nothing() -> None:
 
 def test_a_partition_that_is_offline_says_so() -> None:
     site = Site()
-    logs = site.topic(partitions=2)
-    for log in logs:
+    for log in site.topic(partitions=2):
         fill(log, 5)
 
-    def broken(step: str, at: str, _size: int) -> None:
-        if step == "datasync" and "/t-0/" in at:
-            raise OSError(errno.EIO, "broken", at)
-
-    site.disk.fault = broken
+    site.disk.fault = failing("datasync", "/t-0/")
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"a"))))) != 0
     assert ask(site, ("t", 0, 3), ("t", 1, 3)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 3)]

@@ -16,15 +16,7 @@ from edge_broker.network.large import PARKED_BYTES_MAX
 from edge_broker.network.log_lines import LINES_MAX
 from edge_broker.network.metrics import metrics_text
 from edge_broker.network.server import LOOPBACK_CONNECTIONS
-from edge_broker.protocol.api import (
-    API_VERSIONS,
-    DESCRIBE_CONFIGS,
-    FETCH,
-    HEARTBEAT,
-    LIST_GROUPS,
-    METADATA,
-    PRODUCE,
-)
+from edge_broker.protocol.api import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, HEARTBEAT, LIST_GROUPS, METADATA, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

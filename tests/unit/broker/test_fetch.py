@@ -26,7 +26,7 @@ from edge_broker.storage.reading import LogReader, whole_batches
 from edge_broker.storage.removal import delete_expired
 from edge_broker.testing.site import Site
 from edge_broker.testing.steps import ended
-from tests.support.storage import append, batch, fill, ledgered, sync, time_at
+from tests.support.storage import append, batch, failing, fill, ledgered, sync, time_at
 
 BY_NAME = 12
 
@@ -288,11 +288,7 @@ def test_a_failed_sync_ends_the_wait() -> None:
     client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=60_000), BY_NAME)
     write(site, log, b"a")
 
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "datasync":
-            raise OSError(errno.EIO, "broken")
-
-    site.disk.fault = fault
+    site.disk.fault = failing("datasync")
     site.settle()
     assert parts(client.answer())[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -380,8 +376,7 @@ def test_the_first_batch_comes_whole_however_small_the_bounds_are() -> None:
 
 def test_a_partition_gives_no_more_than_its_own_bound() -> None:
     site = Site()
-    logs = site.topic(partitions=2)
-    for log in logs:
+    for log in site.topic(partitions=2):
         written, *_ = fill(log, 20, 1000)
     response = ask(site, fetch(("t", 0, 0), ("t", 1, 0), partition_max_bytes=5000))
     assert sizes(response) == [len(written) * (5000 // len(written))] * 2
@@ -520,11 +515,7 @@ def test_a_cold_read_that_fails_waits_for_nothing() -> None:
     fill(log, 1)
     site.disk.cold = True
 
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "read" and "/t-0/" in path:
-            raise OSError(errno.ENOMEM, "no memory")
-
-    site.disk.fault = fault
+    site.disk.fault = failing("read", "/t-0/", errno.ENOMEM)
     (one,) = parts(ask(site, fetch(("t", 0, 0), min_bytes=9999, max_wait_ms=5000)))
     assert one.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -552,8 +543,7 @@ def test_data_that_the_disk_gives_up_on_is_contained_and_the_partition_goes_on(
     cold: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site()
-    logs = site.topic(partitions=2)
-    for log in logs:
+    for log in site.topic(partitions=2):
         fill(log, 3)
     site.disk.cold = cold
     site.disk.fault = unreadable
@@ -589,8 +579,7 @@ def test_damage_that_cannot_be_written_down_is_a_storage_error_of_its_partition(
     cold: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site()
-    logs = site.topic(partitions=2)
-    for log in logs:
+    for log in site.topic(partitions=2):
         fill(log, 1)
         log.ledger = NoLedger()
     site.disk.cold = cold

@@ -50,17 +50,9 @@ from edge_broker.settings import LEFT_TO_KERNEL_MS
 from edge_broker.storage.store import PRODUCER_IDS_RESERVED
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
-from tests.support.storage import append, ledgered, names_of, read_all, sync
+from tests.support.storage import append, failing, ledgered, names_of, read_all, sync
 
 OFFSETS = "__consumer_offsets"
-
-
-def fault(kind: str, path: str) -> Any:
-    def call(step: str, at: str, _size: int) -> None:
-        if step == kind and path in at:
-            raise OSError(errno.EIO, "broken")
-
-    return call
 
 
 def find(client: Client, *keys: str, key_type: int = 0, version: int = 6) -> Any:
@@ -168,7 +160,7 @@ def test_transactions_have_no_coordinator() -> None:
 
 def test_an_offsets_topic_that_cannot_be_made() -> None:
     site = Site()
-    site.disk.fault = fault("create", f"/{OFFSETS}-0/")
+    site.disk.fault = failing("create", f"/{OFFSETS}-0/")
     response = find(site.client(), "g")
     assert response.coordinators[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     site.disk.fault = None
@@ -256,7 +248,7 @@ def test_unknown_partitions_are_refused_beside_known_ones() -> None:
 
 def test_a_commit_whose_sync_fails_is_refused_and_never_visible() -> None:
     site = site_with_groups()
-    site.disk.fault = fault("datasync", f"/{OFFSETS}-0/")
+    site.disk.fault = failing("datasync", f"/{OFFSETS}-0/")
     assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(5))) != [0]
     assert committed(site) == (-1, "")
 
@@ -474,7 +466,7 @@ def test_many_who_need_a_block_at_once_get_different_ids() -> None:
 
 def test_a_block_that_cannot_be_reserved_gives_no_id() -> None:
     site = Site()
-    site.disk.fault = fault("rename", "producer-ids")
+    site.disk.fault = failing("rename", "producer-ids")
     response = site.client().ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
     assert (response.error_code, response.producer_id) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     site.disk.fault = None

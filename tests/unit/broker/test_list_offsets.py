@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from edge_broker.storage.ledger import NoLedger
 from edge_broker.storage.removal import delete_expired
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
-from tests.support.storage import append, batch, fill, ledgered, sync, time_at
+from tests.support.storage import append, batch, failing, fill, ledgered, sync, time_at
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -92,11 +91,7 @@ def test_latest_of_a_partition_that_fails_meanwhile() -> None:
     (log,) = site.topic()
     append(log, batch())
 
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "datasync":
-            raise OSError(errno.EIO, "broken")
-
-    site.disk.fault = fault
+    site.disk.fault = failing("datasync")
     assert asked(site, LATEST).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -230,15 +225,10 @@ def test_the_epoch_at_the_start_of_an_empty_log_is_the_leaders() -> None:
 
 def test_a_lookup_that_meets_damage_goes_on_behind_it() -> None:
     site = Site()
-    logs = site.topic(partitions=2)
-    for log in logs:
+    for log in site.topic(partitions=2):
         fill(log, 1)
 
-    def fault(kind: str, path: str, size: int) -> None:
-        if kind == "read" and "/t-0/" in path:
-            raise OSError(errno.EIO, "broken")
-
-    site.disk.fault = fault
+    site.disk.fault = failing("read", "/t-0/")
     response = site.client().ask(LIST_OFFSETS, request(0, ("t", 0), ("t", 1)))
     codes = [(topic.partitions[0].error_code, topic.partitions[0].offset) for topic in response.topics]
     assert codes == [(ErrorCode.NONE, -1), (0, 0)]

@@ -19,7 +19,7 @@ from edge_broker.storage.state_files import temporary_name
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
 from tests.support.record_batches import make_batch
-from tests.support.storage import batch, ledgered, read_all
+from tests.support.storage import batch, failing, ledgered, read_all
 
 KERNEL = {"flush.ms": "9223372036854775807"}
 SMALL = {"segment.bytes": "4096"}
@@ -44,14 +44,6 @@ def part(response: Any, at: int = 0) -> Any:
 
 def code(response: Any, at: int = 0) -> ErrorCode:
     return ErrorCode(part(response, at).error_code)
-
-
-def failing(kind: str, path: str, number: int = errno.EIO) -> Any:
-    def fault(step: str, at: str, _size: int) -> None:
-        if step == kind and path in at:
-            raise OSError(number, "broken")
-
-    return fault
 
 
 def values(log: Any) -> list[bytes]:

@@ -17,11 +17,11 @@ from edge_broker.storage.filesystem import Space
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
-from tests.support.storage import batch, fill
+from tests.support.storage import batch, failing, fill
 from tests.unit.broker.test_fetch import batches, fetch, parts
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, find
 from tests.unit.broker.test_ledger_access import ledger_batch
-from tests.unit.broker.test_produce import code, failing, produce
+from tests.unit.broker.test_produce import code, produce
 from tests.unit.broker.test_topics import metadata, new
 
 TOTAL, LOW, MIN = 1 << 30, 50_000, 20_000

@@ -59,6 +59,24 @@ class Bench:
         for number in numbers:
             append(self.logs[number], batch())
 
+    def write_and_sync_soon(self, number: int) -> None:
+        self.write(number)
+        self.syncer.sync_soon(self.logs[number])
+
+    def begin_round(self, number: int) -> None:
+        self.write_and_sync_soon(number)
+        self.loop.run()
+
+    def round_in(self, ms: int) -> None:
+        self.loop.advance(ms - 1)
+        assert not self.worker
+        self.loop.advance(1)
+        self.worker.step()
+
+    def write_and_sync_later(self, number: int) -> None:
+        self.write(number)
+        self.syncer.sync_later(self.logs[number])
+
 
 def test_one_round_serves_everybody_who_wants_it_in_one_turn() -> None:
     bench = Bench()
@@ -76,9 +94,7 @@ def test_one_round_serves_everybody_who_wants_it_in_one_turn() -> None:
 
 def test_what_comes_during_a_round_is_in_the_next_and_no_third_follows() -> None:
     bench = Bench()
-    bench.write(0)
-    bench.syncer.sync_soon(bench.logs[0])
-    bench.loop.run()
+    bench.begin_round(0)
     bench.write(0, 1)
     bench.syncer.sync_soon(bench.logs[0])
     bench.syncer.sync_soon(bench.logs[1])
@@ -98,30 +114,22 @@ def test_nothing_unsynced_makes_no_round() -> None:
     bench.loop.run()
     assert not bench.worker
     assert not bench.syncer.busy
-    bench.write(0)
-    bench.syncer.sync_soon(bench.logs[0])
-    bench.loop.run()
+    bench.begin_round(0)
     assert len(bench.worker) == 1
 
 
 def test_later_is_within_flush_ms_and_counts_from_the_first_write() -> None:
     bench = Bench()
-    bench.write(0)
-    bench.syncer.sync_later(bench.logs[0])
+    bench.write_and_sync_later(0)
     bench.loop.advance(600)
-    bench.write(0)
-    bench.syncer.sync_later(bench.logs[0])
-    bench.loop.advance(399)
-    assert not bench.worker
-    bench.loop.advance(1)
-    bench.worker.step()
+    bench.write_and_sync_later(0)
+    bench.round_in(400)
     assert bench.told == [(0, 2)]
 
 
 def test_soon_takes_the_place_of_later() -> None:
     bench = Bench()
-    bench.write(0)
-    bench.syncer.sync_later(bench.logs[0])
+    bench.write_and_sync_later(0)
     bench.syncer.sync_soon(bench.logs[0])
     bench.loop.run()
     bench.worker.step()
@@ -144,21 +152,14 @@ def test_a_deleted_log_is_neither_synced_soon_nor_later() -> None:
 
 def test_the_shortest_interval_lies_between_the_starts_of_rounds() -> None:
     bench = Bench(interval_min_ms=500)
-    bench.write(0)
-    bench.syncer.sync_soon(bench.logs[0])
-    bench.loop.run()
+    bench.begin_round(0)
     assert len(bench.worker) == 1  # the first does not wait
     bench.loop.advance(100)
     bench.worker.step()
-    bench.write(0)
-    bench.syncer.sync_soon(bench.logs[0])
+    bench.write_and_sync_soon(0)
     bench.loop.advance(200)
-    bench.write(1)
-    bench.syncer.sync_soon(bench.logs[1])
-    bench.loop.advance(199)
-    assert not bench.worker
-    bench.loop.advance(1)
-    bench.worker.step()
+    bench.write_and_sync_soon(1)
+    bench.round_in(200)
     assert bench.told == [(0, 1), (0, 2), (1, 1)]
     assert bench.syncer.rounds == 2
 
@@ -169,17 +170,13 @@ def test_hurry_begins_the_waiting_round_at_once_and_lets_no_other_wait() -> None
     assert not bench.syncer.busy
     bench = Bench(interval_min_ms=60_000)
     for _ in range(2):
-        bench.write(0)
-        bench.syncer.sync_soon(bench.logs[0])
-        bench.loop.run()
+        bench.begin_round(0)
         if bench.worker:
             bench.worker.step()
     assert bench.told == [(0, 1)]
     bench.syncer.hurry()
     bench.worker.step()
-    bench.write(1)
-    bench.syncer.sync_soon(bench.logs[1])
-    bench.loop.run()
+    bench.begin_round(1)
     bench.worker.step()
     assert bench.told == [(0, 1), (0, 2), (1, 1)]
     bench.loop.advance(120_000)
@@ -207,9 +204,7 @@ def test_a_sync_that_fails_costs_its_partition_only_and_is_never_retried(error: 
     bench.loop.run()
     assert not bench.worker
     assert bench.syncs.count("t-1") == 1
-    bench.write(0)
-    bench.syncer.sync_soon(bench.logs[0])
-    bench.loop.run()
+    bench.begin_round(0)
     bench.worker.step()
     assert bench.told[-1] == (0, 2)
 
@@ -278,9 +273,7 @@ def test_a_log_that_is_appended_to_keeps_its_mark_and_costs_no_other_write() -> 
     bench.loop.run()
     bench.worker.step()
     for _ in range(30):
-        bench.write(0)
-        bench.syncer.sync_soon(bench.logs[0])
-        bench.loop.run()
+        bench.begin_round(0)
         bench.worker.step()
         bench.syncer.look_at_marks()
         bench.loop.advance(10_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import uuid
 from typing import Any
@@ -36,20 +35,12 @@ from edge_broker.settings import TOPIC_KEYS, as_text
 from edge_broker.testing.site import Site
 from edge_broker.testing.steps import carried_out
 from tests.support.half_way import HalfWay
-from tests.support.storage import batch, fill, names_of
+from tests.support.storage import batch, failing, fill, names_of
 from tests.unit.broker.test_produce import code, produce
 
 KERNEL = "9223372036854775807"
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 BOOLEAN, INT, LONG, DOUBLE, LIST = 1, 3, 5, 6, 7
-
-
-def failing(kind: str, path: str) -> Any:
-    def fault(step: str, at: str, _size: int) -> None:
-        if step == kind and path in at:
-            raise OSError(errno.EIO, "broken")
-
-    return fault
 
 
 # Metadata

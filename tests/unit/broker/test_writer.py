@@ -19,7 +19,7 @@ from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
 from edge_broker.storage.write_throttle import WriteThrottle
 from edge_broker.testing.site import Site
 from edge_broker.testing.worker import HandWorker
-from tests.support.storage import batch, fill, read_all
+from tests.support.storage import batch, failing, fill, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes, committed, site_with_groups
 from tests.unit.broker.test_produce import code, part, produce
@@ -180,11 +180,7 @@ def test_a_failed_write_takes_its_partition_offline_and_no_other_and_it_comes_ba
     clients[1].send(PRODUCE, produce(("t", 0, batch(b"y")), acks=1))
     clients[2].send(PRODUCE, produce(("t", 1, batch(b"z")), acks=1))
 
-    def broken(kind: str, path: str, size: int) -> None:
-        if kind == "write" and "/t-0/" in path:
-            raise OSError(errno.EIO, "broken", path)
-
-    site.disk.fault = broken
+    site.disk.fault = failing("write", "/t-0/")
     writer(site).step()
     assert log.fault is not None
     assert [code(client.answer()) for client in clients[:2]] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edge_broker.coordinator import offset_records as records
 from edge_broker.coordinator.calls import (
     Commit,
     CommitPartition,
@@ -15,18 +16,6 @@ from edge_broker.coordinator.calls import (
 from edge_broker.coordinator.descriptions import describe_groups, list_groups
 from edge_broker.coordinator.group import GroupState
 from edge_broker.coordinator.groups import GroupCoordinator
-from edge_broker.coordinator.offset_records import (
-    CommittedOffset,
-    OffsetKey,
-    RecordFormatError,
-    group_key,
-    group_value,
-    offset_key,
-    offset_value,
-    read_group_value,
-    read_key,
-    read_offset_value,
-)
 from edge_broker.errors import ErrorCode
 from tests.support.groups import Site
 
@@ -53,7 +42,7 @@ def test_a_commit_is_answered_and_seen_after_the_sync_only() -> None:
     site.sync_disk()
     assert commit_error(site, token) is ErrorCode.NONE
     assert site.coordinator.offsets.fetch("group", None) == [
-        ("readings", [(0, CommittedOffset(7, 3, "site=Köln", site.now_ms))])
+        ("readings", [(0, records.CommittedOffset(7, 3, "site=Köln", site.now_ms))])
     ]
 
 
@@ -178,7 +167,7 @@ def test_offsets_are_fetched_by_partition_or_all() -> None:
     site = Site()
     site.commit(7, partition=0)
     site.commit(9, partition=3)
-    seven, nine = (CommittedOffset(offset, 3, "", site.now_ms) for offset in (7, 9))
+    seven, nine = (records.CommittedOffset(offset, 3, "", site.now_ms) for offset in (7, 9))
 
     def fetch(group: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[object]]]:
         return [(topic, list(found)) for topic, found in site.coordinator.offsets.fetch(group, topics)]
@@ -241,8 +230,8 @@ def test_tombstones_take_away_what_came_before() -> None:
     site = Site()
     site.stable_group(1)
     site.commit(7, group_id="other")
-    key = offset_key(OffsetKey("other", "readings", 0))
-    site.log += [(key, None), (group_key("group"), None), (group_key("never"), None), (key, None)]
+    key = records.offset_key(records.OffsetKey("other", "readings", 0))
+    site.log += [(key, None), (records.group_key("group"), None), (records.group_key("never"), None), (key, None)]
     site.durable_records = len(site.log)
     site.restart()
     assert committed(site, "other") is None
@@ -251,8 +240,8 @@ def test_tombstones_take_away_what_came_before() -> None:
 
 
 def test_records_that_cannot_be_read_are_passed_over_and_named() -> None:
-    key = offset_key(OffsetKey("group", "readings", 0))
-    good = (key, offset_value(CommittedOffset(7, 3, "", 1)))
+    key = records.offset_key(records.OffsetKey("group", "readings", 0))
+    good = (key, records.offset_value(records.CommittedOffset(7, 3, "", 1)))
     newer = (b"\x00\x03\x00\x05group", b"")
     bad = [(key, b"\x00\x03"), (key, b"\x00\x09"), (b"", b""), (key + b"!", good[1]), (b"\xff\xff", b"")]
     coordinator = GroupCoordinator.load(GroupSettings(), [good, newer, *bad], 1)
@@ -267,17 +256,17 @@ def test_every_cut_of_a_record_is_noticed() -> None:
     site.stable_group()
     key, value = site.log[-1]
     assert value is not None
-    assert group_value(read_group_value(value)) == value
-    offset = offset_value(CommittedOffset(7, 3, "metadata", 1))
+    assert records.group_value(records.read_group_value(value)) == value
+    offset = records.offset_value(records.CommittedOffset(7, 3, "metadata", 1))
     for end in range(len(value)):
-        with pytest.raises(RecordFormatError):
-            read_group_value(value[:end])
+        with pytest.raises(records.RecordFormatError):
+            records.read_group_value(value[:end])
     for end in range(len(offset)):
-        with pytest.raises(RecordFormatError):
-            read_offset_value(offset[:end])
+        with pytest.raises(records.RecordFormatError):
+            records.read_offset_value(offset[:end])
     for end in range(len(key)):
-        with pytest.raises(RecordFormatError):
-            read_key(key[:end])
+        with pytest.raises(records.RecordFormatError):
+            records.read_key(key[:end])
 
 
 # DescribeGroups, ListGroups
@@ -325,7 +314,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert list_groups(site.coordinator, group_types=["consumer"]) == []
 
 
-KEY = OffsetKey("group", "readings", 0)
+KEY = records.OffsetKey("group", "readings", 0)
 
 
 @pytest.mark.parametrize("failed", [False, True])

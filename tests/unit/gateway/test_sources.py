@@ -70,15 +70,19 @@ def file_source(tmp_path: Path, publisher: FakePublisher, start: str = "beginnin
     return source, state_path(whole.state_dir, whole.files[0].path)
 
 
+def lines_followed(tmp_path: Path, lines: str) -> tuple[FakePublisher, FileSource, Path]:
+    (tmp_path / "app.log").write_text(lines)
+    publisher = FakePublisher()
+    return publisher, *file_source(tmp_path, publisher)
+
+
 def saved_position(path: Path) -> int | None:
     place = load_place(path)
     return None if place is None else place.position
 
 
 async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_text("1\n22\n333\n")
-    publisher = FakePublisher()
-    source, state = file_source(tmp_path, publisher)
+    publisher, source, state = lines_followed(tmp_path, "1\n22\n333\n")
     async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 3)
         record, _ = publisher.records[1]
@@ -93,9 +97,7 @@ async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_p
 
 
 async def test_what_is_acknowledged_is_saved_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_text("1\n22\n")
-    publisher = FakePublisher()
-    source, state = file_source(tmp_path, publisher)
+    publisher, source, state = lines_followed(tmp_path, "1\n22\n")
     async with running_task(source.run()):
         await until(lambda: len(publisher.records) == 2)
         publisher.records[0][1]()

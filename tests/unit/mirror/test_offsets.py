@@ -62,12 +62,9 @@ def test_what_is_under_way_at_a_stop_is_in_the_last_commit():
 
 def test_records_found_at_the_target_after_a_kill_are_counted_once():
     offsets = resumed(Commit(100, 200, target_end=1000))
-    offsets.send(130, 30)
-    assert offsets.ack(1050).duplicates == 30
-    offsets.send(160, 30)
-    assert offsets.ack(1080).duplicates == 20
-    offsets.send(190, 30)
-    assert offsets.ack(1110).duplicates == 0
+    for end, base, duplicates in ((130, 1050, 30), (160, 1080, 20), (190, 1110, 0)):
+        offsets.send(end, 30)
+        assert offsets.ack(base).duplicates == duplicates
 
 
 def test_strangers_beyond_what_was_promised_are_not_ours():

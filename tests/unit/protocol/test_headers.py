@@ -10,31 +10,14 @@ import pytest
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import (
-    API_VERSIONS,
-    FETCH,
-    METADATA,
-    PRODUCE,
-    read_request_header,
-    response_frame,
-)
+from edge_broker.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
 from edge_broker.protocol.codec import decode, encode, encode_steps, read_uvarint, uvarint
-from edge_broker.protocol.message import (
-    Message,
-    array,
-    bytes_,
-    float64,
-    nullable_array,
-    nullable_bytes,
-    string,
-    uint16,
-    uint32,
-    uuid_,
-)
+from edge_broker.protocol.message import Message, array, nullable_array
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from edge_broker.protocol.scalars import bytes_, float64, nullable_bytes, string, uint16, uint32, uuid_
 from edge_broker.testing.steps import ended
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import cramjam
 import lz4.frame
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record._crc32c import crc as kafka_python_crc32c
 from kafka.record.default_records import DefaultRecordBatch
 
@@ -26,22 +24,14 @@ from edge_broker.protocol.record_batch import (
     records_of,
 )
 from edge_broker.protocol.unpacking import MODULES
-from tests.support.record_batches import changed
+from tests.support.record_batches import batch_builder, changed
 
 BATCH_BYTES_MAX = 1 << 20
 BUILT = build_batch([(b"k", b"v"), (None, b"w"), (b"", None)], timestamp_ms=1_700_000_000_000)
 
 
 def _batch(codec: int, *, headers: list[tuple[str, bytes | None]] | None = None) -> bytes:
-    builder: Any = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=codec,
-        is_transactional=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=BATCH_BYTES_MAX,
-    )
+    builder = batch_builder(codec)
     for offset in range(50):
         builder.append(offset, 1000 + 7 * offset, b"key" if offset % 2 else None, b"v" * offset, headers or [])
     return bytes(builder.build())

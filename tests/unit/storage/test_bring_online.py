@@ -6,8 +6,8 @@ in the ledger, counted; no offset of the new leader epoch is one that anybody wa
 
 from __future__ import annotations
 
-import errno
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,17 +19,15 @@ from edge_broker.storage.bring_online import BroughtOnline, bring_online
 from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import NOW, append, batch, fill, open_store, read_all, sync
+from tests.support.storage import NOW, append, batch, cut_off, failing, fill, open_store, read_all, sync
 
 
-def failing(kind: str, path_part: str, error: int = errno.EIO) -> Any:
-    def fault(step: str, path: str, _size: int) -> None:
-        if step == kind and path_part in path:
-            raise OSError(error, "broken", path)
-
-    return fault
+def opened(config: dict[str, str] | None = None) -> tuple[SimulatedDisk, LogStore, PartitionLog]:
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    return disk, store, make_topic(store, config=config).partitions[0]
 
 
 def fail_sync(disk: SimulatedDisk, log: PartitionLog) -> None:
@@ -87,9 +85,7 @@ def test_what_was_synced_stays_and_what_was_not_is_written_down(seed: int, confi
 
 
 def test_the_old_segment_is_sealed_and_the_epochs_say_where_the_new_one_begins() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     fill(log, 4)
     append(log, batch(b"lost"))
     fail_sync(disk, log)
@@ -107,9 +103,7 @@ def test_the_old_segment_is_sealed_and_the_epochs_say_where_the_new_one_begins()
 
 
 def test_producers_are_as_the_log_has_them() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     append(log, batch(b"kept", producer=(7, 0, 0)))
     sync(log)
     append(log, batch(b"lost", producer=(7, 0, 1)))
@@ -125,9 +119,7 @@ def test_producers_are_as_the_log_has_them() -> None:
 
 
 def test_a_failed_write_is_covered_the_same_way() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     written = fill(log, 2)
     append(log, batch(b"not yet synced"))
     disk.fault = failing("write", "/t-0/")
@@ -142,9 +134,7 @@ def test_a_failed_write_is_covered_the_same_way() -> None:
 
 @pytest.mark.parametrize("kind", ["datasync", "create", "rename", "sync_directory"])
 def test_a_failed_roll_is_covered_the_same_way(kind: str) -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store, config={"segment.bytes": "4096"}).partitions[0]
+    disk, store, log = opened({"segment.bytes": "4096"})
     append(log, batch(b"x" * 3000))
     disk.fault = failing(kind, "/t-0")
     with pytest.raises(StorageFault):
@@ -159,9 +149,7 @@ def test_a_failed_roll_is_covered_the_same_way(kind: str) -> None:
 
 
 def test_a_disk_that_still_refuses_is_asked_again_and_the_loss_is_one() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     written = fill(log, 3)
     append(log, batch(b"lost"))
     fail_sync(disk, log)
@@ -242,9 +230,7 @@ def test_the_ledger_itself_comes_back_and_names_its_loss() -> None:
 
 
 def test_a_deleted_topic_does_not_come_back() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     append(log, batch(b"lost"))
     fail_sync(disk, log)
     store.remove_topic("t")
@@ -262,13 +248,9 @@ def test_a_crash_at_any_step_of_coming_online_loses_nothing_synced() -> None:
         records = batch(b"lost" * 100)
         append(log, records)
         fail_sync(disk, log)
-        disk.crash_at = disk.steps + step
-        try:
-            bring_online(store, log, NOW)
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(bring_online, store, log, NOW)):
             return
+        disk.crash()
         again = open_store(disk)
         found = again.topics["t"].partitions[0]
         assert found.fault is None, again.recovery_notes
@@ -278,9 +260,7 @@ def test_a_crash_at_any_step_of_coming_online_loses_nothing_synced() -> None:
 
 
 def test_what_waits_for_the_old_log_is_not_confirmed_by_the_new_one() -> None:
-    disk = SimulatedDisk(1)
-    store = open_store(disk)
-    log = make_topic(store).partitions[0]
+    disk, store, log = opened()
     records = batch(b"lost")
     append(log, records)
     fail_sync(disk, log)

@@ -17,17 +17,7 @@ from edge_broker.storage.scrub import Scrubber
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.compaction import (
-    BUFFER_BYTES,
-    CONFIG,
-    clean,
-    content,
-    fill_keys,
-    latest_of,
-    put,
-    roll,
-    write,
-)
+from tests.support.compaction import BUFFER_BYTES, CONFIG, clean, content, fill_keys, latest_of, put, roll, write
 from tests.support.record_batches import ABORT, COMMIT, make_batch, marker
 from tests.support.storage import NOW, ledgered, open_store, read_all, sync, time_at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -16,9 +17,9 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_expired, delete_records
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.clock import NOW_MS
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import NOW, append, batch, ledgered, open_store, read_all, sync, time_at
+from tests.support.storage import NOW, append, batch, cut_off, fallen, ledgered, open_store, read_all, sync, time_at
 
 CONFIG = {"segment.bytes": "4096", "retention.ms": "1000"}
 LATER = time_at(NOW_MS + 1_000_000)
@@ -179,17 +180,11 @@ def test_without_a_ledger_or_an_account_nothing_goes() -> None:
 def test_a_crash_at_any_step_leaves_all_or_less_and_the_account_right(offset: int, passed: int) -> None:
     for step in range(1, 100):
         disk = SimulatedDisk(step)
-        store = open_store(disk)
-        log = filled(store)
-        disk.crash_at = disk.steps + step
-        try:
-            delete_records(log, offset, NOW, passed)
-        except Crashed:
-            disk.kill() if random.Random(step).random() < 0.3 else disk.crash()
-        else:
+        log = filled(open_store(disk))
+        if not cut_off(disk, step, partial(delete_records, log, offset, NOW, passed)):
             assert step > 4
             return
-        store = open_store(disk)
+        store = fallen(disk, random.Random(step))
         again = store.topics["t"].partitions[0]
         start = again.log_start_offset
         assert (again.fault, again.log_end_offset) == (None, 120)

@@ -12,20 +12,12 @@ from edge_broker.storage.in_use import FILES, InUse
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic, mark
-from tests.support.storage import READING, append, batch, fill, ledgered, open_store
+from tests.support.storage import READING, append, batch, failing, fill, ledgered, open_store
 
 
 @pytest.fixture
 def disk():
     return SimulatedDisk(1)
-
-
-def fail(kind, path, number=errno.EIO):
-    def fault(step, at, _size):
-        if step == kind and path in at:
-            raise OSError(number, "broken", at)
-
-    return fault
 
 
 CUT = [("unsynced_cut", "t", 0, 5, None)]
@@ -42,6 +34,15 @@ def marked_and_filled(disk, config=None):
     mark(store, topic.partitions[0])
     for log in topic.partitions:
         fill(log, 5)
+    return store
+
+
+def started_while_the_ledger_takes_nothing(disk, number):
+    marked_and_filled(disk)
+    disk.kill()
+    disk.fault = failing("write", "/data/__edge_ledger-0/", number)
+    store = started(disk, "another")
+    disk.fault = None
     return store
 
 
@@ -123,11 +124,7 @@ def test_a_directory_of_an_older_broker_that_was_stopped_gets_its_marks_at_the_f
 
 
 def test_while_the_ledger_takes_nothing_the_marks_stay_and_no_others_are_made(disk):
-    marked_and_filled(disk)
-    disk.kill()
-    disk.fault = fail("write", "/data/__edge_ledger-0/", errno.EIO)
-    store = started(disk, "another")
-    disk.fault = None
+    store = started_while_the_ledger_takes_nothing(disk, errno.EIO)
     store.in_use.ask(store.topics["t"].partitions[1])
     assert store.in_use.begin_write() is None
     disk.kill()
@@ -135,11 +132,7 @@ def test_while_the_ledger_takes_nothing_the_marks_stay_and_no_others_are_made(di
 
 
 def test_the_ledger_is_told_later_when_it_takes_something_again(disk):
-    marked_and_filled(disk)
-    disk.kill()
-    disk.fault = fail("write", "/data/__edge_ledger-0/", errno.ENOSPC)
-    store = started(disk, "another")
-    disk.fault = None
+    store = started_while_the_ledger_takes_nothing(disk, errno.ENOSPC)
     store.checkpoint()
     assert ledgered(store) == CUT
     mark(store, store.topics["t"].partitions[1])
@@ -154,7 +147,7 @@ def test_what_a_failed_sync_took_is_in_the_ledger_although_nobody_brought_the_pa
     append(log, batch(b"answered"))
     flush = log.writer.begin_flush()
     disk.loses_all = True
-    disk.fault = fail("datasync", "/data/t-0/", errno.EIO)
+    disk.fault = failing("datasync", "/data/t-0/", errno.EIO)
     with pytest.raises(StorageFault):
         flush.run()
     disk.fault = None
@@ -199,7 +192,7 @@ def test_whatever_a_cut_does_to_a_write_of_marks_those_that_were_there_are(seed)
         mark(store, *logs[: 50 * count])
     for log in logs:
         store.in_use.ask(log)
-    disk.fault = fail("datasync", "/data/in-use", errno.EIO)
+    disk.fault = failing("datasync", "/data/in-use", errno.EIO)
     marking = store.in_use.begin_write()
     marking.run()
     assert marking.fault is not None

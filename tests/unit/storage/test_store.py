@@ -2,6 +2,7 @@
 
 import errno
 import uuid
+from functools import partial
 
 import pytest
 
@@ -11,9 +12,9 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.state_files import encode_state
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.clock import NOW_MS, reading_at
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import append, batch, fill, names_of, open_store, read_all
+from tests.support.storage import append, batch, cut_off, fill, names_of, open_store, read_all
 
 
 @pytest.fixture
@@ -29,34 +30,28 @@ def test_first_start_is_clean_and_the_cluster_id_stays(disk):
     assert open_store(disk).cluster_id == store.cluster_id
 
 
-def test_first_start_cut_at_any_step_starts_again():
+def first_starts_cut():
+    """A disk for each step of the first start, which ended there."""
     for step in range(1, 80):
         disk = SimulatedDisk(step)
-        disk.crash_at = step
-        try:
-            open_store(disk)
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(open_store, disk)):
             return
-        open_store(disk)
+        yield disk
     pytest.fail("the first start has more steps than were tried")
+
+
+def test_first_start_cut_at_any_step_starts_again():
+    for disk in first_starts_cut():
+        disk.crash()
+        open_store(disk)
 
 
 def test_first_process_killed_at_any_step_leaves_no_directory_that_a_power_cut_takes_back():
-    for step in range(1, 80):
-        disk = SimulatedDisk(step)
-        disk.crash_at = step
-        try:
-            open_store(disk)
-        except Crashed:
-            disk.kill()
-        else:
-            return
+    for disk in first_starts_cut():
+        disk.kill()
         fill(make_topic(open_store(disk)).partitions[0], 1)
         disk.crash()
         assert len(read_all(open_store(disk).topics["t"].partitions[0])) == 1
-    pytest.fail("the first start has more steps than were tried")
 
 
 def test_two_brokers_on_one_directory_are_refused(disk, tmp_path):
@@ -136,13 +131,9 @@ def test_deletion_cut_at_any_step_is_not_there_or_finished():
         fill(topic.partitions[0], 3)
         store.checkpoint()
         store.remove_topic("t")
-        disk.crash_at = disk.steps + step
-        try:
-            store.erase_topic(topic)
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(store.erase_topic, topic)):
             return
+        disk.crash()
         store = open_store(disk)
         if "t" in store.topics:
             assert store.topics["t"].partitions[0].log_end_offset == 3
@@ -162,18 +153,18 @@ def test_name_of_a_deletion_that_failed_is_used_again_and_cut_at_any_step():
         with pytest.raises(StorageFault, match="No space"):
             store.erase_topic(store.remove_topic("t"))
         disk.fault = None
-        disk.crash_at = disk.steps + step
-        try:
-            fill(make_topic(store, "t", 2).partitions[0], 5)
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(topic_of_five, store)):
             return
+        disk.crash()
         store = open_store(disk)
         for log in store.topics["t"].partitions if "t" in store.topics else ():
             assert log.fault is None, (step, store.recovery_notes)
         assert not disk.exists("/data/aside"), step
     pytest.fail("making a topic has more steps than were tried")
+
+
+def topic_of_five(store):
+    fill(make_topic(store, "t", 2).partitions[0], 5)
 
 
 def no_space_for_a_trace(kind, path, size):
@@ -185,13 +176,9 @@ def test_creation_cut_at_any_step_is_there_whole_or_not_at_all():
     for step in range(1, 60):
         disk = SimulatedDisk(step)
         store = open_store(disk)
-        disk.crash_at = disk.steps + step
-        try:
-            make_topic(store, partitions=2)
-        except Crashed:
-            disk.crash()
-        else:
+        if not cut_off(disk, step, partial(make_topic, store, partitions=2)):
             return
+        disk.crash()
         store = open_store(disk)
         if "t" in store.topics:
             assert all(log.fault is None for log in store.topics["t"].partitions)
