@@ -22,8 +22,9 @@ register() {
 make_root() {
     local root=$1 conf="\"\$1/etc/initramfs-tools/conf.d\""
     register
-    rm -rf "$root.part"
-    TMPDIR=/dev/shm mmdebstrap --quiet --skip=check/qemu --architectures=arm64 --variant=minbase \
+    rm -rf --one-file-system "$root.part"
+    # Its mounts are in a namespace of their own: they end with it, also when it is killed.
+    TMPDIR=/dev/shm unshare --mount mmdebstrap --quiet --skip=check/qemu --architectures=arm64 --variant=minbase \
         --include="${PACKAGES[*]}" --dpkgopt=path-exclude='/usr/share/doc/*' --dpkgopt=path-exclude='/usr/share/man/*' \
         --dpkgopt=path-exclude='/usr/share/locale/*' \
         --essential-hook="mkdir -p $conf && printf 'MODULES=list\nCOMPRESS=zstd\n' >$conf/card" \

@@ -23,7 +23,17 @@ usage() {
     exit 2
 }
 
+# Removes what a killed build left. Its mounts go first: rm would walk on into this machine's /proc, /sys and /dev/shm.
+remove_part() {
+    local mounted
+    while read -r _ mounted _; do
+        if [[ $mounted == "$1"/* ]]; then umount --lazy "$mounted"; fi
+    done < <(tac /proc/mounts)
+    rm -rf --one-file-system "$1"
+}
+
 # One root for each suite, with everything in it; a lock, as two scenarios may ask at once.
+# The build mounts in a namespace of its own, so that no mount outlives it.
 make_root() {
     local suite=$1 root
     root=$CACHE/$suite-$(sha256sum <<<"${PACKAGES[*]}" | cut -c1-8)
@@ -31,8 +41,8 @@ make_root() {
     exec 7>"$CACHE/$suite.lock"
     flock 7
     if [ ! -d "$root" ]; then
-        rm -rf "$root.part"
-        TMPDIR=/dev/shm mmdebstrap --quiet --variant=minbase --include="${PACKAGES[*]}" "$suite" "$root.part" >&2 7>&-
+        remove_part "$root.part"
+        TMPDIR=/dev/shm unshare --mount mmdebstrap --quiet --variant=minbase --include="${PACKAGES[*]}" "$suite" "$root.part" >&2 7>&-
         mv "$root.part" "$root"
     fi
     exec 7>&-
