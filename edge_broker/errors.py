@@ -6,8 +6,6 @@ Must never come in: handling; the catcher decides. Source: Kafka protocol, org.a
 
 from enum import IntEnum
 
-from drupelet import errors
-
 
 class ErrorCode(IntEnum):
     """Kafka's wire error codes, by Kafka's own names."""
@@ -119,6 +117,3 @@ class StorageFault(Exception):
     def kept(self) -> "StorageFault":
         """The same without frames, to be kept or raised again: each raise of one object adds its frames to it."""
         return StorageFault(self.path, self.position, self.reason)
-
-
-ConfigurationError = errors.ConfigurationError  # one for all parts

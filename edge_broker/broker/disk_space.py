@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.age import Now
 from edge_broker.storage.full_disk import DiskStatus, DiskWatch, Passed
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import OFFSET_MAX
 from edge_broker.storage.store import LogStore

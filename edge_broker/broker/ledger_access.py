@@ -19,10 +19,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.ledger import LEDGER_TOPIC, fault_of_record
+from edge_broker.storage.ledger import fault_of_record
 
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 

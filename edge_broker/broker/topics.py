@@ -19,12 +19,12 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.ledger_access import Networks, check_writer
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC

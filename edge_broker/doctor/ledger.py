@@ -195,11 +195,13 @@ def _account_settled(directory: DataDirectory, partition: PartitionFiles, read: 
 
     A look during which compaction or retention changed the partition is no attempt.
     """
-    attempts, entries = 0, read.entries
+    if directory.holder is None:
+        return account_of(partition, read.entries)
+    account, attempts, entries = Account(), 0, read.entries
     for _ in range(LOOKS):
         before = partition.sealed()
         account = account_of(partition, entries)
-        if not account.problems or directory.holder is None:
+        if not account.problems:
             break
         attempts += partition.sealed() == before
         if attempts == ATTEMPTS:

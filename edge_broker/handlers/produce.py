@@ -15,6 +15,7 @@ Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KI
 
 from __future__ import annotations
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -32,7 +33,6 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 
 PARTITIONS_AT_ONCE = 64

@@ -20,8 +20,6 @@ from typing import Literal, NamedTuple, Protocol, get_args
 from drupelet import ledger
 from edge_broker.errors import StorageFault
 
-LEDGER_TOPIC = ledger.LEDGER_TOPIC
-
 Cause = Literal[
     "evicted",  # the disk, or the topic's budget, was full: the oldest had to go before every named group had it
     "expired_unpassed",  # past its retention, and a named group had not passed it yet
@@ -79,7 +77,9 @@ class NoLedger:
 
     def write(self, losses: Sequence[Loss]) -> None:
         """Raise StorageFault."""
-        raise StorageFault(LEDGER_TOPIC, 0, f"the ledger is not open, so {len(losses)} losses cannot be written down")
+        raise StorageFault(
+            ledger.LEDGER_TOPIC, 0, f"the ledger is not open, so {len(losses)} losses cannot be written down"
+        )
 
 
 def fault_of_record(key: bytes | None, value: bytes | None) -> str:

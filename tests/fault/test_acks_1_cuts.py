@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.site import Site, make_topic
 from tests.support.storage import batch, read_all
 from tests.unit.broker.test_produce import part, produce

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from edge_broker.storage.ledger import LEDGER_TOPIC
+from drupelet.ledger import LEDGER_TOPIC
 from tests.fault.disk import FuseDisk
 from tests.fault.rounds import EDGE_SETTINGS, Rounds
 from tests.fault.workload import QUICK

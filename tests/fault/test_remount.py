@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.storage.filesystem import mount_of
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import EdgeBroker, wait_until
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.groups import partition_for
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode, Refusal
@@ -27,7 +28,6 @@ from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.group_commit import Flush, Way
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import OFFSET_MAX, delete_expired, delete_records
 from edge_broker.storage.scrub import Scrubber

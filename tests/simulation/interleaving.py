@@ -27,6 +27,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from typing import Any, NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.message import Message
@@ -44,7 +45,6 @@ from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, Fe
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.topics import OFFSETS_TOPIC

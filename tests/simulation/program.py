@@ -16,12 +16,12 @@ from functools import partial
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.bring_online import bring_online
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import OFFSETS_TOPIC

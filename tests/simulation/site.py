@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.group_loading import Loading
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
@@ -29,7 +30,6 @@ from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound

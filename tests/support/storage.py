@@ -7,13 +7,14 @@ import json
 import uuid
 from typing import TYPE_CHECKING
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import Appended, RollDue
 from edge_broker.storage.damage import quarantine
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.segment import DamageFound

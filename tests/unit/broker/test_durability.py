@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import FETCH, LIST_OFFSETS, PRODUCE
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, read_all

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import WorkerName
@@ -24,7 +25,7 @@ from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.store import LogStore
 from tests.support.storage import read_all
 

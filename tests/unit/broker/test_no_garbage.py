@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.losses import write_losses
 from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.testing.site import Site
 from tests.support.storage import batch
 from tests.unit.broker.test_fetch import BY_NAME, fetch

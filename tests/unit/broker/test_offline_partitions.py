@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode
 from edge_broker.network.metrics import metrics_text
 from edge_broker.protocol.api import DELETE_TOPICS, FETCH, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
@@ -19,7 +20,6 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, read_all
 from tests.unit.broker.test_fetch import BY_NAME, fetch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.clock import Reading
 from edge_broker.config import read_config
 from edge_broker.coordinator.offset_records import AGE_HEADER
-from edge_broker.errors import ConfigurationError
 from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest
 from edge_broker.protocol.record_batch import records_of

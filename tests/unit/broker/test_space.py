@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.app import delete_expired
 from edge_broker.errors import ErrorCode
 from edge_broker.network.metrics import health_problem, metrics_text
@@ -14,7 +15,6 @@ from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADA
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.storage.filesystem import Space
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, failing, fill

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.losses import write_losses
 from edge_broker.errors import ErrorCode
 from edge_broker.network.metrics import metrics_text
@@ -15,7 +16,7 @@ from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage import write_throttle as throttle
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.write_throttle import WriteThrottle
 from edge_broker.testing.site import Site
 from edge_broker.testing.worker import HandWorker

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage import single_board
 from edge_broker.storage.eviction import Marks
 from edge_broker.storage.filesystem import Space
 from edge_broker.storage.full_disk import DiskWatch
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -6,13 +6,13 @@ import uuid
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import add_corrupt_range
-from edge_broker.storage.ledger import LEDGER_TOPIC
 from edge_broker.storage.state_files import read_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.truncated import CUT_FILES_KEPT

@@ -10,12 +10,13 @@ from itertools import pairwise
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import add_corrupt_range
 from edge_broker.storage.filesystem import Space
-from edge_broker.storage.ledger import LEDGER_TOPIC, Loss
+from edge_broker.storage.ledger import Loss
 from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
     RemovalRange,
