@@ -192,6 +192,53 @@ def test_more_extras_are_installed_and_fewer_are_enough(release, root):
     assert provision(release, root, ("mirror",)) == second
 
 
+def older(root: Path, *versions: str) -> None:
+    """Make releases, the first the oldest."""
+    for age, version in enumerate(versions):
+        (root / f"{version}-0123abcd").mkdir()
+        os.utime(root / f"{version}-0123abcd", (1000 + age, 1000 + age))
+
+
+@pytest.mark.parametrize(
+    ("count", "left"),
+    [(0, "4 5"), (2, "4 5"), (3, "3 4 5"), (4, "2 3 4 5"), (9, "1 2 3 4 5")],
+)
+def test_the_oldest_releases_go_but_never_the_two_that_links_name(release, root, count, left):
+    older(root, "2.0", "1.0", "3.0", "4.0", "5.0")
+    os.utime(root / "1.0-0123abcd", (10, 10))  # by age, not by name
+    (root / "current").symlink_to("5.0-0123abcd")
+    (root / "previous").symlink_to("4.0-0123abcd")
+    gone = release.prune(root, count)
+    kept = [name.split(".")[0] for name in names(root) if name[0].isdigit()]
+    assert " ".join(kept) == left
+    assert len(gone) == 5 - len(kept)
+
+
+def test_no_release_goes_that_a_unit_or_a_cut_off_upgrade_names(release, root, tmp_path):
+    older(root, "1.0", "2.0", "3.0", "4.0", "5.0")
+    (root / "current").symlink_to("5.0-0123abcd")
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units/edge-mirror.service").write_text("[Unit]\nX-Release=1.0-0123abcd\n")
+    (root / "kept").mkdir()
+    (root / "kept/release").write_text("2.0-0123abcd\n")
+    (root / "notes").mkdir()
+    assert release.prune(root, 1) == ["4.0-0123abcd", "3.0-0123abcd"]
+    assert names(root) == ["1.0-0123abcd", "2.0-0123abcd", "5.0-0123abcd", "current", "kept", "notes"]
+
+
+def test_a_release_that_is_half_removed_is_a_leftover(release, root, monkeypatch):
+    older(root, "1.0", "2.0")
+    (root / "current").symlink_to("2.0-0123abcd")
+    monkeypatch.setattr(release.shutil, "rmtree", cut)
+    with pytest.raises(PowerCut):
+        release.prune(root, 1)
+    assert release.leftovers(root) == ["1.0-0123abcd.part"]
+
+
+def cut(path: Path) -> None:
+    raise PowerCut
+
+
 def test_leftovers_are_what_nobody_finished_and_nobody_uses(release, root, tmp_path):
     for name in (
         "1.0-00000001",

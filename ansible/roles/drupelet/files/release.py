@@ -19,6 +19,7 @@ standard library may be imported here, and nothing below ROOT/RELEASE may be wri
 
   check ROOT RELEASE [EXTRA ...]     prints {"whole", "why", "installation", "leftovers"}
   clean ROOT                         removes the leftovers of runs that were cut off, prints their names
+  prune ROOT COUNT                   removes older releases until COUNT are left, prints their names
   install ROOT RELEASE [--no-index] WHEEL [EXTRA ...]
       WHEEL is the name of a file in RELEASE.part; --no-index installs from the wheels in RELEASE.part/wheels alone;
       prints the same as check
@@ -255,6 +256,23 @@ def clean(root: Path) -> list[str]:
     return names
 
 
+def prune(root: Path, count: int) -> list[str]:
+    """Remove the oldest releases until `count` are left; their names.
+
+    None goes that `names_in_use` has, and of those only what a link names counts as one that is kept.
+    """
+    linked = {os.readlink(link) for link in (root / "current", root / "previous") if link.is_symlink()}
+    used = names_in_use(root)
+    spare = [entry for entry in root.iterdir() if RELEASE.fullmatch(entry.name) and entry.name not in used]
+    spare.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+    removed = spare[max(0, count - len(linked)) :]
+    for entry in removed:
+        part = entry.with_name(entry.name + PART)  # what is half removed is no release
+        entry.rename(part)
+        shutil.rmtree(part)
+    return [entry.name for entry in removed]
+
+
 # --- what comes there ------------------------------------------------------------------------------------------------
 
 
@@ -420,21 +438,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands; the exit status: 0 done, 1 failed, with one sentence on standard error."""
     parser = argparse.ArgumentParser(prog="release.py")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("check", "clean", "install"):
+    for name in ("check", "clean", "prune", "install"):
         command = commands.add_parser(name)
         command.add_argument("root", type=Path)
-        if name != "clean":
+        if name == "prune":
+            command.add_argument("count", type=int)
+        if name in ("check", "install"):
             command.add_argument("release")
         if name == "install":
             command.add_argument("--no-index", action="store_true")
             command.add_argument("wheel")
-        if name != "clean":
+        if name in ("check", "install"):
             command.add_argument("extras", nargs="*")
     options = parser.parse_args(arguments)
     os.umask(0o022)
     try:
         if options.command == "clean":
             print(json.dumps(clean(options.root)))
+        elif options.command == "prune":
+            print(json.dumps(prune(options.root, options.count)))
         elif options.command == "check":
             print(json.dumps(check(options.root, options.release, options.extras)))
         else:
