@@ -1,10 +1,29 @@
 """The columns of every table on the road: what a transform returns is exactly one of these, in this order.
 
-Here: column names and types as Spark DDL. Never here: logic. Times that end in `_ms` are epoch milliseconds, UTC.
+Here: column names and types as Spark DDL; a reading's are those of drupelet/reading.schema.json. Never here: logic.
+Times that end in `_ms` are epoch milliseconds, UTC.
 """
 
-# What a device publishes, see gateway/reading.schema.json; each field may be missing or of the wrong type (then null).
-DEVICE_JSON = "device STRING, seq BIGINT, time_ms BIGINT, value DOUBLE"
+from drupelet import reading
+
+SPARK_TYPES = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE"}  # by JSON type
+# A device's own time is the record's timestamp, where the gateway has put it whatever its form; in the JSON of another
+# producer it is whole milliseconds.
+READ_OTHERWISE = {"time_ms": "BIGINT"}
+
+
+def device_json() -> str:
+    """Write the declaration of a reading as Spark DDL; a field that is missing or of a wrong type becomes null."""
+    return ", ".join(f"{name} {READ_OTHERWISE.get(name) or only_type(name)}" for name in reading.field_types())
+
+
+def only_type(name: str) -> str:
+    """Name the Spark type of a field that the declaration gives one JSON type."""
+    (kind,) = reading.field_types()[name]
+    return SPARK_TYPES[kind]
+
+
+DEVICE_JSON = device_json()
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")  # Spark's Kafka source
 PARSED_COLUMNS = ("partition", "offset", "device", "seq", "time_ms", "event_time", "value", "text", "problem")

@@ -21,13 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from drupelet import reading
 from gateway.config import parse_config
 from gateway.records import Record
 from gateway.routing import Rejection, route_message
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ("gateway/README.md", "spark/README.md", "ansible/FROM-A-BARE-CARD.md")
-SCHEMA = json.loads(files("gateway").joinpath("reading.schema.json").read_text(encoding="utf-8"))
+SCHEMA = reading.schema()
 READING = Draft202012Validator(SCHEMA)
 RECEIVED_MS = 1_764_000_000_555
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure

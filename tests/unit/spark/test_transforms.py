@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from drupelet import reading as reading_declaration
 from spark import progress, schemas, sinks, transforms
 from spark.config import Settings
 from spark.session import start_session, stop_session
@@ -124,6 +125,17 @@ def test_where_the_gateway_looked_for_the_time_its_timestamp_counts(session: Spa
         (6, "no JSON number `value`"),
         (7, "`value` is not finite"),
     ]
+
+
+def test_every_example_of_the_declaration_is_a_reading(session: SparkSession) -> None:
+    """The one declaration of a reading, drupelet/reading.schema.json, is what Spark reads."""
+    by_gateway = [("time_unit", b"ms")]
+    given = [json.dumps(example).encode() for example in reading_declaration.schema()["examples"]]
+    records = [("readings", 0, number, at(START_MS), b"d7", value, by_gateway) for number, value in enumerate(given)]
+    found = transforms.readings(transforms.parsed(session.createDataFrame(records, RECORDS), 60_000)).collect()
+    assert [row.value for row in found] == [21.5] * len(given)
+    assert {row.seq for row in found} == {None, 4711}
+    assert {row.device for row in found} == {"thermometer-1", "d7"}
 
 
 def test_windows_hold_their_span_in_any_order(session: SparkSession) -> None:
