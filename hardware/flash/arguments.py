@@ -10,7 +10,7 @@ EPILOG = """examples:
       --gateway 192.0.2.1 --dns 192.0.2.1 --file site.conf:/etc/site.conf --sha256 "$(cat raspios.img.xz.sha256)"
   edge-board flash raspios.img.xz --to pi-3.img --host pi-3 --user site --ssh-key keys.pub     (no root needed)
 """
-KINDS = ("trixie", "bookworm", "preseed", "debian", "ubuntu")
+KINDS = ("trixie", "bookworm", "bullseye", "preseed", "debian", "ubuntu")
 
 
 def add_flash(command: argparse.ArgumentParser) -> None:
@@ -46,9 +46,15 @@ def add_first_boot(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--wifi-country", metavar="XX", help="country whose radio rules hold; Wi-Fi needs it")
     group.add_argument("--static", metavar="ADDRESS/PREFIX", help="fixed address instead of DHCP")
     group.add_argument("--gateway", metavar="ADDRESS", help="with --static")
-    group.add_argument("--dns", action="append", default=[], metavar="ADDRESS", help="with --static; may be repeated")
-    group.add_argument("--interface", default="eth0", metavar="NAME", help="of the fixed address (eth0)")
+    group.add_argument(
+        "--dns", action="append", default=[], metavar="ADDRESS", help="name server, with --static (the gateway)"
+    )
+    group.add_argument("--interface", metavar="NAME", help="of the fixed address: wlan0, or a wired one (eth0)")
     group.add_argument("--timezone", metavar="ZONE", help="such as Europe/London")
+    group.add_argument("--keyboard", metavar="LAYOUT", help="such as gb")
+    group.add_argument(
+        "--enable", action="append", default=[], metavar="NAME[,NAME]", help="i2c, spi, onewire, serial, usb-gadget"
+    )
     group.add_argument(
         "--file", action="append", default=[], metavar="SRC:DST", help="own file; DST below /boot/firmware or anywhere"
     )

@@ -20,10 +20,11 @@ from pathlib import Path, PurePosixPath
 from types import FrameType
 
 from drupelet.errors import ConfigurationError
+from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
 from hardware.flash.fat import FatPartition
-from hardware.flash.first_boot import NEEDED_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, RootFile, first_boot
 from hardware.flash.images import Disk, Image, identify
 from hardware.flash.programs import program
 from hardware.flash.progress import Progress, amount
@@ -73,6 +74,7 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Check everything that can be checked, then write, read back, customise, and make the card bootable."""
     settings, own_files, expected = settings_of(parsed), [own_file(text) for text in parsed.file], expected_of(parsed)
+    say_name_servers(settings)
     for name in ("mcopy", "debugfs") if settings else ():
         program(name)
     with ImageSource(parsed.image) as source:
@@ -143,28 +145,29 @@ def customise(
             f"It has no settings of yours; if you know better, add `--as` with one of {', '.join(Kind)}."
         )
     sys.stdout.write(f"{image.system or 'no os-release'}: customised as {kind}, {image.why}\n")
-    present = {name: content for name in NEEDED_FILES if (content := read_text(image.boot, name)) is not None}
-    made = first_boot(kind, settings, present)
+    made = first_boot(kind, settings, files_present(image))
     write_files(target, image, made, own_files)
     return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else None
 
 
-def read_text(boot: FatPartition, name: str) -> str | None:
-    """Read a text file of the boot partition."""
-    content = boot.read(name)
-    return None if content is None else content.decode("utf-8", "surrogateescape")
+def files_present(image: Image) -> dict[str, str]:
+    """Read the files of the image that first boot's files are made of, those that are there."""
+    places: list[tuple[FatPartition | ExtPartition | None, tuple[str, ...]]]
+    places = [(image.boot, NEEDED_FILES), (image.root, NEEDED_ROOT_FILES)]
+    contents = {name: place.read(name) for place, names in places if place for name in names}
+    return {name: text.decode("utf-8", "surrogateescape") for name, text in contents.items() if text is not None}
 
 
 def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> None:
     """Write all files, and read those of the boot partition back past the page cache; the user's own win."""
     assert image.boot is not None
     own_boot = {file.place: file.content for file in own_files if not file.place.startswith("/")}
-    own_root = {file.place: (file.content, file.mode) for file in own_files if file.place.startswith("/")}
+    own_root = {file.place: RootFile(file.content, file.mode) for file in own_files if file.place.startswith("/")}
     boot_files, root_files = {**made.boot_files, **own_boot}, {**made.root_files, **own_root}
     for name, content in boot_files.items():
         image.boot.write(name, content)
-    for name, (content, mode) in root_files.items():
-        root_of(image, name).write(name, content, mode)
+    for name, file in root_files.items():
+        root_of(image, name).write(name, *file)
     target.settle()
     for name, content in boot_files.items():
         if image.boot.read(name) != content:
@@ -189,8 +192,9 @@ def expected_of(parsed: argparse.Namespace) -> Expected:
 def settings_of(parsed: argparse.Namespace) -> Settings | None:
     """Make the settings of the arguments; None if the card is to be written as it is."""
     needed = {"--host": parsed.host, "--user": parsed.user, "--ssh-key": parsed.ssh_key}
-    others = (parsed.wifi, parsed.wifi_country, parsed.static, parsed.timezone, parsed.file, parsed.treat_as)
-    if not any((*needed.values(), *others)):
+    network = (parsed.wifi, parsed.wifi_country, parsed.static, parsed.gateway, parsed.dns, parsed.interface)
+    others = (parsed.timezone, parsed.keyboard, parsed.enable, parsed.file, parsed.treat_as)
+    if not any((*needed.values(), *network, *others)):
         return None
     missing = [name for name, value in needed.items() if not value]
     if missing:
@@ -202,17 +206,32 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
         instance_id=f"edge-board-{uuid.uuid4()}",
         throwaway_password=secrets.token_hex(16),
         wifi=wifi_of(parsed),
-        country=parsed.wifi_country,
+        country=known_country(parsed.wifi_country),
         static=static_of(parsed),
         timezone=known_timezone(parsed.timezone),
+        keyboard=parsed.keyboard,
+        interfaces=tuple(dict.fromkeys(name.strip() for names in parsed.enable for name in names.split(","))),
         cgroup_memory=not parsed.no_cgroup_memory,
         watchdog=not parsed.no_watchdog,
     )
 
 
+def say_name_servers(settings: Settings | None) -> None:
+    """Say whom a board with a fixed address will ask for names, where nobody said it."""
+    if settings is None or settings.static is None or settings.static.dns:
+        return
+    servers = settings.static.name_servers
+    asked = f"asks its gateway, {servers[0]}, for names" if servers else "has no name server of its own"
+    sys.stderr.write(f"edge-board flash: no --dns: {settings.host} {asked}.\n")
+
+
 def wifi_of(parsed: argparse.Namespace) -> Wifi | None:
     """Make the Wi-Fi settings; the password comes from a file or a prompt, never from the arguments."""
     if parsed.wifi is None:
+        if parsed.wifi_password_file or parsed.wifi_open or parsed.wifi_hidden:
+            raise ConfigurationError(
+                "--wifi-password-file, --wifi-open and --wifi-hidden belong to --wifi: give its SSID."
+            )
         return None
     if parsed.wifi_open:
         password = None
@@ -228,13 +247,13 @@ def wifi_of(parsed: argparse.Namespace) -> Wifi | None:
 def static_of(parsed: argparse.Namespace) -> Static | None:
     """Make the fixed address."""
     if parsed.static is None:
-        if parsed.gateway or parsed.dns:
-            raise ConfigurationError("--gateway and --dns belong to --static: give the address too.")
+        if parsed.gateway or parsed.dns or parsed.interface:
+            raise ConfigurationError("--gateway, --dns and --interface belong to --static: give the address too.")
         return None
     try:
         gateway = ipaddress.ip_address(parsed.gateway) if parsed.gateway else None
         servers = tuple(ipaddress.ip_address(text) for text in parsed.dns)
-        return Static(ipaddress.ip_interface(parsed.static), gateway, servers, parsed.interface)
+        return Static(ipaddress.ip_interface(parsed.static), gateway, servers, parsed.interface or "eth0")
     except ValueError as error:
         raise ConfigurationError(f"{error}: give --static as 192.0.2.10/24, the others as 192.0.2.1.") from error
 

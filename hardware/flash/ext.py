@@ -41,17 +41,18 @@ class ExtPartition:
         entries = [line.split("/") for line in output.splitlines()]
         return sorted(entry[5] for entry in entries if len(entry) > 5 and entry[5] not in {"", ".", ".."})
 
-    def write(self, name: str, content: bytes, mode: int) -> None:
-        """Write a regular file of root's over what is there, making the folders (0755) that it needs."""
+    def write(self, name: str, content: bytes, mode: int, owner: int = 0, folder_mode: int = 0o755) -> None:
+        """Write a regular file over what is there, making the folders that it needs, all of the same user and group."""
         checked(name)
         folders = [str(folder) for folder in reversed(PurePosixPath(name).parents[:-1])]
-        made = [f"mkdir {folder}" for folder in folders if not self.exists(folder)]
+        missing = [folder for folder in folders if not self.exists(folder)]
+        made = [f"mkdir {folder}" for folder in missing]
+        made += [line for folder in missing for line in owned(folder, 0o40000 | folder_mode, owner)]
         removed = [f"rm {name}"] if self.exists(name) else []
         with tempfile.NamedTemporaryFile() as file:  # 0600: it may hold a secret
             file.write(content)
             file.flush()
-            fields = [f"set_inode_field {name} mode 0{0o100000 | mode:o}"]
-            fields += [f"set_inode_field {name} {owner} 0" for owner in ("uid", "gid")]
+            fields = owned(name, 0o100000 | mode, owner)
             path = PurePosixPath(name)  # older versions of debugfs write into the current folder only
             self._change([*made, *removed, f"cd {path.parent}", f"write {file.name} {path.name}", *fields])
         if self.read(name) != content:
@@ -72,6 +73,14 @@ class ExtPartition:
 
     def _fail(self, what: str, errors: str) -> bytes:
         raise FlashError(f"debugfs on {self.path} ({what}): {errors or 'no reason given'}.")
+
+
+def owned(name: str, mode: int, owner: int) -> list[str]:
+    """Make the requests that set an inode's type and mode, and its user and group to the same number."""
+    return [
+        f"set_inode_field {name} mode 0{mode:o}",
+        *(f"set_inode_field {name} {kind} {owner}" for kind in ("uid", "gid")),
+    ]
 
 
 def checked(name: str) -> str:

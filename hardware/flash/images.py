@@ -18,7 +18,7 @@ The tests, in this order; the first that holds decides:
 | FAT label system-boot | Ubuntu: cloud-init |
 | rpi-preseed in the root file system | preseed: rpi-preseed.toml |
 | cloud-init there, seeded from /boot/firmware, and user-data and meta-data on the FAT | trixie: cloud-init |
-| `init=…/raspberrypi-sys-mods/firstboot` in cmdline.txt | bookworm (and bullseye since 2022-09): custom.toml |
+| `init=…/raspberrypi-sys-mods/firstboot` in cmdline.txt | bookworm, or by os-release bullseye: custom.toml |
 | `resize` in cmdline.txt without seed files, or `init=…/init_resize.sh` | recognised, not customised |
 """
 
@@ -78,7 +78,7 @@ def identify(disk: Disk) -> Image:
     boot = FatPartition(disk.path, fats[0][0])
     root = ExtPartition(disk.path, exts[0]) if exts else None
     kind, why = kind_of(boot, root, fats[0][1])
-    return Image(kind, why, boot, root, system_name(root))
+    return Image(kind, why, boot, root, os_release(root, "PRETTY_NAME"))
 
 
 def kind_of(boot: FatPartition, root: ExtPartition | None, label: str) -> tuple[Kind | None, str]:
@@ -93,7 +93,8 @@ def kind_of(boot: FatPartition, root: ExtPartition | None, label: str) -> tuple[
     if root is not None and seeded_from_boot(boot, root):
         return Kind.TRIXIE, "its cloud-init is seeded from the boot partition"
     if "init=/usr/lib/raspberrypi-sys-mods/firstboot" in options:
-        return Kind.BOOKWORM, "its first boot reads custom.toml"
+        kind = Kind.BULLSEYE if os_release(root, "VERSION_CODENAME") == "bullseye" else Kind.BOOKWORM
+        return kind, "its first boot reads custom.toml"
     if "init=/usr/lib/raspi-config/init_resize.sh" in options:
         return None, "it is a Raspberry Pi OS from before custom.toml (2022-09): take a newer one"
     if "resize" in options:
@@ -110,12 +111,12 @@ def seeded_from_boot(boot: FatPartition, root: ExtPartition) -> bool:
     return any(SEED_FROM_BOOT.search(text) for text in texts)
 
 
-def system_name(root: ExtPartition | None) -> str | None:
-    """Read the name of the distribution; /etc/os-release is mostly a link, which debugfs does not follow."""
+def os_release(root: ExtPartition | None, key: str) -> str | None:
+    """Read a value that names the distribution; /etc/os-release is mostly a link, which debugfs does not follow."""
     if root is None:
         return None
     text = root.read("/usr/lib/os-release") or root.read("/etc/os-release") or b""
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', text.decode("utf-8", "replace"), re.MULTILINE)
+    found = re.search(rf'^{key}="?([^"\n]+)', text.decode("utf-8", "replace"), re.MULTILINE)
     return found[1] if found else None
 
 

@@ -6,15 +6,18 @@ Raises ConfigurationError, one sentence with the remedy, for a value that would 
 
 import base64
 import binascii
+import hashlib
 import ipaddress
 import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from drupelet.config_check import nearest
 from drupelet.errors import ConfigurationError
 
 Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # one label of RFC 1123
 USER = re.compile(r"[a-z][a-z0-9-]{0,31}")  # what userconf-pi takes, the strictest of them
@@ -24,6 +27,9 @@ INTERFACE_NAME = re.compile(r"[a-z][a-z0-9]{1,14}")
 KEY_TYPE = re.compile(r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521))(@openssh\.com)?")
 PSK = re.compile(r"[0-9a-fA-F]{64}")
 SSID_BYTES_MAX = 32
+INTERFACES = ("i2c", "spi", "onewire", "serial", "usb-gadget")
+KEYBOARD = re.compile(r"[a-z]{2,12}(-[a-z]{2,12})?")  # an XKB layout
+WIRELESS = "wlan0"  # the one that every image calls so
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Wifi:
 
 @dataclass(frozen=True)
 class Static:
-    """A fixed address in place of DHCP."""
+    """A fixed address in place of DHCP, or of what routers announce; the other family of addresses stays automatic."""
 
     address: Interface
     gateway: Address | None = None
@@ -55,13 +61,63 @@ class Static:
     interface: str = "eth0"
 
     def __post_init__(self) -> None:
-        name = bool(INTERFACE_NAME.fullmatch(self.interface))
-        require(name, f"{self.interface!r} is not an interface's name: give eth0 or wlan0")
-        network = self.address.network
-        require(network.num_addresses > 1, f"{self.address} has no network: give the prefix too, as 192.0.2.10/24")
+        name = INTERFACE_NAME.fullmatch(self.interface) and (self.wireless or not self.interface.startswith("wl"))
+        require(
+            name,
+            f"{self.interface!r} is not an interface that first boot knows: give eth0, another wired one, or wlan0",
+        )
+        check_address(self.address)
         if self.gateway is not None:
-            inside = self.gateway in network or self.gateway.is_link_local
-            require(inside, f"the gateway {self.gateway} is not in the network {network} of the static address")
+            check_gateway(self.gateway, self.address)
+        for server in self.dns:
+            require(not unusable(server), f"{server} cannot be the address of a name server: give another --dns")
+
+    @property
+    def wireless(self) -> bool:
+        """Whether the address is that of the wireless interface."""
+        return self.interface == WIRELESS
+
+    @property
+    def name_servers(self) -> tuple[Address, ...]:
+        """Whom the board asks for names: those that were given, else its gateway, as a site's router mostly answers."""
+        return self.dns or ((self.gateway,) if self.gateway and not self.gateway.is_link_local else ())
+
+
+def check_address(interface: Interface) -> None:
+    """Raise ConfigurationError unless a board can have this address.
+
+    Of two addresses (/31, RFC 3021; /127, RFC 6164) both are a board's; a net of one (/32, /128) reaches nobody.
+    """
+    address, network = interface.ip, interface.network
+    require(network.num_addresses > 1, f"{interface} has no network: give the prefix of its net too, as 192.0.2.10/24")
+    require(not unusable(address), f"{address} cannot be a board's own address: give one of its network's")
+    require(not reserved(address, network), f"{address} is the {reserved(address, network)} of {network}: give another")
+
+
+def check_gateway(gateway: Address, interface: Interface) -> None:
+    """Raise ConfigurationError unless the gateway is another address of the same network; IPv6's may be link-local."""
+    network = interface.network
+    require(gateway != interface.ip, f"the gateway {gateway} is the board's own address: give the router's")
+    link_local = gateway.version == 6 == interface.version and gateway.is_link_local
+    require(
+        gateway in network or link_local, f"the gateway {gateway} is not in the network {network} of the static address"
+    )
+    require(not reserved(gateway, network), f"the gateway {gateway} is the {reserved(gateway, network)} of {network}")
+
+
+def unusable(address: Address) -> bool:
+    """Whether no board and no server can have the address."""
+    odd = address.is_multicast or address.is_loopback or address.is_unspecified
+    return odd or (address.version == 4 and address.is_reserved)
+
+
+def reserved(address: Address, network: Network) -> str | None:
+    """Name what else an address of the network stands for; None if it may be a board's."""
+    if network.num_addresses <= 2 or address not in network:
+        return None
+    if address == network.network_address:
+        return "net's own address" if address.version == 4 else "address of all routers"  # RFC 4291, 2.6.1
+    return "broadcast address" if address.version == 4 and address == network.broadcast_address else None
 
 
 @dataclass(frozen=True)
@@ -77,6 +133,8 @@ class Settings:
     country: str | None = None
     static: Static | None = None
     timezone: str | None = None
+    keyboard: str | None = None
+    interfaces: tuple[str, ...] = ()
     cgroup_memory: bool = True
     watchdog: bool = True
 
@@ -98,7 +156,25 @@ class Settings:
         if self.country is not None:
             known = COUNTRY.fullmatch(self.country)
             require(known, f"{self.country!r} is not a country: give the two capital letters of ISO 3166, such as GB")
+        if self.keyboard is not None:
+            known = KEYBOARD.fullmatch(self.keyboard)
+            require(known, f"{self.keyboard!r} is not a keyboard layout: give XKB's name for it, such as gb or us")
+        for name in self.interfaces:
+            near = nearest(name, INTERFACES)
+            hint = f"did you mean {near}" if near else f"there are {', '.join(INTERFACES)}"
+            require(name in INTERFACES, f"--enable {name!r} is not known: {hint}")
+        wireless = self.static is not None and self.static.wireless
+        require(
+            self.wifi or not wireless, f"a fixed address on {WIRELESS} needs --wifi: it would have no network to join"
+        )
         require(self.wifi is None or self.country, "Wi-Fi needs --wifi-country: the radio stays off without one")
+
+
+def wifi_key(wifi: Wifi) -> str | None:
+    """Derive the 64 hex digits that join the network (IEEE 802.11i), so that the passphrase itself is on no card."""
+    if wifi.password is None or PSK.fullmatch(wifi.password):
+        return wifi.password
+    return hashlib.pbkdf2_hmac("sha1", wifi.password.encode(), wifi.ssid.encode(), 4096, 32).hex()
 
 
 def require(condition: object, sentence: str) -> None:

@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import shutil
 import signal
 import subprocess
@@ -65,7 +66,7 @@ def boot(card: Path) -> FatPartition:
 
 def outside_file_systems(path: Path) -> tuple[bytes, bytes]:
     content = path.read_bytes()
-    return content[:BOOT_START], content[ROOT_START:]
+    return content[:BOOT_START], content[ROOT_START + card_images.ROOT_BYTES :]
 
 
 def zipped(content: bytes) -> bytes:
@@ -103,10 +104,12 @@ def test_a_trixie_card(packing: str, images: dict[str, Path], arguments: list[st
     assert boot(card).read("site/own.conf") == boot(card).read("settings.txt") == b"own = 1\n"
     assert outside_file_systems(card) == outside_file_systems(images["trixie"])
     assert identify(Disk(card)).kind == "trixie"
+    assert "WirelessEnabled=true" in debugfs(card, "cat /var/lib/NetworkManager/NetworkManager.state")
+    check_file_systems(card, tmp_path)
 
 
 def test_a_bookworm_card_has_its_address_in_the_root_file_system(
-    images: dict[str, Path], arguments: list[str], tmp_path: Path
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / "own.sh"
     own.write_text("#!/bin/sh\n")
@@ -116,10 +119,76 @@ def test_a_bookworm_card_has_its_address_in_the_root_file_system(
     card = tmp_path / "card"
     assert b'hostname = "pi-7"' in (boot(card).read("custom.toml") or b"")
     name = "/etc/NetworkManager/system-connections/edge-static.nmconnection"
-    assert "address1=192.0.2.7/24\n" in debugfs(card, f"cat {name}")
+    assert "address1=192.0.2.7/24\ngateway=192.0.2.1\ndns=192.0.2.1;\n" in debugfs(card, f"cat {name}")
+    assert "no --dns: pi-7 asks its gateway, 192.0.2.1, for names" in capsys.readouterr().err
     assert "Mode:  0600" in debugfs(card, f"stat {name}")
     assert "Mode:  0750" in debugfs(card, "stat /usr/local/sbin/own")
     check_file_systems(card, tmp_path)
+
+
+def test_a_bullseye_card_has_its_address_where_dhcpcd_reads_it(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password, card = tmp_path / "password", tmp_path / "card"
+    password.write_text("a passphrase\n")
+    wifi = ["--wifi", "Workshop", "--wifi-country", "GB", "--wifi-password-file", str(password)]
+    static = ["--static", "192.0.2.7/24", "--gateway", "192.0.2.1", "--interface", "wlan0"]
+    assert main(["flash", str(images["bullseye"]), *arguments, *wifi, *static]) == 0
+    assert "Raspbian GNU/Linux 11 (bullseye): customised as bullseye" in capsys.readouterr().out
+    lines = debugfs(card, "cat /etc/dhcpcd.conf").splitlines()
+    assert lines[:3] == ["# A sample configuration for dhcpcd.", "hostname", "slaac private"]
+    assert lines[-4:] == [
+        "interface wlan0",
+        "static ip_address=192.0.2.7/24",
+        "static routers=192.0.2.1",
+        "static domain_name_servers=192.0.2.1",
+    ]
+    told = tomllib.loads((boot(card).read("custom.toml") or b"").decode())
+    assert (told["wlan"]["ssid"], told["wlan"]["country"]) == ("Workshop", "GB")
+    assert "NetworkManager" not in debugfs(card, "ls /etc")
+
+
+def test_a_bookworm_card_joins_any_network_with_a_fixed_address(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path
+) -> None:
+    card = tmp_path / "card"
+    wifi = ["--wifi", "Wörk;1", "--wifi-country", "GB", "--wifi-open"]
+    static = ["--static", "192.0.2.7/24", "--gateway", "192.0.2.1", "--interface", "wlan0"]
+    assert main(["flash", str(images["bookworm"]), *arguments, *wifi, *static]) == 0
+    connection = debugfs(card, "cat /etc/NetworkManager/system-connections/edge-wifi.nmconnection")
+    assert "ssid=87;195;182;114;107;59;49;\n" in connection
+    assert "method=manual\naddress1=192.0.2.7/24\n" in connection
+    assert debugfs(card, "cat /var/lib/NetworkManager/NetworkManager.state") == "[main]\nWirelessEnabled=true\n"
+    assert debugfs(card, "cat /etc/sudoers.d/010_edge-nopasswd") == "site ALL=(ALL) NOPASSWD: ALL\n"
+    assert "Mode:  0440" in debugfs(card, "stat /etc/sudoers.d/010_edge-nopasswd")
+
+
+@pytest.mark.parametrize("kind", ["trixie", "bookworm", "bullseye", "ubuntu", "preseed"])
+def test_interfaces_are_on_from_the_first_boot_on(
+    kind: str, images: dict[str, Path], arguments: list[str], tmp_path: Path
+) -> None:
+    card = tmp_path / "card"
+    assert main(["flash", str(images[kind]), *arguments, "--enable", "i2c,spi", "--enable", "onewire,serial"]) == 0
+    config = (boot(card).read("config.txt") or b"").decode()
+    wanted = "dtparam=i2c_arm=on\ndtparam=spi=on\ndtoverlay=w1-gpio\nenable_uart=1\ndtparam=watchdog=on\n"
+    assert config.endswith("\n\n[pi5]\ndtparam=uart0=on\n[all]\n" + wanted)
+    assert b"console=serial0" not in (boot(card).read("cmdline.txt") or b"")
+    assert b"console=tty1" in (boot(card).read("cmdline.txt") or b"")
+    assert debugfs(card, "cat /etc/modules-load.d/edge-i2c.conf") == "i2c-dev\n"
+
+
+def test_an_interface_that_an_image_cannot_have_is_said(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--yes-really", str(tmp_path / "card"), "--enable", "i2c,usb-gadget"]
+    for kind, words in {
+        "debian": "i2c: its device trees do not know them by name; usb-gadget: it has no rpi-usb-gadget",
+        "bookworm": "cannot be told usb-gadget: it has no rpi-usb-gadget",
+    }.items():
+        assert main(["flash", str(images[kind]), *arguments, *again]) == 1
+        assert words in capsys.readouterr().err
+    assert main(["flash", str(images["trixie"]), *arguments, *again]) == 0
+    assert check_user_data(boot(tmp_path / "card").read("user-data") or b"")["rpi"] == {"enable_usb_gadget": True}
 
 
 def test_a_preseed_card(images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
@@ -133,6 +202,23 @@ def test_a_preseed_card(images: dict[str, Path], arguments: list[str], tmp_path:
     )
     name = "/etc/NetworkManager/system-connections/edge-static.nmconnection"
     assert "address1=192.0.2.7/24\n" in debugfs(tmp_path / "card", f"cat {name}")
+    # rpi-preseed loses keys; the home is renamed with its user.
+    assert debugfs(tmp_path / "card", "cat /home/pi/.ssh/authorized_keys") == KEY + "\n"
+    for place, mode in {"/home/pi/.ssh/authorized_keys": "0600", "/home/pi/.ssh": "0700"}.items():
+        found = debugfs(tmp_path / "card", f"stat {place}")
+        assert f"Mode:  {mode}" in found
+        assert re.search(r"User:\s+1000\s+Group:\s+1000", found)
+    check_file_systems(tmp_path / "card", tmp_path)
+
+
+def test_a_preseed_image_without_a_first_user_cannot_be_entered_and_says_so(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = LAYOUTS["preseed"]
+    nobody = {name: text for name, text in layout.root.items() if name != "etc/passwd"}
+    image = make_image(tmp_path / "image", Layout(boot=layout.boot, root=nobody))
+    assert main(["flash", str(image), *arguments]) == 1
+    assert "cannot be told the SSH keys: it has no first user" in capsys.readouterr().err
 
 
 OLD = {
@@ -268,8 +354,17 @@ REFUSED = [
     (["ALL", "--wifi", "x", "--wifi-country", "GB"], "needs --wifi-password-file"),
     (["ALL", "--wifi", "x", "--wifi-open"], "needs --wifi-country"),
     (["ALL", "--wifi", "x" * 33, "--wifi-open", "--wifi-country", "GB"], "33 bytes"),
-    (["ALL", "--wifi-country", "gb"], "two capital letters"),
-    (["ALL", "--static", "192.0.2.7"], "give the prefix too"),
+    (["ALL", "--wifi-country", "gb"], "did you mean GB"),
+    (["ALL", "--wifi-country", "UK"], "did you mean GB, Britain (UK)?"),
+    (["ALL", "--wifi-country", "ZZ"], "'ZZ' is no country of ISO 3166"),
+    (["ALL", "--wifi-hidden"], "belong to --wifi"),
+    (["ALL", "--static", "192.0.2.255/24"], "is the broadcast address of 192.0.2.0/24"),
+    (["ALL", "--static", "192.0.2.7/24", "--gateway", "192.0.2.7"], "is the board's own address"),
+    (["ALL", "--static", "192.0.2.7/24", "--interface", "wlan0"], "a fixed address on wlan0 needs --wifi"),
+    (["ALL", "--interface", "wlan0"], "belong to --static"),
+    (["ALL", "--enable", "i2c,onewrie"], "'onewrie' is not known: did you mean onewire"),
+    (["--interface", "wlan0"], "needs --host and --user and --ssh-key too"),
+    (["ALL", "--static", "192.0.2.7"], "give the prefix of its net too"),
     (["ALL", "--static", "192.0.2.7/24", "--gateway", "198.51.100.1"], "is not in the network"),
     (["ALL", "--static", "pi"], "give --static as"),
     (["ALL", "--gateway", "192.0.2.1"], "belong to --static"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hardware.flash.first_boot import NEEDED_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
 from tests.support.card_images import LAYOUTS
 from tests.support.first_boot import SETTINGS, check_network_config, check_user_data
 
@@ -20,14 +20,16 @@ GOLDEN = Path(__file__).with_name("first_boot")
 
 
 def made(kind: Kind) -> FirstBoot:
-    present = LAYOUTS[kind].boot
-    return first_boot(kind, SETTINGS, {name: present[name] for name in NEEDED_FILES if name in present})
+    layout = LAYOUTS[kind]
+    present = {**layout.boot, **{f"/{name}": text for name, text in layout.root.items()}}
+    needed = (*NEEDED_FILES, *NEEDED_ROOT_FILES)
+    return first_boot(kind, SETTINGS, {name: present[name] for name in needed if name in present})
 
 
 def files(kind: Kind) -> dict[str, bytes]:
     """Name -> content, those of the root file system below `root/`."""
     found = made(kind)
-    return {**found.boot_files, **{f"root{name}": content for name, (content, _) in found.root_files.items()}}
+    return {**found.boot_files, **{f"root{name}": file.content for name, file in found.root_files.items()}}
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -61,7 +63,11 @@ PRESEED_KEYS = {
 
 @pytest.mark.parametrize(
     ("kind", "name", "version", "known"),
-    [(Kind.BOOKWORM, "custom.toml", 1, TOML_KEYS), (Kind.PRESEED, "rpi-preseed.toml", "1.0", PRESEED_KEYS)],
+    [
+        (Kind.BOOKWORM, "custom.toml", 1, TOML_KEYS),
+        (Kind.BULLSEYE, "custom.toml", 1, TOML_KEYS),
+        (Kind.PRESEED, "rpi-preseed.toml", "1.0", PRESEED_KEYS),
+    ],
 )
 def test_a_toml_file_has_only_keys_and_types_that_its_reader_knows(
     kind: Kind, name: str, version: object, known: dict[str, dict[str, type]]
@@ -77,6 +83,7 @@ def test_only_debian_leaves_something_out_and_says_so() -> None:
     assert {kind: made(kind).left_out for kind in Kind} == {
         Kind.TRIXIE: (),
         Kind.BOOKWORM: (),
+        Kind.BULLSEYE: (),
         Kind.PRESEED: (),
         Kind.UBUNTU: (),
         Kind.DEBIAN: ("the user site: log in as root", "Wi-Fi", "the static address", "the time zone"),

@@ -34,20 +34,24 @@ class Layout:
     table: str = "dos"
 
 
-def os_release(name: str, identity: str) -> dict[str, str]:
+def os_release(name: str, identity: str, codename: str) -> dict[str, str]:
     """Give the file that names a distribution."""
-    return {"usr/lib/os-release": f'PRETTY_NAME="{name}"\nID={identity}\n'}
+    return {"usr/lib/os-release": f'PRETTY_NAME="{name}"\nVERSION_CODENAME={codename}\nID={identity}\n'}
 
 
 TEMPLATES = {"user-data": "#cloud-config\n# hostname: raspberrypi\n", "meta-data": "instance_id: rpios-image\n"}
 TRIXIE_ROOT = {
-    **os_release("Debian GNU/Linux 13 (trixie)", "debian"),
+    **os_release("Debian GNU/Linux 13 (trixie)", "debian", "trixie"),
     "usr/bin/cloud-init": "#!/usr/bin/python3\n",
     "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg": (
         "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
     ),
 }
 BOOKWORM_INIT = "quiet init=/usr/lib/raspberrypi-sys-mods/firstboot"
+FIRST_USER = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\npi:x:1000:1000:,,,:/home/pi:/bin/bash\n",
+    "home/pi/.profile": "# ~/.profile\n",
+}
 SYSCONF = "# This file is read at every boot\n#hostname=rpi\nsome_key=kept\n"
 
 LAYOUTS = {
@@ -57,19 +61,29 @@ LAYOUTS = {
     ),
     "bookworm": Layout(
         boot={"cmdline.txt": f"{CONSOLE} {BOOKWORM_INIT}\n", "config.txt": CONFIG},
-        root=os_release("Debian GNU/Linux 12 (bookworm)", "debian"),
+        root={**os_release("Debian GNU/Linux 12 (bookworm)", "debian", "bookworm"), **FIRST_USER},
+    ),
+    "bullseye": Layout(
+        boot={"cmdline.txt": f"{CONSOLE} {BOOKWORM_INIT}\n", "config.txt": CONFIG},
+        root={
+            **os_release("Raspbian GNU/Linux 11 (bullseye)", "raspbian", "bullseye"),
+            **FIRST_USER,
+            "etc/sudoers.d/010_pi-nopasswd": "pi ALL=(ALL) NOPASSWD: ALL\n",
+            "etc/dhcpcd.conf": "# A sample configuration for dhcpcd.\nhostname\nslaac private\n",
+        },
     ),
     "preseed": Layout(
         boot={"cmdline.txt": f"{CONSOLE} resize\n", "config.txt": CONFIG},
         root={
-            **os_release("Debian GNU/Linux 13 (trixie)", "debian"),
+            **os_release("Debian GNU/Linux 13 (trixie)", "debian", "trixie"),
+            **FIRST_USER,
             "usr/lib/systemd/system/rpi-preseed.service": "[Unit]\nDescription=rpi-preseed\n",
         },
     ),
     "debian": Layout(
         label="RASPIFIRM",
         boot={"sysconf.txt": SYSCONF, "cmdline.txt": f"{CONSOLE}\n", "config.txt": CONFIG},
-        root=os_release("Debian GNU/Linux 13 (trixie)", "debian"),
+        root=os_release("Debian GNU/Linux 13 (trixie)", "debian", "trixie"),
     ),
     "ubuntu": Layout(
         label="system-boot",
@@ -79,7 +93,7 @@ LAYOUTS = {
             "cmdline.txt": f"{CONSOLE} cfg80211.ieee80211_regdom=US\n",
             "config.txt": CONFIG,
         },
-        root=os_release("Ubuntu 24.04.3 LTS", "ubuntu"),
+        root=os_release("Ubuntu 24.04.3 LTS", "ubuntu", "noble"),
     ),
 }
 

@@ -1,0 +1,97 @@
+"""Settings -> files of the root file system that configure the network: NetworkManager's, and dhcpcd's of bullseye.
+
+PURE. For images whose first boot cannot be told a fixed address, or any SSID, by a file on the boot partition. The key
+of the wireless network is then readable by root alone, and not on the boot partition at all.
+Sources: nm-settings-keyfile(5), NetworkManager.state(5) as pi-gen writes it, dhcpcd.conf(5).
+"""
+
+import re
+
+from hardware.flash.settings import WIRELESS, Address, Settings, Static, Wifi, wifi_key
+
+CONNECTIONS = "/etc/NetworkManager/system-connections"
+STATIC_CONNECTION = f"{CONNECTIONS}/edge-static.nmconnection"
+WIFI_CONNECTION = f"{CONNECTIONS}/edge-wifi.nmconnection"
+RADIO_STATE = "/var/lib/NetworkManager/NetworkManager.state"
+RADIO_ON = "[main]\nWirelessEnabled=true\n"
+DHCPCD = "/etc/dhcpcd.conf"
+PLAIN_SSID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.-]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?")
+
+
+def connections(settings: Settings) -> dict[str, str]:
+    """Make NetworkManager's files: the fixed address, the wireless network, and the radio switched on.
+
+    pi-gen's images since 2024-11 say that the radio is off, and nothing but this file or a person changes that.
+    """
+    found, static = {}, settings.static
+    if static and not static.wireless:
+        found[STATIC_CONNECTION] = wired(static)
+    if settings.wifi:
+        found[WIFI_CONNECTION] = wireless(settings.wifi, static if static and static.wireless else None)
+    if settings.country:
+        found[RADIO_STATE] = RADIO_ON
+    return found
+
+
+def wired(static: Static) -> str:
+    """Write the keyfile of a wired interface with a fixed address; it is preferred to what the image has."""
+    head = ["[connection]", "id=edge-static", "type=ethernet", f"interface-name={static.interface}"]
+    return text([*head, "autoconnect-priority=100", "", *families(static)])
+
+
+def wireless(wifi: Wifi, static: Static | None) -> str:
+    """Write the keyfile of a wireless network."""
+    head = ["[connection]", "id=edge-wifi", "type=wifi", f"interface-name={WIRELESS}", ""]
+    network = [
+        "[wifi]",
+        "mode=infrastructure",
+        f"ssid={ssid(wifi.ssid)}",
+        *(["hidden=true"] if wifi.hidden else []),
+        "",
+    ]
+    key = wifi_key(wifi)
+    secret = ["[wifi-security]", "key-mgmt=wpa-psk", f"psk={key}", ""] if key else []
+    return text([*head, *network, *secret, *families(static)])
+
+
+def ssid(name: str) -> str:
+    """Write an SSID as it is where no reader can mistake it, else as the numbers of its bytes."""
+    return name if PLAIN_SSID.fullmatch(name) else "".join(f"{byte};" for byte in name.encode())
+
+
+def families(static: Static | None) -> list[str]:
+    """Write both families of addresses: the fixed one as it was given, the other automatic."""
+    found = []
+    for version in (4, 6):
+        fixed = static if static and static.address.version == version else None
+        servers = [str(each) for each in (static.name_servers if static else ()) if each.version == version]
+        found += [f"[ipv{version}]", f"method={'manual' if fixed else 'auto'}"]
+        found += [f"address1={fixed.address}"] if fixed else []
+        found += [f"gateway={fixed.gateway}"] if fixed and fixed.gateway else []
+        found += [f"dns={';'.join(servers)};"] if servers else []
+        found.append("")
+    return found[:-1]
+
+
+def dhcpcd(static: Static, present: str) -> tuple[str, tuple[str, ...]]:
+    """Add a fixed address to dhcpcd.conf, after what is there; and what dhcpcd cannot be told."""
+    lines = ["# edge-board flash", f"interface {static.interface}"]
+    lines += [f"static ip{'6' if static.address.version == 6 else ''}_address={static.address}"]
+    lines += [f"static routers={static.gateway}"] if version4(static.gateway) else []
+    servers = " ".join(str(each) for each in static.name_servers)
+    lines += [f"static domain_name_servers={servers}"] if servers else []
+    told = static.gateway is None or version4(static.gateway)
+    left_out = (
+        () if told else (f"the gateway {static.gateway}: its dhcpcd takes IPv6 routers from announcements alone",)
+    )
+    return f"{present.rstrip()}\n\n" + text(lines), left_out
+
+
+def version4(address: Address | None) -> bool:
+    """Whether it is an IPv4 address."""
+    return address is not None and address.version == 4
+
+
+def text(lines: list[str]) -> str:
+    """Join lines."""
+    return "\n".join([*lines, ""])
