@@ -24,10 +24,11 @@ from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
 from hardware.flash.fat import FatPartition
-from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, RootFile, first_boot
+from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, RootFile, first_boot
 from hardware.flash.images import Disk, Image, identify
 from hardware.flash.programs import program
 from hardware.flash.progress import Progress, amount
+from hardware.flash.recognition import check_length, chosen_kind, judged, remedy_of, words_of
 from hardware.flash.settings import Settings, Static, Wifi, read_keys
 from hardware.flash.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
 from hardware.flash.targets import Device, check_device, check_file, device_name
@@ -77,12 +78,18 @@ def run(parsed: argparse.Namespace) -> int:
     say_name_servers(settings)
     for name in ("mcopy", "debugfs") if settings else ():
         program(name)
-    with ImageSource(parsed.image) as source:
+    with untouched():
+        source = ImageSource(parsed.image)
+    with source:
+        with untouched():
+            layout, words = judged(source, expected, parsed.treat_as, customised=settings is not None)
+        sys.stdout.write(f"{words}\n")
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
         path, device = target_of(parsed, image_bytes)
         with Target(path, create=device is None) as target, unfinished(path):
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
+            check_length(source, layout, written.size, expected)
             complaint = customise(parsed, target, written, settings, own_files) if settings else None
             target.finish(written.head)
     sys.stdout.write(f"{path}: {amount(written.size)}, SHA-256 {sha256}\n")
@@ -101,6 +108,15 @@ def unfinished(path: Path) -> Iterator[None]:
         raise FlashError(f"stopped. {state}") from None
     except (FlashError, ConfigurationError) as error:
         raise FlashError(f"{error} {state}") from error
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Make a refusal of whatever is wrong with an image before anything is written."""
+    try:
+        yield
+    except FlashError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, Device | None]:
@@ -138,13 +154,11 @@ def customise(
 ) -> str | None:
     """Write the first-boot files for what the image is; returns what was not done, in one sentence, else None."""
     image = identify(Disk(target.path, written.head))
-    kind = Kind(parsed.treat_as) if parsed.treat_as else image.kind
+    kind = chosen_kind(image, parsed.treat_as)
     if kind is None or image.boot is None:
-        return (
-            f"the image is written but not customised: {image.why}. "
-            f"It has no settings of yours; if you know better, add `--as` with one of {', '.join(Kind)}."
-        )
-    sys.stdout.write(f"{image.system or 'no os-release'}: customised as {kind}, {image.why}\n")
+        better = f"; if you know better, add {remedy_of()}" if image.boot else ""
+        return f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
+    sys.stdout.write(f"{target.path}: {words_of(image, kind, parsed.treat_as)}\n")
     made = first_boot(kind, settings, files_present(image))
     write_files(target, image, made, own_files)
     return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else None

@@ -1,15 +1,7 @@
 """What an image is, told from its contents: partition table, FAT label and files, ext4 files. Never from name or date.
 
-Here: reading the partition table and the tests below. Never here: any write, or what a kind is given (`first_boot`).
-Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specification, pi-gen, rpi-imager's format notes.
-
-| structure | bytes | what |
-|---|---|---|
-| MBR | 446 + 16 n | entry n of 4: type at 4, first sector at 8, sectors at 12 (u32 little-endian); 55 AA at 510 |
-| GPT | 512 + 72, 80, 84 | first sector of the entries (u64), their number and size (u32); `EFI PART` at 512 |
-| GPT entry | 0, 32, 40 | type, first sector, last sector |
-| FAT | 54 or 82; 43 or 71 | `FAT` and the label, for FAT12 and FAT16 or for FAT32; 55 AA at 510 |
-| ext | 1024 + 56 | 53 EF |
+Here: the tests below. Never here: any write, or what a kind is given (`first_boot`).
+Sources: pi-gen, rpi-imager's format notes.
 
 The tests, in this order; the first that holds decides:
 | test | kind |
@@ -24,18 +16,16 @@ The tests, in this order; the first that holds decides:
 
 import io
 import re
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from hardware.flash.ext import ExtPartition
 from hardware.flash.fat import FatPartition
 from hardware.flash.first_boot import Kind
+from hardware.flash.tables import fat_label, is_ext, partitions
 
-SECTOR_BYTES = 512
-GPT_ENTRIES_MAX = 128
-PROTECTIVE = 0xEE
 SEED_FROM_BOOT = re.compile(r"seedfrom:\s*[\"']?file:///boot/firmware")
+NO_BOOT = "it has no FAT boot partition"
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg.d"
 
 
@@ -70,11 +60,11 @@ class Disk:
 
 def identify(disk: Disk) -> Image:
     """Tell what the image is; raises FlashError only for a damaged file system."""
-    starts = partition_starts(disk)
-    fats = [(start, label) for start in starts if (label := fat_label(disk, start)) is not None]
-    exts = [start for start in starts if disk.read(start + 1024 + 56, 2) == b"\x53\xef"]
+    starts = [partition.start for partition in partitions(disk.read)]
+    fats = [(start, label) for start in starts if (label := fat_label(disk.read, start)) is not None]
+    exts = [start for start in starts if is_ext(disk.read, start)]
     if not fats:
-        return Image(None, "it has no FAT boot partition", None, ExtPartition(disk.path, exts[0]) if exts else None)
+        return Image(None, NO_BOOT, None, ExtPartition(disk.path, exts[0]) if exts else None)
     boot = FatPartition(disk.path, fats[0][0])
     root = ExtPartition(disk.path, exts[0]) if exts else None
     kind, why = kind_of(boot, root, fats[0][1])
@@ -118,38 +108,3 @@ def os_release(root: ExtPartition | None, key: str) -> str | None:
     text = root.read("/usr/lib/os-release") or root.read("/etc/os-release") or b""
     found = re.search(rf'^{key}="?([^"\n]+)', text.decode("utf-8", "replace"), re.MULTILINE)
     return found[1] if found else None
-
-
-def partition_starts(disk: Disk) -> list[int]:
-    """List the first bytes of the partitions, in the table's order; empty without a table."""
-    mbr = disk.read(0, SECTOR_BYTES)
-    if len(mbr) < SECTOR_BYTES or mbr[510:] != b"\x55\xaa":
-        return []
-    entries = [struct.unpack_from("<4xB3xII", mbr, 446 + 16 * number) for number in range(4)]
-    if any(kind == PROTECTIVE for kind, _, _ in entries):
-        return gpt_starts(disk)
-    return [first * SECTOR_BYTES for kind, first, sectors in entries if kind and first and sectors]
-
-
-def gpt_starts(disk: Disk) -> list[int]:
-    """List the first bytes of a GPT's partitions."""
-    header = disk.read(SECTOR_BYTES, SECTOR_BYTES)
-    if not header.startswith(b"EFI PART"):
-        return []
-    first, number, size = struct.unpack_from("<QII", header, 72)
-    if size < 56 or size > SECTOR_BYTES:
-        return []
-    table = disk.read(first * SECTOR_BYTES, min(number, GPT_ENTRIES_MAX) * size)
-    entries = [table[at : at + size] for at in range(0, len(table) - 55, size)]
-    return [int.from_bytes(entry[32:40], "little") * SECTOR_BYTES for entry in entries if any(entry[:16])]
-
-
-def fat_label(disk: Disk, start: int) -> str | None:
-    """Read the label of a FAT file system without its padding; None if there is no FAT at that byte."""
-    sector = disk.read(start, SECTOR_BYTES)
-    if len(sector) < SECTOR_BYTES or sector[510:] != b"\x55\xaa":
-        return None
-    for mark, label in ((82, 71), (54, 43)):
-        if sector[mark : mark + 3] == b"FAT":
-            return sector[label : label + 11].decode("ascii", "replace").rstrip(" \0")
-    return None

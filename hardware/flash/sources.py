@@ -19,6 +19,7 @@ import io
 import json
 import lzma
 import re
+import stat
 import urllib.request
 import zipfile
 import zlib
@@ -44,7 +45,10 @@ ZST_RUN = 1  # a block that is one byte, repeated
 LIST_BYTES_MAX = 32 << 20
 PACKED_BYTES_MIN = 18  # the least that any of them takes
 SHA256 = re.compile(r"[0-9a-f]{64}")
-UNPACKING_ERRORS = (lzma.LZMAError, EOFError, OSError, zlib.error, zipfile.BadZipFile, zstandard.ZstdError)
+UNPACKING_ERRORS = (
+    lzma.LZMAError, EOFError, OSError, zlib.error, zipfile.BadZipFile, zstandard.ZstdError,
+    RuntimeError,  # zipfile's, for a member that is encrypted or packed in a way that it does not know
+)  # fmt: skip
 
 
 class Stream(Protocol):
@@ -60,11 +64,9 @@ class ImageSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._filled_bytes = 0
+        self._ahead = b""
         self._open = ExitStack()
-        try:
-            self._file = self._open.enter_context(path.open("rb", buffering=0))
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+        self._file = self._open.enter_context(opened(path))
         head = self._file.read(6)
         self.packing = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "raw")
         self.size = self._file.seek(0, io.SEEK_END)
@@ -87,8 +89,24 @@ class ImageSource:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    @property
+    def unpacked_bytes_exact(self) -> bool:
+        """Whether `unpacked_bytes_min` is the length; gzip says it modulo 2**32, zstd may not say it."""
+        return self.packing in {"raw", "xz", "zip"}
+
+    def peek(self, size: int) -> bytes:
+        """Return the first bytes, at most `size`, before anything is filled; `fill` gives them again."""
+        buffer = memoryview(bytearray(size - len(self._ahead)))
+        self._ahead += bytes(buffer[: self._unpack(buffer)])
+        return self._ahead
+
     def fill(self, buffer: memoryview) -> int:
         """Fill the buffer, but for the end, and return how much; raises FlashError for a damaged file."""
+        known, self._ahead = self._ahead[: len(buffer)], self._ahead[len(buffer) :]
+        buffer[: len(known)] = known
+        return len(known) + self._unpack(buffer[len(known) :])
+
+    def _unpack(self, buffer: memoryview) -> int:
         count = 0
         try:
             while count < len(buffer):
@@ -133,10 +151,27 @@ class ImageSource:
 
     def _zip_member(self) -> zipfile.ZipInfo:
         members = [each for each in zipfile.ZipFile(self._file).infolist() if not each.is_dir()]
-        images = [each for each in members if each.filename.endswith(".img")] or members
-        if len(images) != 1:
+        images = [each for each in members if each.filename.endswith(".img")]
+        if len(images) > 1:
             raise ConfigurationError(f"{self.path} holds {len(images)} images: unpack the one that you want.")
-        return images[0]
+        if not images and len(members) != 1:
+            raise ConfigurationError(
+                f"{self.path} is no image of a card, it is a zip archive of {len(members)} files, none of them a .img. "
+                "Nothing was written."
+            )
+        return (images or members)[0]
+
+
+def opened(path: Path) -> io.FileIO:
+    """Open a file or a device; raises ConfigurationError for all else, such as a pipe, which cannot be read twice."""
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+            what = "folder" if stat.S_ISDIR(mode) else "pipe or the like"
+            raise ConfigurationError(f"{path} is a {what}: give the file of an image.")
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 class XzStream:

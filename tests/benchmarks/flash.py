@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.card_images import boot_sector
 from tests.support.runtimes import console_script
 
 MB = 1_000_000
@@ -87,6 +88,7 @@ def make_images(folder: Path, size: int, packings: list[str]) -> dict[str, Path]
     """Make an image that packs to about a half, as real ones do to a fifth, in each packing asked for."""
     raw = folder / "image"
     with raw.open("wb") as file, Path("/dev/urandom").open("rb") as random:
+        file.write(boot_sector(size // 512 * 512))
         while file.tell() < size:
             file.write(random.read(CHUNK_BYTES // 2).hex().encode())
     for packing in packings:

@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 
 from hardware.flash.fat import FatPartition
-from hardware.flash.images import Disk, partition_starts
+from hardware.flash.images import Disk
+from hardware.flash.tables import partitions
 from tests.support.ports import free_port
 from tests.support.processes import Process, wait_until
 
@@ -106,7 +107,7 @@ class Board:
         return [(self.ssh_port, 22), (self.kafka_port, 9092)]
 
     def _boot_file(self, name: str) -> Path:
-        content = FatPartition(self._card, partition_starts(Disk(self._card))[0]).read(name)
+        content = FatPartition(self._card, partitions(Disk(self._card).read)[0].start).read(name)
         assert content is not None, f"{name} is not on the boot partition"
         place = self._folder / name
         place.write_bytes(content)

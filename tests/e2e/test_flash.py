@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import re
 import shutil
 import signal
@@ -33,7 +34,17 @@ from hardware.flash.fat import FatPartition
 from hardware.flash.images import Disk, identify
 from hardware.flash.sources import file_sha256
 from tests.support import card_images
-from tests.support.card_images import BOOT_BYTES, BOOT_START, LAYOUTS, MIB, ROOT_START, Layout, debugfs, make_image
+from tests.support.card_images import (
+    BOOT_BYTES,
+    BOOT_START,
+    LAYOUTS,
+    MIB,
+    ROOT_START,
+    Layout,
+    boot_sector,
+    debugfs,
+    make_image,
+)
 from tests.support.first_boot import KEY, check_network_config, check_user_data
 from tests.support.processes import wait_until
 from tests.support.root import is_root
@@ -134,7 +145,10 @@ def test_a_bullseye_card_has_its_address_where_dhcpcd_reads_it(
     wifi = ["--wifi", "Workshop", "--wifi-country", "GB", "--wifi-password-file", str(password)]
     static = ["--static", "192.0.2.7/24", "--gateway", "192.0.2.1", "--interface", "wlan0"]
     assert main(["flash", str(images["bullseye"]), *arguments, *wifi, *static]) == 0
-    assert "Raspbian GNU/Linux 11 (bullseye): customised as bullseye" in capsys.readouterr().out
+    assert (
+        f"{card}: Raspbian GNU/Linux 11 (bullseye), customised as bullseye: its first boot reads"
+        in capsys.readouterr().out
+    )
     lines = debugfs(card, "cat /etc/dhcpcd.conf").splitlines()
     assert lines[:3] == ["# A sample configuration for dhcpcd.", "hostname", "slaac private"]
     assert lines[-4:] == [
@@ -228,13 +242,16 @@ OLD = {
 
 
 @pytest.mark.parametrize("option", OLD)
-def test_an_old_image_is_written_and_says_what_it_is(
+def test_an_old_image_is_refused_and_says_what_it_is(
     option: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image = make_image(tmp_path / "image", Layout(boot={"cmdline.txt": f"root=/dev/mmcblk0p2 {option}\n"}))
-    assert main(["flash", str(image), *arguments]) == 1
+    image, card = make_image(tmp_path / "image", Layout(boot={"cmdline.txt": f"root=x {option}\n"})), tmp_path / "card"
+    assert main(["flash", str(image), *arguments]) == 2
     assert OLD[option] in capsys.readouterr().err
-    assert (tmp_path / "card").read_bytes() == image.read_bytes()
+    assert not card.exists()
+    assert main(["flash", str(image), "--to", str(card)]) == 0
+    assert "an image of a card, 2 partitions, to be written as it is" in capsys.readouterr().out
+    assert card.read_bytes() == image.read_bytes()
 
 
 # Nobody, who may write only what anybody may, but read all: the checkout and the interpreter may lie below a folder of
@@ -310,16 +327,125 @@ def test_what_is_no_card_image_is_not_taken_for_one(content: bytes, tmp_path: Pa
     assert identify(Disk(path)).kind is None
 
 
-def test_an_unknown_image_is_written_said_and_not_called_done(
+def test_an_unknown_image_is_said_before_the_write_and_a_packed_one_not_called_done(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image = make_image(tmp_path / "raspios-trixie.img", Layout(boot={"cmdline.txt": "root=/dev/mmcblk0p2\n"}))
-    card = tmp_path / "card"
-    assert main(["flash", str(image), *arguments]) == 1
-    assert "written but not customised: nothing in it is known" in capsys.readouterr().err
+    card, packed = tmp_path / "card", tmp_path / "packed"
+    packed.write_bytes(gzip.compress(image.read_bytes(), 1))
+    assert main(["flash", str(image), *arguments]) == 2
+    assert (
+        "cannot be customised: nothing in it is known. If you know better, add `--as` with" in capsys.readouterr().err
+    )
+    assert not card.exists()
+    assert main(["flash", str(packed), *arguments]) == 1
+    said = capsys.readouterr()
+    assert "2 partitions; what system it is shows once it is written" in said.out
+    assert "written but not customised: nothing in it is known" in said.err
     assert card.read_bytes() == image.read_bytes()
     assert main(["flash", str(image), *arguments, "--as", "trixie", "--yes-really", str(card)]) == 0
     assert boot(card).read("user-data")
+
+
+def zip_of(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"\xff\xd8\xff" + bytes(9000))
+    return file.getvalue()
+
+
+NO_IMAGE = {
+    "text": (b"root:x:0:0:root:/root:/bin/bash\n", "it is text"),
+    "gzip of text": (gzip.compress("größer\n".encode() * 999), "it is text"),
+    "noise": (bytes(range(256)) * 9999, "it is something without a partition table"),
+    "empty": (b"", "it is empty"),
+    "packed nothing": (lzma.compress(b""), "it is empty"),
+    "zeros": (bytes(2 * MIB), "it is nothing but zeros at its beginning"),
+    "photos": (zip_of("1.jpg", "2.jpg"), "it is a zip archive of 2 files, none of them a .img"),
+    "photo": (zip_of("1.jpg"), "it is a photo"),
+    "wheel": (zip_of("x/__init__.py", "x.dist-info/METADATA", "x.dist-info/RECORD"), "a zip archive of 3 files"),
+    "CD": (boot_sector(9 * MIB) + bytes(32769 - 512) + b"CD001" + bytes(9 * MIB), "it is the image of a CD"),
+    "tar": (gzip.compress(bytes(257) + b"ustar" + bytes(999)), "it is a tar archive"),
+    "twice": (gzip.compress(lzma.compress(b"x" * 99)), "it is packed twice"),
+    "bzip2": (b"BZh9" + bytes(99), "it is packed by bzip2, which is not unpacked here"),
+    "qcow2": (b"QFI\xfb" + bytes(MIB), "a disk of a virtual machine (qcow2)"),
+    "GPT without its table": (boot_sector(9 * MIB).replace(b"\x83", b"\xee") + bytes(MIB), "whose GPT is damaged"),
+    "ext4": (bytes(1080) + b"\x53\xef" + bytes(MIB), "a file system without a partition table"),
+}
+
+
+@pytest.mark.parametrize("name", NO_IMAGE)
+@pytest.mark.parametrize("customised", [False, True])
+def test_what_is_no_image_is_refused_before_anything_is_touched(
+    name: str, customised: bool, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, card = tmp_path / "image.img", tmp_path / "card"
+    image.write_bytes(NO_IMAGE[name][0])
+    card.write_bytes(b"a card with somebody's data")
+    again = ["--yes-really", str(card)]
+    words = [*arguments, "--as", "trixie"] if customised else ["--to", str(card)]
+    assert main(["flash", str(image), *words, *again]) == 2
+    said = capsys.readouterr().err
+    assert f"{image} is no image of a card, " in said
+    assert NO_IMAGE[name][1] in said
+    assert "Nothing was written" in said
+    assert len(said.splitlines()) == 1
+    assert card.read_bytes() == b"a card with somebody's data"
+
+
+@pytest.mark.parametrize("packing", ["raw", "xz", "zip"])
+def test_a_cut_image_is_refused_where_its_length_is_known(
+    packing: str, images: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, card = tmp_path / "image", tmp_path / "card"
+    cut = images["trixie"].read_bytes()[: -2 * MIB]  # the last MiB is in no partition
+    image.write_bytes(PACKINGS[packing](cut))
+    assert main(["flash", str(image), "--to", str(card)]) == 2
+    assert f"is cut short: it has {len(cut)} bytes, its partitions end at {len(cut) + MIB}" in capsys.readouterr().err
+    assert not card.exists()
+    assert main(["flash", str(image), "--to", str(card), "--sha256", file_sha256(image)]) == 0  # it was published so
+
+
+@pytest.mark.parametrize("packing", ["gz", "zst"])
+def test_a_cut_stream_leaves_a_card_that_does_not_boot(
+    packing: str, images: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, card = tmp_path / "image", tmp_path / "card"
+    image.write_bytes(PACKINGS[packing](images["trixie"].read_bytes()[: -2 * MIB]))
+    assert main(["flash", str(image), "--to", str(card)]) == 1
+    said = capsys.readouterr().err
+    assert "is cut short" in said
+    assert f"{card} does not boot as it is now: flash it again." in said
+    assert not any(card.open("rb").read(4096))
+
+
+def test_an_image_without_a_boot_partition_is_not_customised(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for packing in ("raw", "gz"):
+        image = tmp_path / packing
+        image.write_bytes(PACKINGS[packing](boot_sector(3 * MIB) + bytes(3 * MIB)))
+        assert main(["flash", str(image), *arguments, "--as", "trixie"]) == 2
+        assert "cannot be customised: it has no FAT boot partition. Without settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "absent", "encrypted"])
+def test_what_cannot_be_read_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = tmp_path / kind
+    if kind == "folder":
+        image.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(image)
+    elif kind == "encrypted":
+        content = bytearray(zip_of("card.img"))
+        for mark, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+            content[content.find(mark) + flags] |= 1
+        image.write_bytes(content)
+    assert main(["flash", str(image), "--to", str(tmp_path / "card")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"edge-board flash: {image} ")
+    assert len(said.splitlines()) == 1
 
 
 def test_an_image_is_written_as_it_is_when_nothing_is_asked(images: dict[str, Path], tmp_path: Path) -> None:
@@ -401,7 +527,7 @@ def test_a_private_key_is_refused(arguments: list[str], tmp_path: Path, capsys: 
 def test_a_stop_leaves_a_card_that_does_not_boot(tmp_path: Path) -> None:
     image, card = tmp_path / "image", tmp_path / "card"
     with image.open("wb") as file:  # long enough to be stopped, and no work to make
-        file.write(b"boot sector")
+        file.write(boot_sector(8 << 30))
         file.truncate(8 << 30)
     command = [console_script("edge-board"), "flash", image, "--to", card, "--quiet"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -421,7 +547,7 @@ def test_a_damaged_image_is_found_before_the_card_is_touched(
 ) -> None:
     image, card = tmp_path / "image", tmp_path / "card"
     image.write_bytes(lzma.compress(bytes(MIB))[:-7])
-    assert main(["flash", str(image), "--to", str(card)]) == 1
+    assert main(["flash", str(image), "--to", str(card)]) == 2
     said = capsys.readouterr().err
     assert "is damaged" in said
     assert "does not boot" not in said
@@ -442,7 +568,7 @@ def test_memory_stays_small(tmp_path: Path) -> None:
     """The dictionary of an image packed by `xz -9` is 64 MiB: the most that any takes."""
     image, card = tmp_path / "image", tmp_path / "card"
     dictionary = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 * MIB}]
-    image.write_bytes(lzma.compress(bytes(70 * MIB) + b"end", filters=dictionary))
+    image.write_bytes(lzma.compress(boot_sector(70 * MIB) + bytes(70 * MIB - 512) + b"end", filters=dictionary))
     script = "import sys; from hardware.cli import main; status = main(sys.argv[1:])\n"
     script += "print(open('/proc/self/status').read()); sys.exit(status)"  # ru_maxrss would be this process's own
     done = subprocess.run(

@@ -13,7 +13,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.flash.images import GPT_ENTRIES_MAX, Disk, fat_label, identify, partition_starts
+from drupelet.errors import ConfigurationError
+from hardware.flash.contents import layout_of
+from hardware.flash.images import Disk, identify
+from hardware.flash.tables import GPT_ENTRIES_MAX, Partition, fat_label, partitions
 
 MARK = b"\x55\xaa"
 
@@ -33,9 +36,10 @@ def test_any_table_is_read(entries: list[tuple[int, int, int]], rest: bytes) -> 
         path = Path(folder) / "image"
         path.write_bytes(mbr(entries) + rest)
         assert identify(Disk(path)).kind is None
-        expected = [first * 512 for kind, first, sectors in entries if kind and first and sectors]
+        used = [(first, sectors) for kind, first, sectors in entries if kind and first and sectors]
+        expected = [Partition(first * 512, (first + sectors) * 512) for first, sectors in used]
         if all(kind != 0xEE for kind, _, _ in entries):
-            assert partition_starts(Disk(path)) == expected
+            assert partitions(Disk(path).read) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,8 +49,20 @@ def test_any_gpt_is_read(first: int, number: int, size: int, entries: bytes) -> 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "image"
         path.write_bytes(mbr([(0xEE, 1, 2**32 - 1)]) + header + entries)
-        assert len(partition_starts(Disk(path))) <= GPT_ENTRIES_MAX
+        assert len(partitions(Disk(path).read)) <= GPT_ENTRIES_MAX
         assert identify(Disk(path)).kind is None
+
+
+@given(st.binary(max_size=2000) | st.binary(max_size=510).map(lambda start: start.ljust(510, b"\0") + MARK))
+def test_any_head_is_a_layout_or_one_sentence(head: bytes) -> None:
+    try:
+        found = layout_of("x", head)
+    except ConfigurationError as error:
+        said = str(error)
+    else:
+        said = ""
+        assert found.partitions
+    assert not said or said.startswith("x is no image of a card, it is ")
 
 
 @given(st.binary(min_size=600, max_size=600), st.integers(0, 600))
@@ -57,4 +73,4 @@ def test_a_held_back_head_reads_like_the_file(content: bytes, held_back: int) ->
         disk = Disk(path, content[:held_back])
         assert disk.read(0, 600) == content
         assert all(disk.read(start, 40) == content[start : start + 40] for start in range(0, 600, 37))
-        assert fat_label(disk, 400) is None
+        assert fat_label(disk.read, 400) is None

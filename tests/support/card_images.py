@@ -6,6 +6,7 @@ and e2fsprogs.
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -96,6 +97,12 @@ LAYOUTS = {
         root=os_release("Ubuntu 24.04.3 LTS", "ubuntu", "noble"),
     ),
 }
+
+
+def boot_sector(end: int) -> bytes:
+    """Make a first sector whose only partition, from 1 MiB on, ends at that byte."""
+    entry = struct.pack("<B3xB3xII", 0, 0x83, MIB // 512, (end - MIB) // 512)
+    return bytes(446) + entry.ljust(64, b"\0") + b"\x55\xaa"
 
 
 def make_image(path: Path, layout: Layout) -> Path:

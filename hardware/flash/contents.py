@@ -1,0 +1,120 @@
+"""What an image is by its first megabyte, unpacked: a card's, or what else. Asked before anything is overwritten.
+
+PURE. Never here: what system it holds, which takes its file systems (`images`).
+
+A card's image has a partition table (MBR or GPT) or is one FAT file system. All else is refused, by the name of what it
+is where that can be told.
+"""
+
+import re
+from dataclasses import dataclass
+
+from drupelet.errors import ConfigurationError
+from hardware.flash.tables import PROTECTIVE, Partition, Read, fat_label, is_ext, mbr_entries, partitions
+
+HEAD_BYTES = 1 << 20
+BOOT_START_MAX = 16 << 20  # how far into an image its boot partition's first sector is looked for
+CD_MARK = 32769
+TEXT_BYTES = 4096
+CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+PACKED = "packed by {}, which is not unpacked here: unpack it first"
+TWICE = "packed twice: unpack it once first"
+DISK = "a disk of a virtual machine ({}): convert it by qemu-img convert -O raw"
+MARKS = {  # (position, bytes) -> what begins so
+    (0, b"\x1f\x8b"): TWICE,
+    (0, b"\xfd7zXZ\0"): TWICE,
+    (0, b"\x28\xb5\x2f\xfd"): TWICE,
+    (0, b"PK\x03\x04"): "a zip archive in a packed file: unpack it once first",
+    (0, b"PK\x05\x06"): "an empty zip archive",
+    (0, b"BZh"): PACKED.format("bzip2"),
+    (0, b"7z\xbc\xaf\x27\x1c"): PACKED.format("7-Zip"),
+    (0, b"Rar!"): PACKED.format("RAR"),
+    (0, b"\x04\x22\x4d\x18"): PACKED.format("lz4"),
+    (0, b"LZIP"): PACKED.format("lzip"),
+    (0, b"QFI\xfb"): DISK.format("qcow2"),
+    (0, b"KDMV"): DISK.format("VMDK"),
+    (0, b"vhdxfile"): DISK.format("VHDX"),
+    (257, b"ustar"): "a tar archive",
+    (0, b"\x7fELF"): "a program",
+    (0, b"MZ"): "a program for Windows",
+    (0, b"%PDF"): "a PDF",
+    (0, b"\x89PNG"): "a picture",
+    (0, b"\xff\xd8\xff"): "a photo",
+    (0, b"hsqs"): "a squashfs file system without a partition table",
+    (0, b"SQLite format 3"): "a database",
+    (0, b"!<arch>\n"): "a Debian package or a library",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A card's image: its partitions (one that begins at byte 0 is all of it), and where the last of them ends."""
+
+    partitions: tuple[Partition, ...]
+
+    @property
+    def end(self) -> int:
+        """The length that the image has at least."""
+        return max(partition.end for partition in self.partitions)
+
+    def without_boot(self, head: bytes) -> bool:
+        """Whether the head shows that there is no FAT partition to boot from, and none can lie further on."""
+        starts = [partition.start for partition in self.partitions]
+        return max(starts) + 512 <= len(head) and all(fat_label(reader(head), start) is None for start in starts)
+
+
+def reader(head: bytes) -> Read:
+    """Read from the first bytes alone."""
+    return lambda start, size: head[start : start + size]
+
+
+def layout_of(name: object, head: bytes) -> Layout:
+    """Give the layout of a card's image; raises ConfigurationError, saying what it is instead, for anything else."""
+    read = reader(head)
+    if not is_cd(head):
+        found = partitions(read) if has_table(head) else []
+        if not found and fat_label(read, 0) is not None:
+            found = [Partition(0, 0)]
+        if found:
+            return Layout(tuple(found))
+    raise ConfigurationError(
+        f"{name} is no image of a card, it is {what_else(head)}. "
+        "Nothing was written: give a .img, or one packed by xz, gz, zst or zip."
+    )
+
+
+def has_table(head: bytes) -> bool:
+    """Whether the first sector is a partition table's: each entry begins with 00 or 80."""
+    entries = mbr_entries(head[:512])
+    return bool(entries) and all(status in {0, 0x80} or not any(rest) for status, *rest in entries)
+
+
+def is_cd(head: bytes) -> bool:
+    """Whether it is a CD's image, which may have a partition table for PCs beside."""
+    return head[CD_MARK : CD_MARK + 5] == b"CD001"
+
+
+def what_else(head: bytes) -> str:
+    """Say what something is that is no card's image."""
+    if not head:
+        return "empty"
+    if is_cd(head):
+        return "the image of a CD (ISO 9660), from which no Pi starts"
+    named = (words for (at, mark), words in MARKS.items() if head[at : at + len(mark)] == mark)
+    return next(named, None) or unnamed(head)
+
+
+def unnamed(head: bytes) -> str:
+    """Say what something without a mark of its own looks like."""
+    if not any(head):
+        return "nothing but zeros at its beginning"
+    if is_ext(reader(head), 0):
+        return "a file system without a partition table"
+    if any(kind == PROTECTIVE for _, kind, _, _ in mbr_entries(head[:512])):
+        return "a disk whose GPT is damaged"
+    return "text" if is_text(head[:TEXT_BYTES]) else "something without a partition table"
+
+
+def is_text(head: bytes) -> bool:
+    """Whether it reads as text; its end may be in the middle of a character."""
+    return not CONTROLS.search(head.decode("utf-8", "ignore")) and len(head.decode("utf-8", "ignore")) * 4 >= len(head)

@@ -1,0 +1,84 @@
+"""Partition tables and the marks of file systems: bytes in, places out.
+
+PURE. Never here: what lies in the file systems (`images`), or whether the image is to be written (`contents`).
+Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specification.
+
+| structure | bytes | what |
+|---|---|---|
+| MBR | 446 + 16 n | entry n of 4: 00 or 80; at 4 type, 8 first sector, 12 sectors (u32 little-endian); 55 AA at 510 |
+| GPT | 512 + 72, 80, 84 | first sector of the entries (u64), their number and size (u32); `EFI PART` at 512 |
+| GPT entry | 0, 32, 40 | type, first sector, last sector |
+| FAT | 54 or 82; 43 or 71 | `FAT` and the label, for FAT12 and FAT16 or for FAT32; 55 AA at 510 |
+| ext | 1024 + 56 | 53 EF |
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+SECTOR_BYTES = 512
+GPT_ENTRIES_MAX = 128
+PROTECTIVE = 0xEE
+
+Read: TypeAlias = Callable[[int, int], bytes]
+"""Gives bytes from a position on: short at the end, empty past it."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition's first byte, and the one after its last."""
+
+    start: int
+    end: int
+
+
+def partitions(read: Read) -> list[Partition]:
+    """List the partitions in the table's order; empty without a table."""
+    entries = mbr_entries(read(0, SECTOR_BYTES))
+    if any(kind == PROTECTIVE for _, kind, _, _ in entries):
+        return gpt_partitions(read)
+    used = [(first, sectors) for _, kind, first, sectors in entries if kind and first and sectors]
+    return [Partition(first * SECTOR_BYTES, (first + sectors) * SECTOR_BYTES) for first, sectors in used]
+
+
+def mbr_entries(sector: bytes) -> list[tuple[int, int, int, int]]:
+    """Give status, type, first sector and sectors of each entry; none if it is no such sector."""
+    if len(sector) < SECTOR_BYTES or sector[510:] != b"\x55\xaa":
+        return []
+    return [struct.unpack_from("<B3xB3xII", sector, 446 + 16 * number) for number in range(4)]
+
+
+def gpt_partitions(read: Read) -> list[Partition]:
+    """List a GPT's partitions."""
+    header = read(SECTOR_BYTES, SECTOR_BYTES)
+    if len(header) < SECTOR_BYTES or not header.startswith(b"EFI PART"):
+        return []
+    first, number, size = struct.unpack_from("<QII", header, 72)
+    if size < 56 or size > SECTOR_BYTES:
+        return []
+    table = read(first * SECTOR_BYTES, min(number, GPT_ENTRIES_MAX) * size)
+    entries = [table[at : at + size] for at in range(0, len(table) - 55, size)]
+    return [gpt_partition(entry) for entry in entries if any(entry[:16])]
+
+
+def gpt_partition(entry: bytes) -> Partition:
+    """Read one entry."""
+    first, last = struct.unpack_from("<QQ", entry, 32)
+    return Partition(first * SECTOR_BYTES, (last + 1) * SECTOR_BYTES)
+
+
+def fat_label(read: Read, start: int) -> str | None:
+    """Read the label of a FAT file system without its padding; None if there is no FAT at that byte."""
+    sector = read(start, SECTOR_BYTES)
+    if len(sector) < SECTOR_BYTES or sector[510:] != b"\x55\xaa":
+        return None
+    for mark, label in ((82, 71), (54, 43)):
+        if sector[mark : mark + 3] == b"FAT":
+            return sector[label : label + 11].decode("ascii", "replace").rstrip(" \0")
+    return None
+
+
+def is_ext(read: Read, start: int) -> bool:
+    """Whether an ext2, 3 or 4 file system begins at that byte."""
+    return read(start + 1024 + 56, 2) == b"\x53\xef"
