@@ -19,7 +19,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "lateness_max_ms": (0, 30 * DAY_MS),
     "ahead_max_ms": (0, 30 * DAY_MS),
     "trigger_ms": (100, DAY_MS),
-    "finished_trigger_ms": (100, DAY_MS),
+    "malformed_trigger_ms": (100, DAY_MS),
     "batch_records_max": (1, 10_000_000),
     "recent_readings": (2, 10_000),
     "recent_readings_min": (2, 10_000),
@@ -37,13 +37,14 @@ class Settings:
     checkpoint: str = ""
     topic: str = "readings"
     windows_topic: str = "readings_windows"
+    late_topic: str = "readings_late"
     alarms_topic: str = "readings_alarms"
     output_partitions: int = 1
     window_ms: int = 10_000
     lateness_max_ms: int = 30_000  # later readings no longer change a window
     ahead_max_ms: int = 60_000  # a reading dated further past its receipt is malformed: it would close all windows
     trigger_ms: int = 2_000
-    finished_trigger_ms: int = 10_000
+    malformed_trigger_ms: int = 10_000
     batch_records_max: int = 20_000
     recent_readings: int = 30
     recent_readings_min: int = 10  # a device with fewer has no alarms yet

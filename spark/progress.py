@@ -1,9 +1,13 @@
 """What a query did since the last look, as the fields of one log line. Pure: progress reports in, fields out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 Report = dict[str, Any]  # one StreamingQueryProgress as Spark writes it in JSON
+Fields = dict[str, Any]
+Tell = Callable[[int, Fields], None]  # how a batch, by its id, tells what Spark's report of it does not
 
 
 def new_reports(reports: Sequence[Report], after_batch_id: int) -> list[Report]:
@@ -11,11 +15,11 @@ def new_reports(reports: Sequence[Report], after_batch_id: int) -> list[Report]:
     return [each for each in reports if each["batchId"] > after_batch_id and "addBatch" in each["durationMs"]]
 
 
-def summary(reports: Sequence[Report], span_s: float) -> dict[str, object]:
-    """Sum up the batches of `span_s` seconds; `reports` is not empty."""
+def summary(reports: Sequence[Report], told: Sequence[Fields], span_s: float) -> Fields:
+    """Sum up the batches of `span_s` seconds and what they told; `reports` is not empty."""
     rows = sum(report["numInputRows"] for report in reports)
     last = reports[-1]
-    fields: dict[str, object] = {
+    fields: Fields = {
         "batches": len(reports),
         "last_batch": last["batchId"],
         "input_records": rows,
@@ -23,18 +27,31 @@ def summary(reports: Sequence[Report], span_s: float) -> dict[str, object]:
         "batch_ms_max": max(report["batchDuration"] for report in reports),
         "behind_records": behind_records(last),
     }
-    if "watermark" in last.get("eventTime", {}):
-        fields["watermark"] = last["eventTime"]["watermark"]
-        fields["late_records"] = sum(late_records(report) for report in reports)
+    if told:
+        fields |= told[-1] | {"late_records": sum(each["late_records"] for each in told)}
     return fields
-
-
-def late_records(report: Report) -> int:
-    """Count the rows that came after the watermark and changed nothing any more."""
-    return sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"])
 
 
 def behind_records(report: Report) -> int:
     """Count the records at the broker that the batch did not take, in the partition that is furthest behind."""
     metrics = [source.get("metrics") or {} for source in report["sources"]]
     return sum(int(each.get("maxOffsetsBehindLatest", 0)) for each in metrics)
+
+
+def listed(words: Sequence[str], more: bool) -> str:
+    """List words, and say when there are more."""
+    return ", ".join([*words, "…"] if more else words)
+
+
+def place_ranges(places: Sequence[tuple[int, int]], most: int) -> str:
+    """List sorted (partition, offset) pairs as `partition:first-last`, the first `most` pairs of them."""
+    ranges = []
+    for (partition, _), run in groupby(enumerate(places[:most]), key=lambda each: (each[1][0], each[1][1] - each[0])):
+        offsets = [offset for _, (_, offset) in run]
+        ranges.append(f"{partition}:{offsets[0]}" + (f"-{offsets[-1]}" if len(offsets) > 1 else ""))
+    return listed(ranges, len(places) > most)
+
+
+def utc(time_ms: int) -> str:
+    """Write epoch milliseconds, not negative, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(max(time_ms, 0) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

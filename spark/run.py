@@ -11,7 +11,7 @@ A query that fails is started again from its checkpoint:
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 
 from pyspark.sql import SparkSession
@@ -111,10 +111,11 @@ class Supervised:
     told_batch_id: int = -1
     told_at_s: float = 0.0
     moved_batch_id: int = -1
+    told: dict[int, progress.Fields] = field(default_factory=dict)  # by batch id, until a line says it
 
     def start(self, session: SparkSession, settings: Settings) -> None:
         """Start the query from its checkpoint."""
-        self.query = self.begin(session, settings)
+        self.query = self.begin(session, settings, self.told.__setitem__)
         self.told_at_s = time.monotonic()
         log("info", "query_started", query=self.name, failures=self.failures)
 
@@ -130,7 +131,8 @@ class Supervised:
         now_s = time.monotonic()
         reports = self.reports()
         if reports:
-            fields = progress.summary(reports, now_s - self.told_at_s)
+            done = sorted(number for number in tuple(self.told) if number <= reports[-1]["batchId"])
+            fields = progress.summary(reports, [self.told.pop(number) for number in done], now_s - self.told_at_s)
             log("warning" if fields.get("late_records") else "info", "progress", query=self.name, **fields)
             self.told_batch_id, self.failures = reports[-1]["batchId"], 0
         self.told_at_s = now_s
@@ -167,10 +169,11 @@ class Supervised:
         return self.moved_batch_id != before
 
     def stop(self) -> None:
-        """End the query; what its batch did not finish is done again by the next start."""
+        """End the query, and tell of its last batches; what a batch did not finish is done again by the next start."""
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
+                self.tell()
         except JVM_GONE as error:  # a signal to the whole group has already ended the JVM
             log("warning", "query_stop_failed", query=self.name, reason=type(error).__name__)
 

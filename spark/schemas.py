@@ -31,6 +31,15 @@ READING_COLUMNS = ("partition", "offset", "device", "seq", "time_ms", "event_tim
 MALFORMED_COLUMNS = ("partition", "offset", "problem", "text")
 RECENT_COLUMNS = ("device", "time_ms", "partition", "offset", "value")
 RECENT = "device STRING, time_ms BIGINT, partition INT, offset BIGINT, value DOUBLE"
+ARRIVED_COLUMNS = (*READING_COLUMNS, "window_start_ms", "window_end_ms")
+OPEN_COLUMNS = ("device", "window_start_ms", "window_end_ms", "min", "total", "max", "count")
+OPEN = "device STRING, window_start_ms BIGINT, window_end_ms BIGINT, min DOUBLE, total DOUBLE, max DOUBLE, count BIGINT"
+DEVICE_COLUMNS = ("device", "newest_ms", "late")
+DEVICES = "device STRING, newest_ms BIGINT, late BIGINT"
+LATE_COLUMNS = (
+    *("device", "topic", "partition", "offset", "seq", "time_ms", "value"),
+    *("window_start_ms", "window_end_ms", "watermark_ms"),
+)
 WINDOW_COLUMNS = ("device", "window_start_ms", "window_end_ms", "min", "mean", "max", "count")
 JUDGED_COLUMNS = (*RECENT_COLUMNS, "new", "mean", "stddev", "known", "age")
 ALARM_COLUMNS = ("device", "time_ms", "value", "mean", "stddev", "score")

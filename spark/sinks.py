@@ -1,14 +1,13 @@
 """Where results go: Kafka topics and files.
 
-The Kafka sink is at least once: after a crash the last batch is written again. Windows are keyed, so a repeat replaces
-an equal value; alarms repeat with the same device and time. Files of finished windows are exactly once, by Spark's
-`_spark_metadata` log; files written per batch replace the ones of an earlier try of the same batch.
+The Kafka sink is at least once: after a crash the last batch is written again. Windows and late readings are keyed, so
+a repeat replaces an equal value; alarms repeat with the same device and time. Files are written per batch, and replace
+the ones of an earlier try of the same batch.
 """
 
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark.config import Settings
 
@@ -16,18 +15,6 @@ from spark.config import Settings
 def kafka_options(settings: Settings, topic: str) -> dict[str, str]:
     """Collect the options of a Kafka sink; kafka-clients asks for acks=all and idempotence by itself."""
     return {**settings.kafka, "kafka.bootstrap.servers": settings.bootstrap, "topic": topic}
-
-
-def stream_to_kafka(records: DataFrame, settings: Settings, topic: str) -> DataStreamWriter:
-    """Write changed rows (update mode) to a topic."""
-    return records.writeStream.format("kafka").outputMode("update").options(**kafka_options(settings, topic))
-
-
-def stream_to_parquet(windows: DataFrame, path: str) -> DataStreamWriter:
-    """Write rows that are final (append mode) to Parquet, one directory per UTC date, one file per batch."""
-    return (
-        windows.coalesce(1).writeStream.format("parquet").outputMode("append").partitionBy("date").option("path", path)
-    )
 
 
 def write_to_kafka(records: DataFrame, settings: Settings, topic: str) -> None:
@@ -43,6 +30,15 @@ def batch_path(path: str, batch_id: int) -> str:
 def write_batch(rows: DataFrame, path: str, batch_id: int, file_format: str) -> None:
     """Write one batch's rows to its own directory, in place of an earlier try."""
     rows.coalesce(1).write.mode("overwrite").format(file_format).save(batch_path(path, batch_id))
+
+
+def write_dated_batch(rows: DataFrame, path: str, batch_id: int) -> None:
+    """Write one batch's rows to Parquet by their column `date`, in place of an earlier try; no rows, no directory."""
+    if rows.isEmpty():
+        delete_batch(rows, path, batch_id)
+    else:
+        writer = rows.coalesce(1).write.mode("overwrite").partitionBy("date")
+        writer.parquet(batch_path(path, batch_id))
 
 
 def delete_batch(rows: DataFrame, path: str, batch_id: int) -> None:

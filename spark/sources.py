@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import schemas
+from spark import schemas, sinks
 from spark.config import Settings
 
 
@@ -24,8 +24,19 @@ def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:
     return records.select(*schemas.RECORD_COLUMNS)
 
 
-def recent_readings(like: DataFrame, path: str | None) -> DataFrame:
-    """Read the readings that an earlier batch kept, or none (shaped like `like`) where there was none."""
-    if path is None:
-        return like.where("false").select(*schemas.RECENT_COLUMNS)
-    return like.sparkSession.read.schema(schemas.RECENT).parquet(path)
+class KeptRowsLostError(Exception):
+    """What the previous batch left for the next one is gone."""
+
+
+def kept_rows(like: DataFrame, path: str, batch_id: int, columns: str) -> DataFrame:
+    """Read what the batch before this one kept under a path, or no rows before the first batch.
+
+    `like` only leads to the session. Raises KeptRowsLostError.
+    """
+    session = like.sparkSession
+    if batch_id == 0:
+        return session.createDataFrame([], columns)
+    previous = sinks.batch_path(path, batch_id - 1)
+    if not sinks.exists(like, previous):
+        raise KeptRowsLostError(f"{previous} is gone: give a new --checkpoint to start from the earliest reading")
+    return session.read.schema(columns).parquet(previous)

@@ -3,8 +3,10 @@
 Here: columns and expressions that run inside the JVM. Never here: a source, a sink, a session, a clock, a Python
 function that runs per row. The last `select` of each transform is its contract (see `schemas`).
 
-Late data: a window's result changes until the watermark (the newest event time less `lateness_max_ms`) has passed its
-end. In update mode each change is written again under the same key, so the newest value per key is the result.
+Late data: a window changes until the watermark (the newest event time of the batches before, less `lateness_max_ms`)
+has reached its end. Each change is written again under the same key, so the newest value per key is the result. A
+reading for a window that has ended is late: it changes nothing, and is itself a row. Spark's own stateful windows drop
+such readings after they have added them up, and can tell neither which nor how many, so what is open is our own table.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -13,6 +15,7 @@ from pyspark.sql.window import Window
 
 from spark import schemas
 
+NO_WATERMARK_MS = -1  # below the end of every window
 TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 DOUBLE_MAX = 1.7976931348623157e308
 TEXT_CHARACTERS_MAX = 1_000
@@ -88,18 +91,62 @@ def malformed(parsed_records: DataFrame) -> DataFrame:
     )
 
 
-def window_statistics(sound_readings: DataFrame, window_ms: int, lateness_max_ms: int) -> DataFrame:
-    """Describe each device's readings per event-time window: minimum, mean, maximum and count."""
-    span = F.window("event_time", f"{window_ms} milliseconds")
-    grouped = sound_readings.withWatermark("event_time", f"{lateness_max_ms} milliseconds").groupBy("device", span)
-    figures = grouped.agg(
-        F.min("value").alias("min"),
-        F.avg("value").alias("mean"),
-        F.max("value").alias("max"),
-        F.count("*").alias("count"),
+def arrived(sound_readings: DataFrame, window_ms: int) -> DataFrame:
+    """Set each reading beside its window of event time, which begins at a multiple of `window_ms`."""
+    start = F.col("time_ms") - F.pmod("time_ms", F.lit(window_ms))
+    windows = sound_readings.withColumn("window_start_ms", start)
+    return windows.withColumn("window_end_ms", start + window_ms).select(*schemas.ARRIVED_COLUMNS)
+
+
+def is_late(watermark_ms: int) -> Column:
+    """Whether a reading's window has ended; in the first batch, without a watermark (`NO_WATERMARK_MS`), none has."""
+    return F.col("window_end_ms") <= watermark_ms
+
+
+def windows_after(open_windows: DataFrame, arrivals: DataFrame, watermark_ms: int) -> DataFrame:
+    """Add the readings that are not late to the open windows; `new` is how many each window took."""
+    columns = [F.col(name) for name in schemas.OPEN_COLUMNS]
+    value = F.col("value")
+    one = {"min": value, "total": value, "max": value, "count": F.lit(1).cast("bigint")}
+    taken = arrivals.where(~is_late(watermark_ms)).withColumns(one).select(*columns, F.lit(1).alias("new"))
+    together = open_windows.select(*columns, F.lit(0).alias("new")).unionByName(taken)
+    figures = together.groupBy("device", "window_start_ms", "window_end_ms").agg(
+        F.min("min").alias("min"),
+        F.sum("total").alias("total"),
+        F.max("max").alias("max"),
+        F.sum("count").alias("count"),
+        F.sum("new").alias("new"),
     )
-    start, end = F.unix_millis("window.start"), F.unix_millis("window.end")
-    return figures.withColumns({"window_start_ms": start, "window_end_ms": end}).select(*schemas.WINDOW_COLUMNS)
+    return figures.select(*schemas.OPEN_COLUMNS, "new")
+
+
+def devices_after(devices: DataFrame, arrivals: DataFrame, watermark_ms: int) -> DataFrame:
+    """Keep each device's newest event time and how many of its readings were late, ever."""
+    late = F.when(is_late(watermark_ms), 1).otherwise(0).cast("bigint")
+    new = arrivals.select("device", F.col("time_ms").alias("newest_ms"), late.alias("late"))
+    together = devices.select(*schemas.DEVICE_COLUMNS).unionByName(new).groupBy("device")
+    return together.agg(F.max("newest_ms").alias("newest_ms"), F.sum("late").alias("late"))
+
+
+def without_silent_devices(devices: DataFrame, silent_since_ms: int) -> DataFrame:
+    """Forget devices that have been silent since then; their late readings stay counted, under the device null."""
+    silent = F.col("newest_ms") < silent_since_ms
+    named = devices.withColumn("device", F.when(~silent, F.col("device"))).groupBy("device")
+    kept = named.agg(F.max("newest_ms").alias("newest_ms"), F.sum("late").alias("late"))
+    return kept.where(F.col("device").isNotNull() | (F.col("late") > 0)).select(*schemas.DEVICE_COLUMNS)
+
+
+def late_records(arrivals: DataFrame, topic: str, watermark_ms: int) -> DataFrame:
+    """Turn late readings into Kafka records, keyed `<topic>|<partition>|<offset>`: a repeat replaces an equal value."""
+    named = {"topic": F.lit(topic), "watermark_ms": F.lit(watermark_ms)}
+    late = arrivals.where(is_late(watermark_ms)).withColumns(named)
+    key = F.concat_ws("|", "topic", "partition", "offset")
+    return late.select(key.alias("key"), F.to_json(F.struct(*schemas.LATE_COLUMNS)).alias("value"))
+
+
+def window_statistics(windows: DataFrame) -> DataFrame:
+    """Describe each device's readings per event-time window: minimum, mean, maximum and count."""
+    return windows.withColumn("mean", F.col("total") / F.col("count")).select(*schemas.WINDOW_COLUMNS)
 
 
 def window_records(windows: DataFrame) -> DataFrame:

@@ -9,8 +9,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from drupelet.errors import ConfigurationError
 from spark.config import Settings
 from spark.jobs import alarms, malformed, windows
+from spark.progress import Tell
 
-StartQuery = Callable[[SparkSession, Settings], StreamingQuery]
+StartQuery = Callable[[SparkSession, Settings, Tell], StreamingQuery]
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Job:
 
 
 def windows_topics(settings: Settings) -> dict[str, str]:
-    """Name the results topic of the windows; compacted, so that the newest value per window stays."""
-    return {settings.windows_topic: "compact"}
+    """Name the results topics of the windows; compacted, so that the newest value per window or late reading stays."""
+    return {settings.windows_topic: "compact", settings.late_topic: "compact"}
 
 
 def alarms_topics(settings: Settings) -> dict[str, str]:
@@ -32,7 +33,7 @@ def alarms_topics(settings: Settings) -> dict[str, str]:
     return {settings.alarms_topic: "delete"}
 
 
-WINDOWS: dict[str, StartQuery] = {"windows": windows.start_updates, "finished_windows": windows.start_finished}
+WINDOWS: dict[str, StartQuery] = {"windows": windows.start}
 ALARMS: dict[str, StartQuery] = {"alarms": alarms.start}
 MALFORMED: dict[str, StartQuery] = {"malformed": malformed.start}
 
@@ -43,7 +44,7 @@ JOBS: dict[str, Job] = {
         lambda settings: {**windows_topics(settings), **alarms_topics(settings)},
     ),
     "windows": Job(
-        "min, mean, max and count per device and event-time window, to a compacted topic and to Parquet",
+        "min, mean, max and count per device and event-time window, to a compacted topic and to Parquet; late readings",
         {**WINDOWS, **MALFORMED},
         windows_topics,
     ),

@@ -12,19 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import sinks, sources, transforms
+from spark import schemas, sinks, sources, transforms
 from spark.config import Settings
 from spark.failures import short_errors
+from spark.progress import Tell
 
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
 BATCHES_TO_FORGET = 100  # so often silent devices are looked for
 
 
-class RecentReadingsLostError(Exception):
-    """The file that the previous batch left is gone."""
-
-
-def start(session: SparkSession, settings: Settings) -> StreamingQuery:
+def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
     """Start judging readings."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
@@ -36,7 +33,7 @@ def start(session: SparkSession, settings: Settings) -> StreamingQuery:
 
 def judge(settings: Settings, readings: DataFrame, batch_id: int) -> None:
     """Write one batch's alarms, then the recent readings for the next one."""
-    recent = sources.recent_readings(readings, previous_path(settings, readings, batch_id))
+    recent = sources.kept_rows(readings, settings.place("alarms_recent"), batch_id, schemas.RECENT)
     judged = transforms.judged(recent, readings, settings.recent_readings).persist()
     found = transforms.alarms(
         judged,
@@ -57,13 +54,3 @@ def without_silent_devices(kept: DataFrame) -> DataFrame:
     """Forget readings a day older than the newest one, so that devices that are gone do not pile up."""
     newest_ms = kept.agg(F.max("time_ms")).collect()[0][0] or 0
     return kept.where(F.col("time_ms") > newest_ms - FORGOTTEN_AFTER_MS)
-
-
-def previous_path(settings: Settings, readings: DataFrame, batch_id: int) -> str | None:
-    """Name what the previous batch left; None before the first batch."""
-    if batch_id == 0:
-        return None
-    path = sinks.batch_path(settings.place("alarms_recent"), batch_id - 1)
-    if not sinks.exists(readings, path):
-        raise RecentReadingsLostError(f"{path} is gone: give a new --checkpoint to start from the earliest reading")
-    return path

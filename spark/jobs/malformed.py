@@ -9,9 +9,10 @@ from spark import sinks, sources, transforms
 from spark.config import Settings
 from spark.failures import short_errors
 from spark.logs import log
+from spark.progress import Tell
 
 
-def start(session: SparkSession, settings: Settings) -> StreamingQuery:
+def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
     """Start keeping the malformed records."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
@@ -20,7 +21,7 @@ def start(session: SparkSession, settings: Settings) -> StreamingQuery:
         .foreachBatch(short_errors(partial(keep, settings)))
     )
     writer = writer.option("checkpointLocation", settings.place("malformed_progress"))
-    return writer.trigger(processingTime=f"{settings.finished_trigger_ms} milliseconds").start()
+    return writer.trigger(processingTime=f"{settings.malformed_trigger_ms} milliseconds").start()
 
 
 def keep(settings: Settings, found: DataFrame, batch_id: int) -> None:

@@ -1,33 +1,120 @@
-"""Job `windows`: event-time windows per device, to a compacted topic as they change and to Parquet once finished."""
+"""Job `windows`: event-time windows per device, to a compacted topic as they change and to Parquet once they are final.
+
+Method: what is open after batch n, and each device's newest event time and count of late readings, are one small
+Parquet file each below the checkpoint. Batch n reads those of batch n - 1 and replaces its own, so a batch that runs
+again after a crash has the watermark that it had the first time, takes the same readings and finds the same late ones.
+A late reading is written to a topic before the batch counts as done, under its place in the input topic.
+"""
+
+from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import sinks, sources, transforms
+from spark import schemas, sinks, sources, transforms
 from spark.config import Settings
+from spark.failures import short_errors
+from spark.logs import log
+from spark.progress import Tell, listed, place_ranges, utc
+
+OPEN, DEVICES, FINISHED = "windows_open", "windows_devices", "finished_windows"
+FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no row of its own any more
+BATCHES_TO_FORGET = 100  # so often silent devices are looked for
+LISTED_DEVICES_MAX = 10  # in a log line; the topic has them all
+LISTED_OFFSETS_MAX = 100
 
 
-def statistics(session: SparkSession, settings: Settings) -> DataFrame:
-    """Describe each window of the topic's readings."""
+class Counts(NamedTuple):
+    """What a batch brought: the newest event time, and how many readings were late."""
+
+    newest_ms: int
+    late: int
+
+
+def start(session: SparkSession, settings: Settings, tell: Tell) -> StreamingQuery:
+    """Start adding readings to windows."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
-    return transforms.window_statistics(transforms.readings(parsed), settings.window_ms, settings.lateness_max_ms)
-
-
-def start_updates(session: SparkSession, settings: Settings) -> StreamingQuery:
-    """Start writing each changed window to the results topic; late data writes the same key again."""
-    records = transforms.window_records(statistics(session, settings))
-    writer = sinks.stream_to_kafka(records, settings, settings.windows_topic).queryName("windows")
-    writer = writer.option("checkpointLocation", settings.place("windows"))
+    readings = transforms.readings(parsed)
+    writer = readings.writeStream.queryName("windows").foreachBatch(short_errors(partial(advance, settings, tell)))
+    writer = writer.option("checkpointLocation", settings.place("windows_progress"))
     return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 
 
-def start_finished(session: SparkSession, settings: Settings) -> StreamingQuery:
-    """Start writing each window once, when the watermark has passed its end, to Parquet."""
-    files = transforms.window_files(statistics(session, settings))
-    checkpoint = settings.place("finished_windows_progress")
-    writer = (
-        sinks.stream_to_parquet(files, settings.place("finished_windows"))
-        .queryName("finished_windows")
-        .option("checkpointLocation", checkpoint)
+def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) -> None:
+    """Write the windows that a batch changes, its late readings, the windows that it ends, and what stays open."""
+    open_windows = sources.kept_rows(readings, settings.place(OPEN), batch_id, schemas.OPEN)
+    devices = sources.kept_rows(readings, settings.place(DEVICES), batch_id, schemas.DEVICES)
+    newest_ms = newest(devices)
+    watermark_ms = watermark(newest_ms, settings)
+    arrivals = transforms.arrived(readings, settings.window_ms).persist()
+    counts = counted(arrivals, watermark_ms)
+    next_watermark_ms = watermark(max(newest_ms, counts.newest_ms), settings)
+    windows = transforms.windows_after(open_windows, arrivals, watermark_ms).persist()
+    devices = transforms.devices_after(devices, arrivals, watermark_ms).persist()
+    try:
+        changed = transforms.window_statistics(windows.where("new > 0"))
+        sinks.write_to_kafka(transforms.window_records(changed), settings, settings.windows_topic)
+        if counts.late:
+            tell_late(settings, arrivals, watermark_ms, counts.late)
+        write_state(settings, windows, devices, batch_id, next_watermark_ms)
+        total = devices.agg(F.sum("late")).collect()[0][0] or 0
+        tell(
+            batch_id,
+            {"watermark": utc(next_watermark_ms), "late_records": counts.late, "late_records_ever": total},
+        )
+    finally:
+        for each in (arrivals, windows, devices):
+            each.unpersist()
+
+
+def newest(devices: DataFrame) -> int:
+    """Return the newest event time of the batches before, or NO_WATERMARK_MS."""
+    found: int | None = devices.agg(F.max("newest_ms")).collect()[0][0]
+    return transforms.NO_WATERMARK_MS if found is None else found
+
+
+def watermark(newest_ms: int, settings: Settings) -> int:
+    """Tell which windows have ended once this event time was seen."""
+    return max(newest_ms - settings.lateness_max_ms, transforms.NO_WATERMARK_MS)
+
+
+def counted(arrivals: DataFrame, watermark_ms: int) -> Counts:
+    """Count a batch's late readings, and find its newest."""
+    late = F.count_if(transforms.is_late(watermark_ms))
+    newest_ms, count = arrivals.agg(F.max("time_ms"), late).collect()[0]
+    return Counts(transforms.NO_WATERMARK_MS if newest_ms is None else newest_ms, count)
+
+
+def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count: int) -> None:
+    """Write a batch's late readings to their topic, and name the first of them in a line."""
+    sinks.write_to_kafka(transforms.late_records(arrivals, settings.topic, watermark_ms), settings, settings.late_topic)
+    late = arrivals.where(transforms.is_late(watermark_ms))
+    per_device = late.groupBy("device").count().orderBy(F.desc("count"), "device").limit(LISTED_DEVICES_MAX + 1)
+    places = late.select("partition", "offset").orderBy("partition", "offset").limit(LISTED_OFFSETS_MAX + 1).collect()
+    most = per_device.collect()
+    named = [f"{row['device']}={row['count']}" for row in most[:LISTED_DEVICES_MAX]]
+    log(
+        "warning",
+        "late_readings",
+        topic=settings.topic,
+        records=count,
+        watermark=utc(watermark_ms),
+        devices=listed(named, len(most) > LISTED_DEVICES_MAX),
+        offsets=place_ranges([(row["partition"], row["offset"]) for row in places], LISTED_OFFSETS_MAX),
+        written_to=settings.late_topic,
     )
-    return writer.trigger(processingTime=f"{settings.finished_trigger_ms} milliseconds").start()
+
+
+def write_state(settings: Settings, windows: DataFrame, devices: DataFrame, batch_id: int, watermark_ms: int) -> None:
+    """Write the windows that have ended, each once, then what the next batch needs to know."""
+    ended = F.col("window_end_ms") <= watermark_ms
+    finished = transforms.window_files(transforms.window_statistics(windows.where(ended)))
+    sinks.write_dated_batch(finished, settings.place(FINISHED), batch_id)
+    sinks.write_batch(windows.where(~ended).select(*schemas.OPEN_COLUMNS), settings.place(OPEN), batch_id, "parquet")
+    if batch_id % BATCHES_TO_FORGET == 0:
+        devices = transforms.without_silent_devices(devices, watermark_ms - FORGOTTEN_AFTER_MS)
+    sinks.write_batch(devices, settings.place(DEVICES), batch_id, "parquet")
+    for name in (OPEN, DEVICES):
+        sinks.delete_batch(devices, settings.place(name), batch_id - 2)

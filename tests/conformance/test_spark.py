@@ -3,6 +3,8 @@
 Invariants:
 - killed with SIGKILL and started again, the job counts each reading once: windows hold what the topic holds;
 - the results topic of the windows is compacted, and a late reading writes its key again;
+- each late reading is in the topic of late readings, under its place in the input, and in no window, whatever was
+  killed: exactly those that the batches' own offsets and the topic's content say, computed again in plain Python;
 - a record that is no reading stops nothing and is kept with its offset;
 - SIGTERM ends with status 0;
 - offsets that are gone end the job with status 1 and a sentence, they are never skipped.
@@ -11,6 +13,8 @@ Invariants:
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +38,10 @@ class Site:
 
     def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
         self.bootstrap, self.topic, self.checkpoint = bootstrap, topic, directory / "checkpoint"
-        self.windows, self.alarms = f"{topic}-windows", f"{topic}-alarms"
-        names = {"topic": topic, "windows_topic": self.windows, "alarms_topic": self.alarms}
-        quick = {"trigger_ms": 200, "finished_trigger_ms": 1000, "lateness_max_ms": 30_000, "ahead_max_ms": 1_000_000}
+        self.windows, self.alarms, self.late = f"{topic}-windows", f"{topic}-alarms", f"{topic}-late"
+        names = {"topic": topic, "windows_topic": self.windows, "late_topic": self.late, "alarms_topic": self.alarms}
+        quick = {"trigger_ms": 200, "malformed_trigger_ms": 1000, "lateness_max_ms": 30_000, "ahead_max_ms": 1_000_000}
+        quick["spark.sql.streaming.minBatchesToRetain"] = 10_000  # what each batch read is what late readings hang on
         settings = [f"--set={key}={value}" for key, value in {**names, **quick}.items()]
         command = [runtimes.console_script("edge-spark"), "run", "readings", "--bootstrap", bootstrap]
         command = [*command, "--checkpoint", self.checkpoint, *settings]
@@ -111,7 +116,97 @@ def test_the_job_resumes_after_a_kill_and_never_skips(site: Site) -> None:
 
 
 def finished_files(site: Site) -> list[Path]:
-    return list((site.checkpoint / "finished_windows").glob("date=2025-11-24/*.parquet"))
+    return list((site.checkpoint / "finished_windows").glob("batch=*/date=2025-11-24/*.parquet"))
+
+
+def test_late_readings_are_counted_and_kept_through_kills(site: Site) -> None:
+    series = disordered_series(devices=6, seconds=600)
+    sent = 0
+    with site.process as job:
+        for number, chunk in enumerate(batched(series, 250)):
+            planned = len(planned_batches(site))
+            site.publish_raw(*chunk)
+            sent += len(chunk)
+            if number % 6 == 5:
+                wait_until(lambda: len(planned_batches(site)) > planned, DEADLINE_S, "a batch that has begun")  # noqa: B023
+                job.kill()
+                job.start()
+            wait_until(lambda: accounted(site) == sent, DEADLINE_S, "every reading in a window or among the late")  # noqa: B023
+        expected = late_by_the_batches(site)
+        assert len(expected) > 60
+        wait_until(lambda: late_ever(site) == len(expected), DEADLINE_S, "a progress line with all late readings")
+    assert {key: figures(value) for key, value in dict(site.results(site.late)).items()} == expected
+    assert windows_without(site, expected) == window_counts(site)
+
+
+def late_ever(site: Site) -> int:
+    """What the newest progress line counts; 0 before the first one."""
+    return int(["0", *re.findall(r"late_records_ever=(\d+)", site.process.log_path.read_text())][-1])
+
+
+def batched(series: list[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
+    yield from (series[start : start + size] for start in range(0, len(series), size))
+
+
+def disordered_series(devices: int, seconds: int) -> list[tuple[str, str]]:
+    """Readings of each device at each second, as they come: some by minutes late, one device always by two."""
+    chance = random.Random(14)
+    readings = []
+    for second in range(seconds):
+        for device in range(devices):
+            delay_s = chance.choice([0, 0, 1, 5, 20, 20, 90, 300]) + (120 if device == 0 else 0)
+            body = {"device": f"d{device}", "time_ms": START_MS + second * 1000, "value": chance.gauss(20, 2)}
+            readings.append((second + delay_s, (f"d{device}", json.dumps(body))))
+    return [record for _, record in sorted(readings)]
+
+
+def figures(late: dict[str, Any]) -> tuple[str, int, int]:
+    return late["device"], late["time_ms"], late["watermark_ms"]
+
+
+def accounted(site: Site) -> int:
+    site.process.check()
+    return sum(window_counts(site).values()) + len(dict(site.results(site.late)))
+
+
+def window_counts(site: Site) -> dict[str, int]:
+    return {key: window["count"] for key, window in dict(site.results(site.windows)).items()}
+
+
+def planned_batches(site: Site) -> list[Path]:
+    """The files in which Spark writes what a batch will read, before it reads, in order."""
+    files = (site.checkpoint / "windows_progress/offsets").glob("[0-9]*")
+    return sorted(files, key=lambda path: int(path.name))
+
+
+def late_by_the_batches(site: Site) -> dict[str, tuple[str, int, int]]:
+    """Which readings came after the watermark, by the ranges that Spark's own log says each batch took."""
+    readings = {
+        (read.partition, read.offset): json.loads(read.value) for read in read_topic(site.bootstrap, site.topic)
+    }
+    found: dict[str, tuple[str, int, int]] = {}
+    newest_ms, begin = -1, {0: 0, 1: 0}
+    for path in planned_batches(site):
+        end = {int(part): int(to) for part, to in json.loads(path.read_text().splitlines()[2])[site.topic].items()}
+        taken = [(part, offset) for part in end for offset in range(begin[part], end[part])]
+        watermark_ms = newest_ms - 30_000
+        for part, offset in taken:
+            reading = readings[part, offset]
+            if reading["time_ms"] // 10_000 * 10_000 + 10_000 <= watermark_ms:
+                found[f"{site.topic}|{part}|{offset}"] = (reading["device"], reading["time_ms"], watermark_ms)
+        newest_ms = max([newest_ms, *(readings[place]["time_ms"] for place in taken)])
+        begin = end
+    return found
+
+
+def windows_without(site: Site, late: dict[str, Any]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for read in read_topic(site.bootstrap, site.topic):
+        if f"{site.topic}|{read.partition}|{read.offset}" not in late:
+            reading = json.loads(read.value or b"")
+            key = f"{reading['device']}|{reading['time_ms'] // 10_000 * 10_000}"
+            counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 def policy(bootstrap: str, topic: str) -> str | None:

@@ -174,7 +174,7 @@ class Road:
     def _spark(self) -> Process:
         command: list[str | Path] = [runtimes.console_script("edge-spark"), "run", "readings"]
         command += ["--bootstrap", self.edge.bootstrap, "--checkpoint", self.checkpoint]
-        command += ["--set", f"lateness_max_ms={SPARK_LATENESS_MAX_MS}", "--set", "finished_trigger_ms=5000"]
+        command += ["--set", f"lateness_max_ms={SPARK_LATENESS_MAX_MS}"]
         return Process("spark", command, self.logs)
 
     def _fleet(self, first_device: int) -> Process:

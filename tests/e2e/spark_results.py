@@ -7,13 +7,11 @@ FileMetaData (Thrift compact protocol): field 1 version i32, 2 schema list of st
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 WINDOW_MS = 10_000
 MAGIC = b"PAR1"
@@ -50,10 +48,9 @@ def _same(values: list[float], window: Mapping[str, Any] | None) -> bool:
 
 
 def complete_files(directory: Path) -> list[Path]:
-    """The files that the sink's own log (`_spark_metadata`, JSON lines after a version line) says are complete."""
-    logs = [path for path in (directory / "_spark_metadata").glob("[0-9]*") if not path.name.endswith(".tmp")]
-    entries = [json.loads(line) for path in logs for line in path.read_text().splitlines()[1:]]
-    return sorted({Path(unquote(urlsplit(entry["path"]).path)) for entry in entries if entry["action"] == "add"})
+    """The files of the batches that Spark has marked as whole (`_SUCCESS`), by date below each."""
+    whole = (mark.parent for mark in directory.glob("batch=*/_SUCCESS"))
+    return sorted(path for batch in whole for path in batch.glob("date=*/*.parquet"))
 
 
 def parquet_rows(path: Path) -> int:

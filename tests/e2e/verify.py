@@ -82,7 +82,7 @@ def findings(road: Road, tail: Tail, fleet: JournalReader, log: JournalReader, g
 
 
 def finished_windows(road: Road) -> int:
-    """The rows in Spark's Parquet files, those of batches in Spark's own record of what is complete."""
+    """The rows in Spark's Parquet files, those of batches that are whole."""
     done = spark_results.complete_files(road.finished_windows)
     return sum(spark_results.parquet_rows(path) for path in done)
 

@@ -51,18 +51,14 @@ def test_rows_of_parquet_files(name: str, rows: int) -> None:
     assert parquet_rows(GOLDEN / f"{name}.parquet") == rows
 
 
-def test_only_files_in_the_log_of_the_sink_are_complete(tmp_path: Path) -> None:
-    log = tmp_path / "_spark_metadata"
+def test_only_files_of_batches_with_a_mark_are_complete(tmp_path: Path) -> None:
     assert complete_files(tmp_path) == []
-    log.mkdir()
-    (log / ".1.crc").write_bytes(b"\x00")
-    (log / "0").write_text("v1")
-    (log / "1").write_text('v1\n{"path":"file:///data/date=1/a%20b.parquet","action":"add"}')
-    (log / "9.compact").write_text(
-        'v1\n{"path":"file:///data/date=1/a%20b.parquet","action":"add"}\n{"path":"file:///c","action":"add"}'
-    )
-    (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    assert complete_files(tmp_path) == [Path("/c"), Path("/data/date=1/a b.parquet")]
+    files = [tmp_path / f"batch={number}/date=2025-11-24/part-0.parquet" for number in (1, 2)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"PAR1")
+    (tmp_path / "batch=1/_SUCCESS").touch()
+    assert complete_files(tmp_path) == files[:1]
 
 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,11 @@ def test_the_job_readings_is_all_the_others() -> None:
     settings = Settings()
     parts = [job_named("windows"), job_named("alarms")]
     assert job_named("readings").queries == parts[0].queries | parts[1].queries
-    assert job_named("readings").topics(settings) == {"readings_windows": "compact", "readings_alarms": "delete"}
+    assert job_named("readings").topics(settings) == {
+        "readings_windows": "compact",
+        "readings_late": "compact",
+        "readings_alarms": "delete",
+    }
 
 
 def served(root: Path, pin: str) -> Path:
@@ -214,31 +218,44 @@ def test_a_worker_is_one_jvm_with_a_bounded_heap(monkeypatch: pytest.MonkeyPatch
     assert (environment["SPARK_LOCAL_IP"], environment["SPARK_SCALA_VERSION"]) == ("127.0.0.1", "2.13")
 
 
-def report(batch_id: int, rows: int = 10, late: int = 0) -> progress.Report:
+def report(batch_id: int, rows: int = 10) -> progress.Report:
     return {
         "batchId": batch_id,
         "numInputRows": rows,
         "batchDuration": 100 * batch_id,
         "durationMs": {"addBatch": 50},
-        "eventTime": {"watermark": f"t{batch_id}"},
-        "stateOperators": [{"numRowsDroppedByWatermark": late}],
         "sources": [{"metrics": {"maxOffsetsBehindLatest": "7"}}],
     }
 
 
 def test_progress_sums_up_the_new_batches() -> None:
     idle = {**report(4), "durationMs": {"triggerExecution": 3}}
-    reports = progress.new_reports([report(1), report(2, late=1), report(3, rows=20, late=2), idle], 1)
-    assert progress.summary(reports, 10) == {
+    reports = progress.new_reports([report(1), report(2), report(3, rows=20), idle], 1)
+    told = [{"watermark": f"t{number}", "late_records": number, "late_records_ever": 40} for number in (2, 3)]
+    figures = {
         "batches": 2,
         "last_batch": 3,
         "input_records": 30,
         "input_records_per_s": 3.0,
         "batch_ms_max": 300,
         "behind_records": 7,
-        "watermark": "t3",
-        "late_records": 3,
     }
+    assert progress.summary(reports, [], 10) == figures
+    late = {"watermark": "t3", "late_records": 5, "late_records_ever": 40}
+    assert progress.summary(reports, told, 10) == figures | late
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([], ""),
+        ([(0, 7)], "0:7"),
+        ([(0, 7), (0, 8), (0, 9), (0, 11), (1, 12)], "0:7-9, 0:11, 1:12"),
+        ([(0, offset) for offset in range(12)], "0:0-9, …"),
+    ],
+)
+def test_places_are_listed_as_ranges_up_to_a_bound(places: list[tuple[int, int]], said: str) -> None:
+    assert progress.place_ranges(places, 10) == said
 
 
 class Cause:
@@ -281,7 +298,7 @@ GONE = Cause("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Fet
 
 
 def failing(failure: Cause, batches: int = 0) -> run.Supervised:
-    return run.Supervised("windows", lambda _session, _settings: DeadQuery(failure, batches))  # type: ignore[arg-type,return-value]
+    return run.Supervised("windows", lambda *_: DeadQuery(failure, batches))  # type: ignore[arg-type,return-value]
 
 
 def fail_times(query: run.Supervised, times: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:

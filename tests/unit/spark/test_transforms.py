@@ -3,8 +3,8 @@
 Invariants:
 - every record is either a sound reading or a malformed record with a reason; no input raises;
 - a window holds exactly the readings of its span, in whatever order they came;
-- late data within `lateness_max_ms` writes the same key again; later data changes nothing and is counted;
-- a finished window is written once;
+- late data within `lateness_max_ms` changes its window again; each reading that is later changes nothing and is a row,
+  whatever the batches, and counted for its device;
 - a reading is judged by what precedes it in event time, never by itself, however the batches are cut.
 """
 
@@ -20,8 +20,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from drupelet import reading as reading_declaration
-from spark import progress, schemas, sinks, transforms
+from spark import schemas, sinks, transforms
 from spark.config import Settings
+from spark.jobs import windows
 from spark.session import start_session, stop_session
 
 RECORDS = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, \
@@ -141,70 +142,100 @@ def test_every_example_of_the_declaration_is_a_reading(session: SparkSession) ->
 def test_windows_hold_their_span_in_any_order(session: SparkSession) -> None:
     given = [reading(4, "a", 9.999, 4.0), reading(0, "a", 0, 1.0), reading(3, "b", 3, 7.0), reading(2, "a", 10, 100.0)]
     readings = session.createDataFrame(given, READINGS)
-    windows = transforms.window_statistics(readings, WINDOW_MS, 30_000)
-    assert tuple(windows.columns) == schemas.WINDOW_COLUMNS
-    assert rows(windows) == [
+    found = transforms.window_statistics(after(session, [], transforms.arrived(readings, WINDOW_MS)))
+    assert tuple(found.columns) == schemas.WINDOW_COLUMNS
+    assert rows(found) == [
         ("a", START_MS, START_MS + WINDOW_MS, 1.0, 2.5, 4.0, 2),
         ("a", START_MS + WINDOW_MS, START_MS + 2 * WINDOW_MS, 100.0, 100.0, 100.0, 1),
         ("b", START_MS, START_MS + WINDOW_MS, 7.0, 7.0, 7.0, 1),
     ]
-    records = {row.key: json.loads(row.value) for row in transforms.window_records(windows).collect()}
+    records = {row.key: json.loads(row.value) for row in transforms.window_records(found).collect()}
     assert list(records[f"a|{START_MS}"]) == list(schemas.WINDOW_COLUMNS)
-    assert transforms.window_files(windows).where("device = 'b'").first().date == "2025-11-24"
+    assert transforms.window_files(found).where("device = 'b'").first().date == "2025-11-24"
 
 
-def stream(session: SparkSession, directory: Path) -> DataFrame:
-    directory.mkdir()
-    readings = session.readStream.schema(READINGS).json(str(directory))
-    return transforms.window_statistics(readings, WINDOW_MS, 10_000)
+def after(
+    session: SparkSession,
+    before: list[tuple[Any, ...]],
+    arrivals: DataFrame,
+    watermark_ms: int = transforms.NO_WATERMARK_MS,
+) -> DataFrame:
+    return transforms.windows_after(session.createDataFrame(before, schemas.OPEN), arrivals, watermark_ms)
 
 
-def feed(directory: Path, batch: int, given: list[tuple[Any, ...]]) -> None:
-    lines = [dict(zip(schemas.READING_COLUMNS, each, strict=True)) for each in given]
-    text = "".join(json.dumps(line, default=datetime.isoformat) + "\n" for line in lines)
-    hidden = directory / f".{batch}"
-    hidden.write_text(text)
-    hidden.rename(directory / f"{batch}.json")
+def test_a_window_that_has_ended_takes_nothing_and_each_late_reading_is_a_row(session: SparkSession) -> None:
+    before = [("a", START_MS + WINDOW_MS, START_MS + 2 * WINDOW_MS, 1.0, 4.0, 3.0, 2)]
+    late = [reading(offset, device, 4, 99.0) for offset, device in enumerate(["a", "a", "b", "a"])]
+    open_still = [reading(10, "a", 12, 9.0), reading(11, "b", 25, 5.0)]
+    arrivals = transforms.arrived(session.createDataFrame(late + open_still, READINGS), WINDOW_MS)
+    watermark_ms = START_MS + WINDOW_MS
+    found = after(session, before, arrivals, watermark_ms)
+    assert rows(found.select("device", "window_start_ms", "min", "total", "max", "count", "new")) == [
+        ("a", START_MS + WINDOW_MS, 1.0, 13.0, 9.0, 3, 1),
+        ("b", START_MS + 2 * WINDOW_MS, 5.0, 5.0, 5.0, 1, 1),
+    ]
+    records = {row.key: json.loads(row.value) for row in transforms.late_records(arrivals, "r", watermark_ms).collect()}
+    assert set(records) == {"r|0|0", "r|0|1", "r|0|2", "r|0|3"}
+    assert tuple(records["r|0|2"]) == schemas.LATE_COLUMNS
+    assert {key: records["r|0|2"][key] for key in ("device", "offset", "time_ms", "watermark_ms")} == {
+        "device": "b",
+        "offset": 2,
+        "time_ms": START_MS + 4000,
+        "watermark_ms": watermark_ms,
+    }
+    devices = session.createDataFrame([("a", START_MS + 13_000, 7), ("c", 5, 1)], schemas.DEVICES)
+    assert rows(transforms.devices_after(devices, arrivals, watermark_ms)) == [
+        ("a", START_MS + 13_000, 10),
+        ("b", START_MS + 25_000, 1),
+        ("c", 5, 1),
+    ]
+
+
+def test_late_readings_of_forgotten_devices_stay_counted(session: SparkSession) -> None:
+    devices = session.createDataFrame([("a", 100, 2), ("b", 5, 1), ("c", 6, 3), ("d", 7, 0)], schemas.DEVICES)
+    kept = transforms.without_silent_devices(devices, 50)
+    again = transforms.without_silent_devices(kept, 200)
+    assert {tuple(row) for row in kept.collect()} == {("a", 100, 2), (None, 7, 4)}
+    assert {tuple(row) for row in again.collect()} == {(None, 100, 6)}
 
 
 BATCHES = [
     [reading(0, "a", 1, 1.0), reading(1, "a", 3, 3.0), reading(2, "b", 12, 5.0)],
     [reading(3, "a", 2, 8.0)],  # late, yet above the watermark of 2 s
     [reading(4, "b", 45, 6.0)],  # moves the watermark to 35 s
-    [reading(5, "a", 4, 99.0), reading(6, "b", 46, 7.0)],  # the first one is too late
+    [reading(5, "a", 4, 99.0), reading(6, "a", 5, 99.0), reading(7, "b", 46, 7.0)],  # the first two are too late
 ]
 
 
-def test_late_data_overrides_until_the_watermark_has_passed(session: SparkSession, tmp_path: Path) -> None:
-    windows = stream(session, tmp_path / "in").writeStream.outputMode("update").format("memory")
-    query = windows.queryName("updates").start()
-    late = 0
-    try:
-        for number, batch in enumerate(BATCHES):
-            feed(tmp_path / "in", number, batch)
-            query.processAllAvailable()
-        late = sum(progress.late_records(json.loads(report.json)) for report in query.recentProgress)
-    finally:
-        query.stop()
-    updates = session.table("updates").where(f"device = 'a' AND window_start_ms = {START_MS}").orderBy("count")
-    assert [(row["mean"], row["max"], row["count"]) for row in updates.collect()] == [(2.0, 3.0, 2), (4.0, 8.0, 3)]
-    assert late == 1
+def test_a_batch_that_runs_again_takes_the_same_readings_and_finds_the_same_late_ones(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[str, list[tuple[str, str]]] = {}
 
+    def write(records: DataFrame, _settings: Settings, topic: str) -> None:
+        written.setdefault(topic, []).extend((row.key, row.value) for row in records.collect())
 
-def test_finished_windows_are_written_once(session: SparkSession, tmp_path: Path) -> None:
-    files = transforms.window_files(stream(session, tmp_path / "in"))
-    writer = sinks.stream_to_parquet(files, str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "place"))
-    query = writer.start()
-    try:
-        for number, batch in enumerate(BATCHES):
-            feed(tmp_path / "in", number, batch)
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    written = session.read.parquet(str(tmp_path / "out"))
+    monkeypatch.setattr(sinks, "write_to_kafka", write)
+    settings, told = Settings(checkpoint=str(tmp_path), lateness_max_ms=10_000), {}
+    for number, batch in enumerate(BATCHES):
+        for _ in range(2):  # as after a kill between its last write and Spark's commit
+            windows.advance(settings, told.__setitem__, session.createDataFrame(batch, READINGS), number)
+    late = written["readings_late"]
+    assert late[:2] == late[2:]
+    assert [key for key, _ in late[:2]] == ["readings|0|5", "readings|0|6"]
+    assert [told[number]["late_records"] for number in range(4)] == [0, 0, 0, 2]
+    assert told[3]["late_records_ever"] == 2
+    latest = {key: json.loads(value) for key, value in written["readings_windows"]}
+    assert {key: (each["mean"], each["count"]) for key, each in latest.items()} == {
+        f"a|{START_MS}": (4.0, 3),
+        f"b|{START_MS + WINDOW_MS}": (5.0, 1),
+        f"b|{START_MS + 4 * WINDOW_MS}": (6.5, 2),
+    }
+    finished = session.read.parquet(str(tmp_path / "finished_windows"))
     expected = [("a", START_MS, 4.0, 3), ("b", START_MS + WINDOW_MS, 5.0, 1)]
-    assert rows(written.select("device", "window_start_ms", "mean", "count")) == expected
-    assert [path.name for path in (tmp_path / "out").glob("date=*")] == ["date=2025-11-24"]
+    assert rows(finished.select("device", "window_start_ms", "mean", "count")) == expected
+    assert [path.name for path in (tmp_path / "finished_windows").glob("batch=2/date=*")] == ["date=2025-11-24"]
+    assert sorted(path.name for path in (tmp_path / "windows_open").iterdir()) == ["batch=2", "batch=3"]
 
 
 STEADY = [reading(number, "a", number, 20.0 + number % 2) for number in range(20)]
