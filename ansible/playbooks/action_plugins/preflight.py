@@ -1,0 +1,505 @@
+"""The action `preflight`: holds an inventory, and what hosts say of themselves, against what roles and playbooks know.
+
+Here: what is looked for, and the sentence for each. Nothing is asked of a host here (../files/preflight.sh does that),
+and nothing is changed anywhere. It needs ansible-core alone, as it runs in the control node's Ansible.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible.template import Templar
+
+COLLECTION = Path(__file__).parents[2]
+GROUPS = {  # group: the role that it is for; provision.yml has a play for each
+    "base": "base",
+    "broker": "broker",
+    "central": "central",
+    "mosquitto": "mosquitto",
+    "gateway": "gateway",
+    "mirror": "mirror",
+    "spark_master": "spark",
+    "spark_worker": "spark",
+    "spark_jobs": "spark",
+}
+SYSTEMS = ("debian", "raspbian")
+SYSTEM_MIN = 12
+PYTHON_MIN = (3, 11)
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64", "armhf": "armv7l"}
+FREE_MB_MIN, SPARK_MB, JAVA_MB = (
+    200,
+    1300,
+    300,
+)  # the first installation: release, what it is made from, Debian packages
+SPARK_PORTS = {"spark_master": 8080, "spark_worker": 8081}
+LOOPBACK = re.compile(r"127\.|localhost$|::1$")
+HOSTS_SHOWN = 6
+NEAR = 0.8  # of difflib, from 0 to 1
+NEAR_ANY = 0.9  # for a name that begins like none of ours
+
+
+class Finding(NamedTuple):
+    """What would go wrong: `key` is what preflight_accept takes, `host` is empty where it is the inventory's own."""
+
+    host: str
+    key: str
+    text: str
+
+
+class Known:
+    """What roles and playbooks declare: settings by name, the role of each, and the names they use within."""
+
+    def __init__(self, collection: Path = COLLECTION) -> None:
+        """Read the declarations; about 100 small files."""
+        self.settings: dict[str, dict[str, Any]] = {}
+        self.roles: dict[str, dict[str, dict[str, Any]]] = {}
+        self.defaults: dict[str, Any] = {}
+        for role in sorted((collection / "roles").iterdir()):
+            self.roles[role.name] = _options(role / "meta/argument_specs.yml")
+            self.settings |= self.roles[role.name]
+            defaults = role / "defaults/main.yml"
+            self.defaults |= yaml.safe_load(defaults.read_text()) or {} if defaults.exists() else {}
+        playbooks = collection / "playbooks"
+        self.playbook_settings = _options(playbooks / "meta/argument_specs.yml")
+        self.settings |= self.playbook_settings
+        self.prefixes = sorted({name.split("_")[0] for name in self.settings} | set(self.roles))
+        self.closed = {name.split("_")[0] for options in self.roles.values() for name in options}
+        word = re.compile(rf"\b(?:{'|'.join(self.prefixes)})_\w+")
+        texts = (path.read_text() for folder in (collection / "roles", playbooks) for path in folder.rglob("*.yml"))
+        self.words = {name for text in texts for name in word.findall(text)}
+
+    def nearest(self, name: str, near: float = NEAR) -> str:
+        """Return the setting whose name is most like this one; empty when none is."""
+        return next(iter(difflib.get_close_matches(name, self.settings, n=1, cutoff=near)), "")
+
+
+def _options(path: Path) -> dict[str, dict[str, Any]]:
+    specs = yaml.safe_load(path.read_text())["argument_specs"]
+    return {name: option for spec in specs.values() for name, option in spec["options"].items()}
+
+
+class Variables(Mapping[str, Any]):
+    """The variables of one host, each worked out when it is asked for; AnsibleError where that cannot be."""
+
+    def __init__(self, hostvars: Any, name: str, loader: Any) -> None:
+        self._raw = hostvars.raw_get(name)
+        self._templar = Templar(loader=loader, variables=self._raw | {"hostvars": hostvars})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._templar.template(self._raw[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class Host:
+    """One host of the inventory: its groups, its variables, and its answer, None where it gave none."""
+
+    def __init__(
+        self, known: Known, name: str, groups: Iterable[str], variables: Mapping[str, Any], answer: str | None
+    ) -> None:
+        self.known, self.name, self.groups, self.variables = known, name, set(groups), variables
+        self.answer: dict[str, str] = {}
+        self.listening: list[tuple[str, int, str]] = []
+        for line in (answer or "").splitlines():
+            key, _, value = line.strip().partition(" ")
+            if key == "listens":
+                address, unit, program = [*value.split(" "), "-", ""][:3]
+                self.listening.append((*endpoint(address), unit if unit != "-" else program))
+            elif key:
+                self.answer[key] = value
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that it gets, by its groups."""
+        return sorted({role for group, role in GROUPS.items() if group in self.groups})
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether Apache Kafka is its broker, or it is the datacenter's."""
+        return "central" in self.groups or ("broker" in self.groups and self.value("broker_engine") == "kafka")
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether Spark comes on it."""
+        return "spark" in self.roles
+
+    def value(self, name: str) -> Any:
+        """Return a setting, else the role's default; None for what cannot be worked out here."""
+        try:
+            return whole(self.variables[name])
+        except KeyError:
+            default = self.known.defaults.get(name)
+            return None if isinstance(default, str) and "{{" in default else default
+        except AnsibleError:
+            return None
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a number; 0 for what is none, which `values` tells."""
+        value = self.value(name)
+        return int(value) if isinstance(value, int) or str(value).isdigit() else 0
+
+    def told(self, key: str, otherwise: int) -> int:
+        """Return a number of the answer."""
+        value = self.answer.get(key, "")
+        return int(value) if value.isdigit() else otherwise
+
+    def finds(self, key: str, text: str) -> Finding:
+        """Make a finding of this host."""
+        return Finding(self.name, key, text)
+
+
+def whole(value: Any) -> Any:
+    """Return the value with all that is in it worked out; AnsibleError where that cannot be."""
+    if isinstance(value, Mapping):
+        return {key: whole(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole(inner) for inner in value]
+    return value
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """Split ADDRESS:PORT; port 0 where there is none."""
+    address, _, port = text.rpartition(":")
+    return address.strip("[]").partition("%")[0], int(port) if port.isdigit() else 0
+
+
+# --- the inventory ---------------------------------------------------------------------------------------------------
+
+
+def groups(members: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Groups that are called nearly like one that playbooks know, and an inventory of which they know none."""
+    if not any(members.get(group) for group in GROUPS):
+        yield Finding("", "groups", f"no host is in a group that the playbooks know: {', '.join(GROUPS)}.")
+    for group, hosts in members.items():
+        near = difflib.get_close_matches(group.replace("-", "_"), GROUPS, n=1, cutoff=NEAR)
+        if group in GROUPS or not near:
+            continue
+        left_out = [host for host in hosts if host not in members.get(near[0], ())]
+        if left_out:  # else it is a group of groups
+            yield Finding("", group, f"no playbook knows the group {group}, with {listed(left_out)}. Is it {near[0]}?")
+
+
+def names(host: Host) -> Iterator[Finding]:
+    """Variables that begin like a role's, or look like one of its, and that no role takes."""
+    known = host.known
+    for name in host.variables:
+        if name in known.settings or name in known.words or name.startswith(("ansible_", "vault_")):
+            continue
+        ours, _, ending = name.partition("_")
+        near = known.nearest(name, NEAR if ending and ours in known.prefixes else NEAR_ANY)
+        if near and ours not in known.prefixes and near in name:  # my_gateway_kafka is somebody's own
+            continue
+        if near:
+            yield host.finds(name, f"no role takes the variable {name}. Is it {near}?")
+        elif ending and ours in known.closed:
+            yield host.finds(name, f"no role takes the variable {name}; one of your own wants another beginning.")
+
+
+def values(host: Host) -> Iterator[Finding]:
+    """Settings that are missing, cannot be worked out, or are not what their role declares."""
+    for role in host.roles:
+        options = host.known.roles[role]
+        for name, option in options.items():
+            if name in host.variables:
+                yield from _value(host, name, option)
+            elif option.get("required"):
+                description = str(option["description"]).rstrip(".")
+                yield host.finds(name, f"the role {role} needs {name}, which is not set: {description}.")
+
+
+def _value(host: Host, name: str, option: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        value = whole(host.variables[name])
+    except AnsibleError as error:
+        missing = re.search(r"'(\w+)' is undefined", str(error))
+        if missing and (missing[1] in host.known.words or missing[1].startswith("ansible_")):
+            return  # the role knows it, or the host will tell
+        if missing and missing[1].startswith("vault_"):
+            text = (
+                f"{name} is to be {missing[1]}, which is in no file: put it into a vault.yml of group_vars (README.md)."
+            )
+        else:
+            text = f"{name} cannot be worked out: {' '.join(str(error).split())}"
+        yield host.finds(name, text)
+        return
+    checked = ArgumentSpecValidator({name: option | {"required": False}}).validate({name: value})
+    for message in checked.error_messages:
+        said = re.sub(
+            rf"^argument '{name}' (is of type \w+) and we were unable to", r"it \1, and Ansible is unable to", message
+        )
+        yield host.finds(name, f"{name} is not what its role takes: {said.rstrip('.')}.")
+
+
+def sites(hosts: Sequence[Host]) -> Iterator[Finding]:
+    """Boards whose mirrors would write into the same topics."""
+    mirrors = [
+        host for host in hosts if "mirror" in host.groups and host.value("mirror_target") and host.value("mirror_site")
+    ]
+    writes = Counter((str(host.value("mirror_target")), str(host.value("mirror_site"))) for host in mirrors)
+    for host in mirrors:
+        if LOOPBACK.match(endpoint(str(host.value("mirror_source")))[0]):
+            target, site = str(host.value("mirror_target")), str(host.value("mirror_site"))
+            if writes[target, site] > 1:
+                yield host.finds(
+                    "mirror_site",
+                    f"mirror_site is {site} on {writes[target, site]} boards, whose topics would mix at {target}.",
+                )
+
+
+def services(hosts: Sequence[Host]) -> Iterator[Finding]:
+    """What is to be reached on the own board, and is neither there nor comes there."""
+    for host in hosts:
+        broker = {"broker", "central"} & host.groups
+        wanted: list[tuple[str, str, Any, Any]] = []
+        if "gateway" in host.groups:
+            wanted.append(("gateway_kafka", "broker", broker, host.value("gateway_kafka")))
+        if "gateway" in host.groups and host.value("gateway_mqtt") in (True, None):
+            address = f"{host.value('gateway_mqtt_host')}:{host.value('gateway_mqtt_port')}"
+            wanted.append(("gateway_mqtt_host", "mosquitto", "mosquitto" in host.groups, address))
+        if "mirror" in host.groups:
+            wanted.append(("mirror_source", "broker", broker, host.value("mirror_source")))
+        for name, group, is_coming, address in wanted:
+            if not is_coming and host.answer and not any(_is_served(host, one) for one in str(address).split(",")):
+                yield host.finds(
+                    "services",
+                    f"{name} is {address} and nothing serves there: put the host into {group}, or set {name}.",
+                )
+
+
+def _is_served(host: Host, address: str) -> bool:
+    name, port = endpoint(address.strip())
+    return not LOOPBACK.match(name) or port in {found for _, found, _ in host.listening}
+
+
+# --- the hosts -------------------------------------------------------------------------------------------------------
+
+
+def system(host: Host) -> Iterator[Finding]:
+    """Distribution, Python, architecture, systemd."""
+    kind, version, codename, name = [*host.answer.get("system", "").split(" ", 3), "", "", "", ""][:4]
+    if kind not in SYSTEMS or not version.split(".")[0].isdigit() or int(version.split(".")[0]) < SYSTEM_MIN:
+        yield host.finds(
+            "distribution",
+            f"the system is {name or kind or 'unknown'}; roles want Debian or Raspberry Pi OS from {SYSTEM_MIN} on.",
+        )
+    python = host.answer.get("python", "")
+    if not python:
+        yield host.finds("python", "/usr/bin/python3 is missing: `sudo apt install python3` there.")
+    elif tuple(int(part) for part in re.findall(r"\d+", python)) < PYTHON_MIN:
+        yield host.finds(
+            "python", f"Python is {python}, and {'.'.join(map(str, PYTHON_MIN))} is needed: flash a newer system."
+        )
+    if "systemd" not in host.answer:
+        yield host.finds("systemd", "no systemd runs there, by which every service is started.")
+    machine = host.answer.get("architecture", "")
+    if machine not in ARCHITECTURES:
+        yield host.finds(
+            "architecture", f"the architecture is {machine}; there are wheels for {', '.join(ARCHITECTURES)}."
+        )
+    elif machine == "armhf" and (host.has_spark or host.is_kafka):
+        yield host.finds(
+            "architecture",
+            "its programs are 32-bit, which are too small for Spark and Apache Kafka: flash a 64-bit system.",
+        )
+    else:
+        yield from bundled(host, codename, machine)
+
+
+def bundled(host: Host, codename: str, machine: str) -> Iterator[Finding]:
+    """A bundle that has nothing for this host."""
+    bundle = host.value("drupelet_bundle")
+    if not bundle:
+        return
+    sums = Path(str(bundle), "SHA256SUMS")
+    if not sums.exists():
+        yield host.finds(
+            "drupelet_bundle",
+            f"{bundle} has no SHA256SUMS: make the bundle by playbooks/bundle.yml, or leave drupelet_bundle empty.",
+        )
+        return
+    lines = sums.read_text()
+    wanted = [f"packages-{codename}-{machine}.tar"] if "  packages-" in lines else []
+    if set(host.roles) & {"broker", "gateway", "mirror", "spark"} and not (host.is_kafka and host.roles == ["broker"]):
+        wanted.append(f"wheels-cp{host.answer.get('python', '').replace('.', '')}-{ARCHITECTURES[machine]}.tar")
+    for tar in wanted:
+        if f"  {tar}" not in lines:
+            yield host.finds(
+                "drupelet_bundle", f"{bundle} has no {tar}: make it by playbooks/bundle.yml (64-bit boards alone)."
+            )
+
+
+def room(host: Host) -> Iterator[Finding]:
+    """Space for a first installation (a later one says by itself what it lacks), and memory."""
+    java = JAVA_MB if host.is_kafka or host.has_spark else 0
+    need = FREE_MB_MIN + java + (SPARK_MB if host.has_spark else 0)
+    free = host.told("free_mb", need)
+    if free < need and not host.answer.get("release") and set(host.roles) - {"base"}:
+        yield host.finds(
+            "space", f"{free} MB are free for {host.value('drupelet_root')}, and what comes there needs {need}."
+        )
+    memory = host.told("memory_mb", 1 << 30)
+    for is_there, what, name in (
+        (host.is_kafka, "Apache Kafka", "kafka_memory_mb_min"),
+        (host.has_spark, "Spark", "spark_memory_mb_min"),
+    ):
+        if is_there and memory < host.number(name):
+            yield host.finds(
+                "memory",
+                f"the memory is {memory} MB, and {what} wants {host.number(name)}: take a larger one, or lower {name}.",
+            )
+
+
+def ports(host: Host) -> Iterator[Finding]:
+    """Ports that something else has, and ports that two of the own services want."""
+    claims = list(_claims(host))
+    for index, (name, address, port, unit) in enumerate(claims):
+        for taken, number, owner in host.listening:
+            if number == port and _overlap(taken, address) and owner != unit:
+                yield host.finds(
+                    "ports",
+                    f"{name} is {address}:{port}, and {owner or 'something'} listens there: stop it or set another.",
+                )
+                break
+        for other, elsewhere, number, rival in claims[:index]:
+            if number == port and unit != rival and _overlap(elsewhere, address):
+                yield host.finds(
+                    "ports", f"{other} and {name} both want port {port}: set another port for one of them."
+                )
+
+
+def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
+    """Name of the setting, address, port and unit of what is to listen."""
+    wanted: list[tuple[str, Any, str]] = []
+    if "broker" in host.groups:
+        is_kafka = host.value("broker_engine") == "kafka"
+        wanted.append(
+            ("broker_listen", host.value("broker_listen"), "kafka.service" if is_kafka else "edge-broker.service")
+        )
+        wanted += [] if is_kafka else [("broker_metrics", host.value("broker_metrics"), "edge-broker.service")]
+    if "central" in host.groups:
+        wanted.append(("central_listen", host.value("central_listen"), "kafka.service"))
+    if host.is_kafka:
+        wanted.append(("kafka_controller_listen", host.value("kafka_controller_listen"), "kafka.service"))
+    if "mosquitto" in host.groups and isinstance(host.value("mosquitto_listeners"), list):
+        wanted += [
+            ("mosquitto_listeners", address, "mosquitto.service") for address in host.value("mosquitto_listeners")
+        ]
+    for role in ("gateway", "mirror"):
+        wanted += (
+            [(f"{role}_metrics", host.value(f"{role}_metrics"), f"edge-{role}.service")] if role in host.groups else []
+        )
+    for group, port in SPARK_PORTS.items():
+        wanted += (
+            [(f"the page of {group}", f"127.0.0.1:{port}", f"edge-{group.replace('_', '-')}.service")]
+            if group in host.groups
+            else []
+        )
+    for name, text, unit in wanted:
+        address, port = endpoint(str(text))
+        if port:
+            yield name, address, port, unit
+
+
+def _overlap(one: str, other: str) -> bool:
+    wildcards = {"0.0.0.0", "*", "::", ""}  # noqa: S104 - read, not listened on
+    same = {"localhost": "127.0.0.1"}
+    return one in wildcards or other in wildcards or same.get(one, one) == same.get(other, other)
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+def findings(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> list[Finding]:
+    """Return all that would go wrong, the inventory's first, then the hosts' in their order."""
+    found = misspelt(members, hosts)
+    for host in hosts:
+        found += values(host)
+        for look in (system, room, ports) if host.answer else ():
+            found += look(host)
+    return list(dict.fromkeys([*found, *sites(hosts), *services(hosts)]))
+
+
+def misspelt(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> list[Finding]:
+    """Return what is wrong with names alone."""
+    return [*groups(members), *(finding for host in hosts for finding in names(host))]
+
+
+def listed(hosts: Sequence[str]) -> str:
+    """Name hosts, the first few of many."""
+    more = len(hosts) - HOSTS_SHOWN
+    return ", ".join(hosts[:HOSTS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def told(found: Sequence[Finding]) -> list[str]:
+    """Put findings into lines, one for each thing, which name all hosts that it is true of."""
+    of: dict[tuple[str, str], list[str]] = {}
+    for finding in found:
+        of.setdefault((finding.key, finding.text), []).append(finding.host)
+    return [
+        f"{listed([host for host in hosts if host]) or 'inventory'}: {text} [{key}]"
+        for (key, text), hosts in of.items()
+    ]
+
+
+def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
+    """A host that was reached and gave no answer; one that is not reached is left out, as Ansible does."""
+    if not host.answer and not result.get("skipped") and not result.get("unreachable"):
+        said = result.get("stderr") or result.get("msg") or result.get("stdout") or "no reason was given"
+        remedy = " Add --ask-become-pass." if "sudo password" in str(said) else ""
+        yield host.finds("answer", f"no answer as root: {' '.join(str(said).split())}.{remedy}")
+
+
+class ActionModule(ActionBase):
+    """What Ansible loads: `answers` names the variable with each host's answer; `names_alone` leaves all else out."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Look at all hosts of the play at once; failed, with all findings in `msg`, when there are any."""
+        variables = task_vars or {}
+        result: dict[str, Any] = super().run(tmp, variables)
+        known, found = Known(), []
+        hosts = []
+        for name in variables["ansible_play_hosts_all"]:
+            of_host = Variables(variables["hostvars"], name, self._loader)
+            answer = of_host.get(self._task.args["answers"], {"skipped": True})
+            hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
+            found += answered(hosts[-1], answer)
+        accepted = self._templar.template(variables.get("preflight_accept", []))
+        accepted = accepted.replace(",", " ").split() if isinstance(accepted, str) else accepted
+        look = misspelt if self._task.args.get("names_alone") else findings
+        found = [one for one in found + look(variables["groups"], hosts) if one.key not in accepted]
+        result.update(changed=False)
+        if found:
+            lines = told(found)
+            self._display.display(
+                "\n"
+                + "\n".join(
+                    [
+                        *lines,
+                        f"What is right all the same goes by its word in brackets: -e preflight_accept={found[0].key}",
+                    ]
+                )
+            )
+            result.update(
+                failed=True,
+                msg=f"{len(lines)} finding{'s' * (len(lines) != 1)}, listed above; nothing was changed on any host.",
+            )
+        return result

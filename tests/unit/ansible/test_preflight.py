@@ -1,0 +1,288 @@
+"""The first play: what is misspelt, missing or in the way is found on all hosts; good inventories pass."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+
+ANSIBLE = Path(__file__).parents[3] / "ansible"
+BOARD = """system debian 12 bookworm Debian GNU/Linux 12 (bookworm)
+architecture arm64
+python 3.11
+systemd running
+memory_mb 3700
+release
+free_mb 20000
+listens 0.0.0.0:22 ssh.service sshd
+"""
+VAULT = dict.fromkeys(
+    ("vault_gateway_mqtt_password", "vault_verify_mqtt_password", "vault_thermometer_1_password", "vault_spark_secret"),
+    "x" * 24,
+)
+
+
+def load() -> ModuleType:
+    path = ANSIBLE / "playbooks/action_plugins/preflight.py"
+    spec = importlib.util.spec_from_file_location("drupelet_preflight", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+preflight = load()
+known = preflight.Known()
+
+
+def look(*sources: Path | dict[str, Any], tmp_path: Path, answer: str | None = BOARD, **more: Any) -> list[str]:
+    """What is told of an inventory, each of whose hosts gives the same answer."""
+    paths = []
+    for index, source in enumerate(sources):
+        if isinstance(source, dict):
+            paths.append(tmp_path / f"{index}.yml")
+            paths[-1].write_text(yaml.safe_dump(source))
+        else:
+            paths.append(source)
+    loader = DataLoader()
+    inventory = InventoryManager(loader=loader, sources=[str(path) for path in paths])
+    manager = VariableManager(loader=loader, inventory=inventory)
+    manager._extra_vars = more
+    variables = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
+    of = {name: preflight.Variables(variables, name, loader) for name in inventory.hosts}
+    hosts = [preflight.Host(known, name, of[name]["group_names"], of[name], answer) for name in of]
+    told: list[str] = preflight.told(preflight.findings(inventory.get_groups_dict(), hosts))
+    return told
+
+
+def board(groups: str = "broker", **variables: Any) -> dict[str, Any]:
+    """An inventory of one board, pi-1, in these groups."""
+    return {
+        "all": {
+            "hosts": {"pi-1": variables},
+            "children": {group: {"hosts": {"pi-1": None}} for group in groups.split()},
+        }
+    }
+
+
+# --- good ones -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one-board", "four-boards", "many-sites"])
+def test_the_example_inventories_pass_once_their_passwords_are_there(name, tmp_path):
+    assert look(ANSIBLE / "inventories" / name, tmp_path=tmp_path, **VAULT) == []
+
+
+SCENARIOS = sorted(path.parent.parent for path in (ANSIBLE / "molecule").glob("*/inventory/hosts.yml"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_the_inventories_of_the_scenarios_have_no_misspelt_name(scenario, tmp_path, monkeypatch):
+    monkeypatch.setenv("MOLECULE_PROJECT_DIRECTORY", str(ANSIBLE))
+    monkeypatch.setenv("MOLECULE_SCENARIO_NAME", scenario.name)
+    found = look(ANSIBLE / "molecule/lab/connection.yml", scenario / "inventory", tmp_path=tmp_path)
+    assert [line for line in found if "no role takes" in line or "no playbook knows" in line] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["site_name", "plant", "my_gateway_kafka", "rack", "vault_gateway_mqtt_pasword", "lab_name", "owner_email", "brok"],
+)
+def test_a_users_own_variable_passes(name, tmp_path):
+    assert look(board(**{name: "x"}), tmp_path=tmp_path) == []
+
+
+def test_own_groups_pass_and_so_do_groups_of_groups(tmp_path):
+    inventory = board("broker basement")
+    inventory["all"]["children"]["brokers"] = {"children": {"broker": None}}
+    inventory["all"]["children"]["plant_7"] = {"hosts": {"pi-1": None}}
+    assert look(inventory, tmp_path=tmp_path) == []
+
+
+def test_what_a_role_works_out_later_is_no_finding(tmp_path):
+    given = board(broker_data_dir="{{ drupelet_root }}/data", broker_listen="{{ ansible_default_ipv4.address }}:9092")
+    assert look(given, tmp_path=tmp_path) == []
+
+
+def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_path):
+    answer = BOARD.replace("release", "release 0.1.0-0123abcd").replace("free_mb 20000", "free_mb 3")
+    answer += (
+        "listens 127.0.0.1:9092 edge-broker.service edge-broker\nlistens 0.0.0.0:1883 mosquitto.service mosquitto\n"
+    )
+    assert look(board("broker mosquitto"), tmp_path=tmp_path, answer=answer) == []
+
+
+# --- misspelt --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("broker_setings", "broker_settings"),
+        ("base_firewal", "base_firewall"),
+        ("mosquito_users", "mosquitto_users"),
+        ("gateway_mqtt_pasword", "gateway_mqtt_password"),
+        ("verify_mqtt_usrname", "verify_mqtt_username"),
+        ("flash_ssh_key", "flash_ssh_keys"),
+        ("drupelet_wheels", "drupelet_wheel"),
+        ("brokr_settings", "broker_settings"),
+    ],
+)
+def test_a_misspelt_variable_is_named_with_the_right_one(wrong, right, tmp_path):
+    assert look(board(**{wrong: "x"}), tmp_path=tmp_path) == [
+        f"pi-1: no role takes the variable {wrong}. Is it {right}? [{wrong}]"
+    ]
+
+
+def test_a_variable_like_nothing_known_but_with_a_roles_beginning_is_named(tmp_path):
+    assert look(board(mirror_zzz="x"), tmp_path=tmp_path) == [
+        "pi-1: no role takes the variable mirror_zzz; one of your own wants another beginning. [mirror_zzz]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("brokers", "broker"), ("gatway", "gateway"), ("spark-jobs", "spark_jobs")]
+)
+def test_a_misspelt_group_is_named_with_the_right_one(wrong, right, tmp_path):
+    assert look(board(f"base {wrong}"), tmp_path=tmp_path) == [
+        f"inventory: no playbook knows the group {wrong}, with pi-1. Is it {right}? [{wrong}]"
+    ]
+
+
+def test_an_inventory_without_any_known_group_is_told_which_there_are(tmp_path):
+    (line,) = look(board("boards"), tmp_path=tmp_path)
+    assert line.startswith("inventory: no host is in a group that the playbooks know: base, broker, ")
+
+
+def test_one_finding_of_many_hosts_is_one_line(tmp_path):
+    hosts = {f"pi-{number}": {"base_firewal": True} for number in range(1, 10)}
+    assert look({"base": {"hosts": hosts}}, tmp_path=tmp_path) == [
+        "pi-1, pi-2, pi-3, pi-4, pi-5, pi-6 and 3 more: "
+        "no role takes the variable base_firewal. Is it base_firewall? [base_firewal]"
+    ]
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables", "told"),
+    [
+        ("gateway", {"gateway_mqtt_port": "eleven"}, "gateway_mqtt_port is not what its role takes: it is of type str"),
+        ("broker", {"broker_engine": "rabbit"}, "value of broker_engine must be one of: drupelet, kafka"),
+        ("broker", {"broker_settings": [1]}, "broker_settings is not what its role takes: it is of type list"),
+        ("mosquitto", {"mosquitto_users": [{"name": "a", "password": "hidden"}]}, "missing required arguments: acl"),
+        ("mirror", {"mirror_site": "a"}, "needs mirror_target, which is not set: HOST:PORT of the central Kafka."),
+        ("gateway", {"gateway_mqtt_password": "{{ vault_x }}"}, "password is to be vault_x, which is in no file"),
+        ("mosquitto", {"mosquitto_users": [{"name": "a", "password": "{{ vault_y }}", "acl": []}]}, "is to be vault_y"),
+        ("broker", {"broker_listen": "{{ adress }}:9092"}, "broker_listen cannot be worked out: "),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_role_would_refuse_is_told_before(groups, variables, told, tmp_path):
+    lines = look(board(groups, **variables), tmp_path=tmp_path, answer=None)
+    assert [line for line in lines if told in line], lines
+    assert "hidden" not in "".join(lines)
+
+
+def test_two_boards_with_one_prefix_at_one_target_are_told(tmp_path):
+    hosts = {
+        name: {"mirror_target": "dc:9092", "mirror_site": site} for name, site in (("a", "x"), ("b", "x"), ("c", "y"))
+    }
+    given = {"mirror": {"hosts": hosts}, "broker": {"hosts": dict.fromkeys(hosts)}}
+    assert look(given, tmp_path=tmp_path) == [
+        "a, b: mirror_site is x on 2 boards, whose topics would mix at dc:9092. [mirror_site]"
+    ]
+
+
+# --- hosts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "before", "after", "told"),
+    [
+        ("broker", "system debian 12", "system debian 11", "the system is Debian GNU/Linux 12 (bookworm); roles"),
+        ("broker", "system debian 12", "system ubuntu 24.04", "[distribution]"),
+        ("broker", "system debian 12", "system debian trixie/sid", "[distribution]"),
+        ("broker", "python 3.11", "python ", "/usr/bin/python3 is missing"),
+        ("broker", "python 3.11", "python 3.9", "Python is 3.9, and 3.11 is needed"),
+        ("broker", "systemd running\n", "", "no systemd runs there"),
+        ("broker", "architecture arm64", "architecture riscv64", "the architecture is riscv64; there are wheels for"),
+        ("spark_jobs", "architecture arm64", "architecture armhf", "its programs are 32-bit"),
+        ("broker", "free_mb 20000", "free_mb 120", "and what comes there needs 200. [space]"),
+        ("spark_jobs", "free_mb 20000", "free_mb 1500", "1500 MB are free for /opt/drupelet, and what"),
+        ("spark_jobs", "memory_mb 3700", "memory_mb 900", "the memory is 900 MB, and Spark wants 1700"),
+        ("broker", "0.0.0.0:22 ssh.service sshd", "*:9092 redpanda.service rp", "9092, and redpanda.service"),
+        ("broker", "0.0.0.0:22 ssh.service sshd", "*:9092 - java", "127.0.0.1:9092, and java listens there"),
+        ("mosquitto", "0.0.0.0:22 ssh.service sshd", "[::]:1883 emqx.service beam", "127.0.0.1:1883, and emqx.service"),
+        ("gateway broker", "", "", "gateway_mqtt_host is 127.0.0.1:1883 and nothing serves there"),
+        ("gateway mosquitto", "", "", "nothing serves there: put the host into broker"),
+    ],
+)  # fmt: skip
+def test_what_is_in_the_way_on_a_host_is_told(groups, before, after, told, tmp_path):
+    lines = look(board(groups), tmp_path=tmp_path, answer=BOARD.replace(before, after) if before else BOARD)
+    assert [line for line in lines if line.startswith("pi-1: ") and told in line], lines
+
+
+def test_two_services_of_one_host_on_one_port_are_told(tmp_path):
+    given = board("broker central", central_advertise="dc:9092")
+    assert look(given, tmp_path=tmp_path) == [
+        "pi-1: broker_listen and central_listen both want port 9092: set another port for one of them. [ports]"
+    ]
+
+
+def test_a_broker_that_somebody_else_put_on_the_board_will_do(tmp_path):
+    given = board("gateway", gateway_mqtt=False)
+    answer = BOARD + "listens 127.0.0.1:9092 redpanda.service rp\n"
+    assert look(given, tmp_path=tmp_path, answer=answer) == []
+
+
+def test_a_bundle_without_this_host_is_told(tmp_path):
+    (tmp_path / "SHA256SUMS").write_text("0  wheels-cp313-aarch64.tar\n0  packages-bookworm-arm64.tar\n")
+    (line,) = look(board(drupelet_bundle=str(tmp_path)), tmp_path=tmp_path)
+    assert line.startswith(f"pi-1: {tmp_path} has no wheels-cp311-aarch64.tar: make it by")
+
+
+def test_answers_of_any_kind_raise_nothing(tmp_path):
+    for answer in (
+        "",
+        "\n",
+        "listens",
+        "listens x",
+        "listens : - ",
+        "system",
+        "python x.y",
+        "memory_mb",
+        "free_mb -",
+        "\0",
+    ):
+        look(board("base broker mosquitto gateway spark_jobs"), tmp_path=tmp_path, answer=answer)
+
+
+# --- what it knows ---------------------------------------------------------------------------------------------------
+
+
+def test_it_knows_the_groups_for_which_provision_has_a_play():
+    plays = yaml.safe_load((ANSIBLE / "playbooks/provision.yml").read_text())
+    assert {
+        group for group in preflight.GROUPS if any(f"groups['{group}']" in str(play.get("hosts")) for play in plays)
+    } == set(preflight.GROUPS)
+    roles = {entry["role"] for play in plays for entry in play.get("roles", [])}
+    assert roles - {"packages"} == set(preflight.GROUPS.values())
+
+
+def test_every_playbooks_variable_that_is_declared_is_read_by_one():
+    text = "".join(path.read_text() for path in (ANSIBLE / "playbooks").rglob("*") if path.suffix in (".yml", ".py"))
+    declaration = (ANSIBLE / "playbooks/meta/argument_specs.yml").read_text()
+    for name in known.playbook_settings:
+        assert text.count(name) > declaration.count(name), name
