@@ -13,7 +13,6 @@ from drupelet.errors import ConfigurationError
 from hardware.flash.tables import PROTECTIVE, Partition, Read, fat_label, is_ext, mbr_entries, partitions
 
 HEAD_BYTES = 1 << 20
-BOOT_START_MAX = 16 << 20  # how far into an image its boot partition's first sector is looked for
 CD_MARK = 32769
 TEXT_BYTES = 4096
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -48,7 +47,7 @@ MARKS = {  # (position, bytes) -> what begins so
 
 @dataclass(frozen=True)
 class Layout:
-    """A card's image: its partitions (one that begins at byte 0 is all of it), and where the last of them ends."""
+    """A card's image: its partitions; one that begins at byte 0 is all of it, and then its end is not known."""
 
     partitions: tuple[Partition, ...]
 
@@ -57,10 +56,10 @@ class Layout:
         """The length that the image has at least."""
         return max(partition.end for partition in self.partitions)
 
-    def without_boot(self, head: bytes) -> bool:
-        """Whether the head shows that there is no FAT partition to boot from, and none can lie further on."""
-        starts = [partition.start for partition in self.partitions]
-        return max(starts) + 512 <= len(head) and all(fat_label(reader(head), start) is None for start in starts)
+    @property
+    def bootable(self) -> bool:
+        """Whether there may be a FAT file system, from which all Pis start."""
+        return any(partition.fat_type for partition in self.partitions)
 
 
 def reader(head: bytes) -> Read:
@@ -74,7 +73,7 @@ def layout_of(name: object, head: bytes) -> Layout:
     if not is_cd(head):
         found = partitions(read) if has_table(head) else []
         if not found and fat_label(read, 0) is not None:
-            found = [Partition(0, 0)]
+            found = [Partition(0, 0, fat_type=True)]
         if found:
             return Layout(tuple(found))
     raise ConfigurationError(

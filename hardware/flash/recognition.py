@@ -5,7 +5,7 @@ Never here: the tests themselves (`contents`, `images`), any write.
 """
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.contents import BOOT_START_MAX, HEAD_BYTES, Layout, layout_of
+from hardware.flash.contents import HEAD_BYTES, Layout, layout_of
 from hardware.flash.errors import FlashError
 from hardware.flash.first_boot import Kind
 from hardware.flash.images import NO_BOOT, Disk, Image, identify
@@ -25,7 +25,7 @@ def judged(source: ImageSource, expected: Expected, treat_as: str | None, *, cus
     if not customised:
         return layout, f"{words}, to be written as it is"
     image = identify(Disk(source.path)) if source.packing == "raw" else None
-    if image is None and layout.without_boot(source.peek(BOOT_START_MAX)):
+    if image is None and not layout.bootable:
         image = Image(None, NO_BOOT, None, None)
     if image is None:
         return layout, f"{words}; what system it is shows once it is written"

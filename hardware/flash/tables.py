@@ -13,6 +13,7 @@ Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specificatio
 """
 
 import struct
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -20,6 +21,11 @@ from typing import TypeAlias
 SECTOR_BYTES = 512
 GPT_ENTRIES_MAX = 128
 PROTECTIVE = 0xEE
+FAT_TYPES = {0x01, 0x04, 0x06, 0x0B, 0x0C, 0x0E, 0xEF}
+FAT_TYPE_IDS = {  # basic data, EFI system
+    uuid.UUID("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"),
+    uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"),
+}
 
 Read: TypeAlias = Callable[[int, int], bytes]
 """Gives bytes from a position on: short at the end, empty past it."""
@@ -27,10 +33,11 @@ Read: TypeAlias = Callable[[int, int], bytes]
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition's first byte, and the one after its last."""
+    """A partition's first byte, the one after its last, and whether its type is one that a FAT file system has."""
 
     start: int
     end: int
+    fat_type: bool
 
 
 def partitions(read: Read) -> list[Partition]:
@@ -38,8 +45,11 @@ def partitions(read: Read) -> list[Partition]:
     entries = mbr_entries(read(0, SECTOR_BYTES))
     if any(kind == PROTECTIVE for _, kind, _, _ in entries):
         return gpt_partitions(read)
-    used = [(first, sectors) for _, kind, first, sectors in entries if kind and first and sectors]
-    return [Partition(first * SECTOR_BYTES, (first + sectors) * SECTOR_BYTES) for first, sectors in used]
+    used = [entry[1:] for entry in entries if all(entry[1:])]
+    return [
+        Partition(first * SECTOR_BYTES, (first + sectors) * SECTOR_BYTES, kind in FAT_TYPES)
+        for kind, first, sectors in used
+    ]
 
 
 def mbr_entries(sector: bytes) -> list[tuple[int, int, int, int]]:
@@ -65,7 +75,7 @@ def gpt_partitions(read: Read) -> list[Partition]:
 def gpt_partition(entry: bytes) -> Partition:
     """Read one entry."""
     first, last = struct.unpack_from("<QQ", entry, 32)
-    return Partition(first * SECTOR_BYTES, (last + 1) * SECTOR_BYTES)
+    return Partition(first * SECTOR_BYTES, (last + 1) * SECTOR_BYTES, uuid.UUID(bytes_le=entry[:16]) in FAT_TYPE_IDS)
 
 
 def fat_label(read: Read, start: int) -> str | None:

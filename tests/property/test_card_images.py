@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from drupelet.errors import ConfigurationError
 from hardware.flash.contents import layout_of
 from hardware.flash.images import Disk, identify
-from hardware.flash.tables import GPT_ENTRIES_MAX, Partition, fat_label, partitions
+from hardware.flash.tables import FAT_TYPES, GPT_ENTRIES_MAX, Partition, fat_label, partitions
 
 MARK = b"\x55\xaa"
 
@@ -36,8 +36,11 @@ def test_any_table_is_read(entries: list[tuple[int, int, int]], rest: bytes) -> 
         path = Path(folder) / "image"
         path.write_bytes(mbr(entries) + rest)
         assert identify(Disk(path)).kind is None
-        used = [(first, sectors) for kind, first, sectors in entries if kind and first and sectors]
-        expected = [Partition(first * 512, (first + sectors) * 512) for first, sectors in used]
+        expected = [
+            Partition(first * 512, (first + sectors) * 512, kind in FAT_TYPES)
+            for kind, first, sectors in entries
+            if kind and first and sectors
+        ]
         if all(kind != 0xEE for kind, _, _ in entries):
             assert partitions(Disk(path).read) == expected
 
