@@ -457,6 +457,16 @@ def told(found: Sequence[Finding]) -> list[str]:
     ]
 
 
+def accepted(found: Iterable[Finding], hosts: Sequence[Host]) -> list[Finding]:
+    """Leave out what the host of a finding has in `preflight_accept`; for the inventory any host speaks."""
+    accepts = {host.name: host.value("preflight_accept") or [] for host in hosts}
+    words = {
+        name: set(re.split(r"[ ,]+", value) if isinstance(value, str) else value) for name, value in accepts.items()
+    }
+    words[""] = set().union(*words.values())
+    return [finding for finding in found if finding.key not in words[finding.host]]
+
+
 def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
     """A host that was reached and gave no answer; one that is not reached is left out, as Ansible does."""
     if not host.answer and not result.get("skipped") and not result.get("unreachable"):
@@ -482,10 +492,8 @@ class ActionModule(ActionBase):
             answer = of_host.get(self._task.args["answers"], {"skipped": True})
             hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
             found += answered(hosts[-1], answer)
-        accepted = self._templar.template(variables.get("preflight_accept", []))
-        accepted = accepted.replace(",", " ").split() if isinstance(accepted, str) else accepted
         look = misspelt if self._task.args.get("names_alone") else findings
-        found = [one for one in found + look(variables["groups"], hosts) if one.key not in accepted]
+        found = accepted(found + look(variables["groups"], hosts), hosts)
         result.update(changed=False)
         if found:
             lines = told(found)

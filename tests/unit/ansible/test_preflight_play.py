@@ -1,0 +1,81 @@
+"""The play preflight, run by Ansible on this machine: what it says, and what comes after it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.runtimes import console_script
+
+ANSIBLE = Path(__file__).parents[3] / "ansible"
+HERE = {"ansible_connection": "local", "ansible_become": False, "preflight_accept": "systemd,distribution,python"}
+NOBODY = {"ansible_host": "192.0.2.1", "preflight_accept": ["systemd"]}
+
+
+class Site:
+    """An inventory, and a playbook with preflight and one play after it, which leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.mark = path, path / "changed"
+        ssh = path / "ssh"
+        ssh.write_text("#!/bin/sh\necho nobody there >&2\nexit 255\n")
+        ssh.chmod(0o755)
+        self.variables: dict[str, Any] = {"ansible_ssh_executable": str(ssh)}
+
+    def run(self, hosts: dict[str, dict[str, Any]], *words: str) -> subprocess.CompletedProcess[str]:
+        inventory, playbook = self.path / "hosts.yml", self.path / "playbook.yml"
+        site = {"all": {"vars": self.variables, "hosts": hosts}, "base": {"hosts": dict.fromkeys(hosts)}}
+        inventory.write_text(yaml.safe_dump(site))
+        mark = {"ansible.builtin.file": {"path": str(self.mark), "state": "touch"}}
+        plays = [
+            {"import_playbook": str(ANSIBLE / "playbooks/preflight.yml")},
+            {"hosts": "all", "gather_facts": False, "tasks": [mark]},
+        ]
+        playbook.write_text(yaml.safe_dump(plays))
+        command = [str(console_script("ansible-playbook")), "-i", str(inventory), str(playbook), *words]
+        return subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize("words", [(), ("--check",), ("--limit", "b")])
+def test_a_finding_of_one_host_stops_all_before_anything_is_changed(site, words):
+    done = site.run({"a": HERE, "b": HERE | {"base_firewal": True}}, *words)
+    assert "b: no role takes the variable base_firewal. Is it base_firewall? [base_firewal]\n" in done.stdout
+    assert "1 finding, listed above; nothing was changed on any host." in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert not site.mark.exists()
+
+
+def test_without_a_finding_the_next_play_begins(site):
+    done = site.run(
+        {"a": HERE, "b": HERE | {"base_firewal": True, "preflight_accept": "systemd,base_firewal,python distribution"}}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert site.mark.exists()
+
+
+def test_a_host_that_is_not_reached_is_left_out_and_the_others_go_on(site):
+    done = site.run({"a": NOBODY, "b": HERE})
+    assert "finding" not in done.stdout
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert site.mark.exists()
+
+
+def test_a_host_that_gives_no_answer_as_root_says_why(site):
+    done = site.run(
+        {
+            "a": HERE
+            | {"ansible_become": True, "ansible_become_user": "nobody", "ansible_become_exe": "/nonexistent/sudo"}
+        }
+    )
+    assert "a: no answer as root: " in done.stdout
+    assert done.returncode == 2
+    assert not site.mark.exists()
