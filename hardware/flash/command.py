@@ -19,16 +19,24 @@ from getpass import getpass
 from pathlib import Path, PurePosixPath
 from types import FrameType
 
+from drupelet.config_check import nearest
 from drupelet.errors import ConfigurationError
 from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
-from hardware.flash.fat import FatPartition
-from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, RootFile, first_boot
+from hardware.flash.first_boot import FirstBoot, RootFile, first_boot
 from hardware.flash.images import Disk, Image, identify
 from hardware.flash.programs import program
 from hardware.flash.progress import Progress, amount
-from hardware.flash.recognition import check_length, chosen_kind, judged, remedy_of, words_of
+from hardware.flash.recognition import (
+    check_length,
+    chosen_kind,
+    files_present,
+    judged,
+    left_out_words,
+    remedy_of,
+    words_of,
+)
 from hardware.flash.settings import Settings, Static, Wifi, read_keys
 from hardware.flash.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
 from hardware.flash.targets import Device, check_device, check_file, device_name
@@ -81,11 +89,11 @@ def run(parsed: argparse.Namespace) -> int:
     with untouched():
         source = ImageSource(parsed.image)
     with source:
-        with untouched():
-            layout, words = judged(source, expected, parsed.treat_as, customised=settings is not None)
-        sys.stdout.write(f"{words}\n")
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
-        path, device = target_of(parsed, image_bytes)
+        with untouched():
+            path, device = target_of(parsed, image_bytes)
+            layout, words = judged(source, expected, parsed.treat_as, settings)
+        sys.stdout.write(f"{words}\n")
         with Target(path, create=device is None) as target, unfinished(path):
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
@@ -161,15 +169,7 @@ def customise(
     sys.stdout.write(f"{target.path}: {words_of(image, kind, parsed.treat_as)}\n")
     made = first_boot(kind, settings, files_present(image))
     write_files(target, image, made, own_files)
-    return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else None
-
-
-def files_present(image: Image) -> dict[str, str]:
-    """Read the files of the image that first boot's files are made of, those that are there."""
-    places: list[tuple[FatPartition | ExtPartition | None, tuple[str, ...]]]
-    places = [(image.boot, NEEDED_FILES), (image.root, NEEDED_ROOT_FILES)]
-    contents = {name: place.read(name) for place, names in places if place for name in names}
-    return {name: text.decode("utf-8", "surrogateescape") for name, text in contents.items() if text is not None}
+    return left_out_words(made) or None
 
 
 def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> None:
@@ -213,6 +213,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
     missing = [name for name, value in needed.items() if not value]
     if missing:
         raise ConfigurationError(f"a customised card needs {' and '.join(missing)} too.")
+    country, static, zone = known_country(parsed.wifi_country), static_of(parsed), known_timezone(parsed.timezone)
     return Settings(
         host=parsed.host,
         user=parsed.user,
@@ -220,9 +221,9 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
         instance_id=f"edge-board-{uuid.uuid4()}",
         throwaway_password=secrets.token_hex(16),
         wifi=wifi_of(parsed),
-        country=known_country(parsed.wifi_country),
-        static=static_of(parsed),
-        timezone=known_timezone(parsed.timezone),
+        country=country,
+        static=static,
+        timezone=zone,
         keyboard=parsed.keyboard,
         interfaces=tuple(dict.fromkeys(name.strip() for names in parsed.enable for name in names.split(","))),
         cgroup_memory=not parsed.no_cgroup_memory,
@@ -235,7 +236,7 @@ def say_name_servers(settings: Settings | None) -> None:
     if settings is None or settings.static is None or settings.static.dns:
         return
     servers = settings.static.name_servers
-    asked = f"asks its gateway, {servers[0]}, for names" if servers else "has no name server of its own"
+    asked = f"asks its gateway, {servers[0]}, for names" if servers else "is given no name server"
     sys.stderr.write(f"edge-board flash: no --dns: {settings.host} {asked}.\n")
 
 
@@ -283,7 +284,9 @@ def known_timezone(name: str | None) -> str | None:
             continue
         if each == name:
             return name
-        raise ConfigurationError(f"there is no time zone {name!r}: `timedatectl list-timezones` lists them.")
+        near = nearest(name, zoneinfo.available_timezones())
+        hint = f"did you mean {near}?" if near else "`timedatectl list-timezones` lists them."
+        raise ConfigurationError(f"there is no time zone {name!r}: {hint}")
     return name
 
 

@@ -7,12 +7,17 @@ Never here: the tests themselves (`contents`, `images`), any write.
 from drupelet.errors import ConfigurationError
 from hardware.flash.contents import HEAD_BYTES, Layout, layout_of
 from hardware.flash.errors import FlashError
-from hardware.flash.first_boot import Kind
+from hardware.flash.ext import ExtPartition
+from hardware.flash.fat import FatPartition
+from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
 from hardware.flash.images import NO_BOOT, Disk, Image, identify
+from hardware.flash.settings import Settings
 from hardware.flash.sources import Expected, ImageSource
 
 
-def judged(source: ImageSource, expected: Expected, treat_as: str | None, *, customised: bool) -> tuple[Layout, str]:
+def judged(
+    source: ImageSource, expected: Expected, treat_as: str | None, settings: Settings | None
+) -> tuple[Layout, str]:
     """Look into the image: its layout, and in words what will become of it.
 
     Raises ConfigurationError for what is no card's image or cannot be customised, FlashError for one that is cut.
@@ -22,14 +27,16 @@ def judged(source: ImageSource, expected: Expected, treat_as: str | None, *, cus
         check_length(source, layout, source.unpacked_bytes_min, expected)
     number = len(layout.partitions)
     words = f"{source.path}: an image of a card, {number} partition{'s' if number > 1 else ''}"
-    if not customised:
+    if settings is None:
         return layout, f"{words}, to be written as it is"
     image = identify(Disk(source.path)) if source.packing == "raw" else None
     if image is None and not layout.bootable:
         image = Image(None, NO_BOOT, None, None)
     if image is None:
         return layout, f"{words}; what system it is shows once it is written"
-    return layout, f"{source.path}: {words_of(image, certain_kind(source, image, treat_as), treat_as, 'to be ')}"
+    kind = certain_kind(source, image, treat_as)
+    left_out = left_out_words(first_boot(kind, settings, files_present(image)))
+    return layout, f"{source.path}: {words_of(image, kind, treat_as, 'to be ')}{'; ' if left_out else ''}{left_out}"
 
 
 def certain_kind(source: ImageSource, image: Image, treat_as: str | None) -> Kind:
@@ -41,6 +48,19 @@ def certain_kind(source: ImageSource, image: Image, treat_as: str | None) -> Kin
             f"{source.path} cannot be customised: {image.why}.{better} Without settings it is written as it is."
         )
     return kind
+
+
+def files_present(image: Image) -> dict[str, str]:
+    """Read the files of the image that first boot's files are made of, those that are there."""
+    places: list[tuple[FatPartition | ExtPartition | None, tuple[str, ...]]]
+    places = [(image.boot, NEEDED_FILES), (image.root, NEEDED_ROOT_FILES)]
+    contents = {name: place.read(name) for place, names in places if place for name in names}
+    return {name: text.decode("utf-8", "surrogateescape") for name, text in contents.items() if text is not None}
+
+
+def left_out_words(made: FirstBoot) -> str:
+    """Say what a kind of image cannot be told; empty if it can be told all."""
+    return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else ""
 
 
 def check_length(source: ImageSource, layout: Layout, size: int, expected: Expected) -> None:

@@ -27,6 +27,9 @@ INTERFACE_NAME = re.compile(r"[a-z][a-z0-9]{1,14}")
 KEY_TYPE = re.compile(r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521))(@openssh\.com)?")
 PSK = re.compile(r"[0-9a-fA-F]{64}")
 SSID_BYTES_MAX = 32
+BYTE_NUMBERS = re.compile(
+    r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*"
+)  # netplan hands it on bare, NetworkManager reads bytes
 INTERFACES = ("i2c", "spi", "onewire", "serial", "usb-gadget")
 KEYBOARD = re.compile(r"[a-z]{2,12}(-[a-z]{2,12})?")  # an XKB layout
 WIRELESS = "wlan0"  # the one that every image calls so
@@ -45,6 +48,10 @@ class Wifi:
         require(0 < size <= SSID_BYTES_MAX, f"the SSID has {size} bytes, it may have 1 to {SSID_BYTES_MAX}")
         require(
             self.ssid.isprintable(), "the SSID holds a control character or is not UTF-8: first boot cannot take it"
+        )
+        require(
+            not BYTE_NUMBERS.fullmatch(self.ssid),
+            f"the SSID {self.ssid!r} would be taken for the numbers of its bytes: give the network another name",
         )
         if self.password is not None and not PSK.fullmatch(self.password):
             plain = self.password.isascii() and self.password.isprintable()
@@ -100,7 +107,8 @@ def check_gateway(gateway: Address, interface: Interface) -> None:
     require(gateway != interface.ip, f"the gateway {gateway} is the board's own address: give the router's")
     link_local = gateway.version == 6 == interface.version and gateway.is_link_local
     require(
-        gateway in network or link_local, f"the gateway {gateway} is not in the network {network} of the static address"
+        gateway in network or link_local,
+        f"the gateway {gateway} is not in the network {network} of the static address: check both, and the prefix",
     )
     require(not reserved(gateway, network), f"the gateway {gateway} is the {reserved(gateway, network)} of {network}")
 

@@ -13,7 +13,6 @@ Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specificatio
 """
 
 import struct
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,9 +21,9 @@ SECTOR_BYTES = 512
 GPT_ENTRIES_MAX = 128
 PROTECTIVE = 0xEE
 FAT_TYPES = {0x01, 0x04, 0x06, 0x0B, 0x0C, 0x0E, 0xEF}
-FAT_TYPE_IDS = {  # basic data, EFI system
-    uuid.UUID("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"),
-    uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"),
+FAT_TYPE_IDS = {  # basic data (EBD0A0A2-…), EFI system (C12A7328-…); the first three parts are little-endian
+    bytes.fromhex("a2a0d0eb e5b9 3344 87c0 68b6b72699c7"),
+    bytes.fromhex("28732ac1 1ff8 d211 ba4b 00a0c93ec93b"),
 }
 
 Read: TypeAlias = Callable[[int, int], bytes]
@@ -75,7 +74,7 @@ def gpt_partitions(read: Read) -> list[Partition]:
 def gpt_partition(entry: bytes) -> Partition:
     """Read one entry."""
     first, last = struct.unpack_from("<QQ", entry, 32)
-    return Partition(first * SECTOR_BYTES, (last + 1) * SECTOR_BYTES, uuid.UUID(bytes_le=entry[:16]) in FAT_TYPE_IDS)
+    return Partition(first * SECTOR_BYTES, (last + 1) * SECTOR_BYTES, entry[:16] in FAT_TYPE_IDS)
 
 
 def fat_label(read: Read, start: int) -> str | None:

@@ -301,7 +301,9 @@ def test_debians_card_says_what_it_cannot_be_told(
 ) -> None:
     again = ["--yes-really", str(tmp_path / "card")]
     assert main(["flash", str(images["debian"]), *arguments]) == 1
-    assert "cannot be told the user site: log in as root" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "cannot be told the user site: log in as root" in said.err
+    assert "cannot be told the user site: log in as root" in said.out.splitlines()[0]  # before the write
     assert main(["flash", str(images["debian"]), *arguments, "--user", "root", *again]) == 0
     lines = (boot(tmp_path / "card").read("sysconf.txt") or b"").decode().splitlines()
     assert {"some_key=kept", "hostname=pi-7"} <= set(lines)
@@ -476,9 +478,10 @@ REFUSED = [
     (["--timezone", "Europe/London"], "needs --host and --user and --ssh-key too"),
     (["ALL", "--host", "pi-"], "is not a host name"),
     (["ALL", "--user", "Site"], "is not a user name"),
-    (["ALL", "--timezone", "Europe/Lodnon"], "there is no time zone"),
+    (["ALL", "--timezone", "Europe/Lodnon"], "there is no time zone 'Europe/Lodnon': did you mean Europe/London?"),
     (["ALL", "--wifi", "x", "--wifi-country", "GB"], "needs --wifi-password-file"),
     (["ALL", "--wifi", "x", "--wifi-open"], "needs --wifi-country"),
+    (["ALL", "--wifi", "12;7;", "--wifi-open", "--wifi-country", "GB"], "taken for the numbers of its bytes"),
     (["ALL", "--wifi", "x" * 33, "--wifi-open", "--wifi-country", "GB"], "33 bytes"),
     (["ALL", "--wifi-country", "gb"], "did you mean GB"),
     (["ALL", "--wifi-country", "UK"], "did you mean GB, Britain (UK)?"),
