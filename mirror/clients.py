@@ -54,6 +54,7 @@ from mirror.epochs import EpochEnd, EpochStart
 from mirror.fetching import Content, EpochTap
 from mirror.offsets import Commit, read_commit
 from mirror.plan import BatchSpan
+from mirror.topics import COPIED_SETTINGS, ConfigSource, copied_settings
 
 __all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "TargetError", "TopicPartition"]
 
@@ -65,6 +66,7 @@ FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
 CONSUMER = -1  # of OffsetForLeaderEpoch: no replica asks
 METADATA_AGE_MS = 30_000
+TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5  # of DescribeConfigs' config_source: set for the topic, set nowhere
 
 
 class SourceError(Exception):
@@ -111,6 +113,10 @@ class TargetError(Exception):
 
 class RecordTooLargeError(TargetError):
     """The target refuses the batch for its size."""
+
+
+class TopicRefusedError(TargetError):
+    """The target is well, but does not let this topic be made, or grow."""
 
 
 @contextlib.contextmanager
@@ -162,18 +168,20 @@ class Admin:
         found = await (await self.client()).describe_topics()
         return {topic["topic"]: len(topic["partitions"]) for topic in found if topic["error_code"] == 0}
 
-    async def create(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> bool:
-        """Create a topic and tell whether it was not there; configs that the broker does not know are left out."""
+    async def create(
+        self, name: str, partitions: int, replicas: int, choices: Sequence[dict[str, str]]
+    ) -> dict[str, str] | None:
+        """Create a topic with the first choice of settings that the broker takes; return it, None if it was there."""
         client = await self.client()
-        for attempt in (configs, {key: value for key, value in configs.items() if key == "cleanup.policy"}):
-            topic = NewTopic(name, partitions, replicas, topic_configs=attempt)
+        for settings in choices:
+            topic = NewTopic(name, partitions, replicas, topic_configs=settings)
             answer = await client.create_topics([topic])
             kind, text = for_code(answer.topic_errors[0][1]), answer.topic_errors[0][-1]
             if kind is not InvalidConfigurationError:
                 break
         if kind(text).errno and kind is not TopicAlreadyExistsError:
             raise kind(f"topic {name} cannot be created: {text}")
-        return kind is not TopicAlreadyExistsError
+        return None if kind is TopicAlreadyExistsError else settings
 
     async def replicas(self, wanted: int) -> int:
         """Return the replication factor for a new topic: what is wanted, or one per broker, three at most."""
@@ -293,19 +301,20 @@ class Source:
             await raw.set_topics([partition.topic])
             return await fetching.record_at(raw, partition, offset)
 
-    async def cleanup_policies(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the cleanup.policy of each topic."""
+    async def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return, for each topic, the settings that its copy is made with; `cleanup.policy` is always among them."""
         if not names:
             return {}
-        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {"cleanup.policy": None}) for name in names]
+        keys = dict.fromkeys(COPIED_SETTINGS)
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
         with mapped(SourceError):
             answers = await (await self._admin.client()).describe_configs(wanted)
-        policies = {}
-        for code, text, _, name, entries in (found for answer in answers for found in answer.resources):
+        found = {}
+        for code, text, _, name, entries in (each for answer in answers for each in answer.resources):
             if code:
                 raise SourceError(f"topic {name} cannot be described: {text or for_code(code).__name__}")
-            policies[name] = next((entry[1] for entry in entries if entry[0] == "cleanup.policy"), "delete")
-        return policies
+            found[name] = copied_settings({entry[0]: (entry[1], _config_source(entry[3])) for entry in entries})
+        return found
 
     async def commits(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:
         """Return what the group holds for these partitions (None: for all that it knows).
@@ -497,6 +506,14 @@ def _source_topic(topic: MetadataResponseTopic) -> SourceTopic:
     text = None if topic.topic_id == NO_UUID else urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
     leaders = {entry.partition_index: Leader(entry.leader_id, entry.leader_epoch) for entry in topic.partitions}
     return SourceTopic(text, dict(sorted(leaders.items())))
+
+
+def _config_source(told: int | bool) -> ConfigSource:
+    """Where a setting was set, as DescribeConfigs tells it: a number from version 1 on, before that `is_default`."""
+    if isinstance(told, bool):
+        return "default" if told else "topic"
+    sources: dict[int, ConfigSource] = {TOPIC_CONFIG: "topic", DEFAULT_CONFIG: "default"}
+    return sources.get(told, "broker")
 
 
 def _epoch_ends(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEnd | str]:

@@ -46,6 +46,8 @@ class Config:
     """Bytes read and not yet acknowledged, over all partitions; also the most that is under way to the target."""
     commit_interval_ms: int = 1_000
     """Longest time between an acknowledgement and its commit."""
+    commit_again_ms: int = 86_400_000
+    """Time after which an unchanged position is committed again; below the source's offsets.retention.minutes."""
     refresh_interval_ms: int = 5_000
     """Time between looks for new topics and partitions."""
     request_timeout_ms: int = 30_000

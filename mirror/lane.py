@@ -6,7 +6,9 @@ No client may be used here, and nothing is decided.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from mirror import plan
@@ -24,10 +26,10 @@ class Lane:
     | an epoch     | None       | is read under this epoch, -1 where the source tells none                        |
     """
 
-    def __init__(self, partition: TopicPartition, target_topic: str, cleanup_policy: str) -> None:
+    def __init__(self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str]) -> None:
         self.partition = partition
         self.target_topic = target_topic
-        self.cleanup_policy = cleanup_policy
+        self.settings = settings  # that the target's topic is made with; cleanup.policy is always among them
         self.partitions = 1
         self.topic_id: str | None = None
         self.leader = Leader(-1, -1)
@@ -39,7 +41,8 @@ class Lane:
         self.trouble = ""
         self.drained = asyncio.Event()  # set while nothing read is left to be acknowledged
         self.sent_at: float | None = None
-        self.ensured_in = 0  # the generation of the producer for which the target's topic was made sure of
+        self.ensured_in = 0  # the generation of the producer for which the target's partition was made sure of
+        self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
         self.batch_bytes_max = 0
         self.spans: tuple[int, int, list[plan.BatchSpan]] = (0, 0, [])
         self.start(PartitionOffsets(0))
@@ -85,7 +88,12 @@ class Lane:
     @property
     def compacted(self) -> bool:
         """Whether the source's cleaner may take records out of the middle."""
-        return "compact" in self.cleanup_policy
+        return "compact" in self.settings["cleanup.policy"]
+
+    @property
+    def at_target(self) -> TopicPartition:
+        """The partition of the target that the records go to."""
+        return TopicPartition(self.target_topic, self.partition.partition)
 
     def fields(self) -> dict[str, object]:
         """Return what a log line says of this lane."""

@@ -208,9 +208,13 @@ class PartitionOffsets:
         assert to_offset >= self.position
         self.acked = self.position = to_offset
 
-    def next_commit(self, window_records: int) -> Commit | None:
-        """Return what to commit now so that `window_records` more may be sent, or None when it would change nothing."""
-        return self._new_commit(max(self.acked + window_records, self._may_be_there()))
+    def next_commit(self, window_records: int, *, again: bool = False) -> Commit | None:
+        """Return what to commit now so that `window_records` more may be sent.
+
+        None when it would change nothing, unless it is to be said `again`, as the group's offsets expire.
+        """
+        commit = self._new_commit(max(self.acked + window_records, self._may_be_there()))
+        return self.committed if commit is None and again else commit
 
     def last_commit(self) -> Commit | None:
         """Return what to commit before a clean exit: no more is promised than was sent."""

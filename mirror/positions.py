@@ -22,7 +22,7 @@ from typing import Protocol
 
 from drupelet.log_tree import Log
 from mirror import epochs, ledger
-from mirror.clients import EpochQuestion, Source, TargetError, TopicPartition
+from mirror.clients import EpochQuestion, Source, TargetError
 from mirror.lane import Lane
 from mirror.offsets import PartitionOffsets
 from mirror.target import Target
@@ -167,7 +167,6 @@ class Positions:
 
     async def _first_difference(self, lane: Lane, log_start: int) -> int | None:
         """Return from where on source and target differ below the position; None when that cannot be told."""
-        at_target = TopicPartition(lane.target_topic, lane.partition.partition)
         target_end, position = lane.offsets.target_end, lane.read_offset
         if target_end is None:
             return None
@@ -175,13 +174,13 @@ class Positions:
 
         async def same(offset: int) -> bool | None:
             here = await self._source.record_at(lane.partition, offset)
-            there = await self._target.record_at(at_target, offset + ahead) if offset + ahead >= 0 else None
+            there = await self._target.record_at(lane.at_target, offset + ahead) if offset + ahead >= 0 else None
             return None if here is None or there is None else here == there
 
         last = await same(position - 1)
         if last is not False:
             return position if last else None
-        first = max(log_start, await self._target.start_offset(at_target) - ahead)
+        first = max(log_start, await self._target.start_offset(lane.at_target) - ahead)
         search = epochs.search_difference(first, position - 1)
         try:
             offset = next(search)

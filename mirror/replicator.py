@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from drupelet.backoff import Backoff
@@ -113,7 +113,7 @@ class Replicator:
 
     async def _last_commit(self) -> None:
         try:
-            await self._store(lambda offsets: offsets.last_commit())
+            await self._store(lambda lane: lane.offsets.last_commit())
         except SourceError as error:
             _log.warning("last_commit_failed", error=error)
 
@@ -204,7 +204,7 @@ class Replicator:
         if not new:
             self._set_trouble("positions", "")
             return True
-        policies = await self.source.cleanup_policies(sorted({partition.topic for partition in new}))
+        settings = await self.source.settings(sorted({partition.topic for partition in new}))
         try:
             commits = await self.source.commits(list(new))
         except PositionsError as error:  # what is read already is not held up
@@ -213,7 +213,7 @@ class Replicator:
         self._set_trouble("positions", "")
         starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
         for partition, topic in new.items():
-            lane = self._new_lane(partition, policies[partition.topic])
+            lane = self._new_lane(partition, settings[partition.topic])
             if lane is None:
                 continue
             lane.found(topic)
@@ -227,13 +227,13 @@ class Replicator:
         self._commit_now.set()
         return True
 
-    def _new_lane(self, partition: TopicPartition, cleanup_policy: str) -> Lane | None:
+    def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> Lane | None:
         try:
             name = topics.target_name(partition.topic, self.config.name_policy, self.config.site or None)
         except topics.TopicNameError as error:
             self._set_trouble(partition.topic, str(error))
             return None
-        lane = Lane(partition, name, cleanup_policy)
+        lane = Lane(partition, name, settings)
         lane.batch_bytes_max = self.config.batch_bytes_max
         return lane
 
@@ -286,6 +286,7 @@ class Replicator:
         lane_bytes_max = self.config.buffer_bytes_max // 4
         return (
             lane.is_read
+            and lane.ensured_in > 0  # what has nowhere to go would fill the memory of the others
             and lane.buffered_bytes < lane_bytes_max
             and self._buffered_bytes < self.config.buffer_bytes_max
         )
@@ -389,7 +390,7 @@ class Replicator:
             try:
                 if not self._ledger_open:
                     await self._ledger.open()
-                    await self._ledger.ensure_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG)
+                    await self._ledger.ensure_topic(TopicPartition(LEDGER_TOPIC, 0), 1, LEDGER_CONFIG)
                     self._ledger_open = True
                 timeout_s = self.config.delivery_timeout_ms / 1000
                 await self._ledger.write(LEDGER_TOPIC, *ledger.encode(entry), timeout_s)
@@ -421,13 +422,21 @@ class Replicator:
         if lane.ensured_in == self._generation:
             return
         generation = self._generation
-        configs = {"cleanup.policy": lane.cleanup_policy}
-        if await self.target.ensure_topic(lane.target_topic, lane.partitions, configs):
-            _log.info("topic_created", topic=lane.target_topic, partitions=lane.partitions)
+        made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
+        if made is not None:
+            self._tell_created(lane, made)
         if lane.offsets.target_end is None:
-            end = await self.target.end_offset(TopicPartition(lane.target_topic, lane.partition.partition))
-            lane.offsets.know_target_end(end)
+            lane.offsets.know_target_end(await self.target.end_offset(lane.at_target))
         lane.ensured_in = generation
+        self._room.set()
+
+    def _tell_created(self, lane: Lane, made: Mapping[str, str]) -> None:
+        fields = {"topic": lane.target_topic, "partitions": lane.partitions, "settings": _text(made)}
+        left_out = {key: value for key, value in lane.settings.items() if key not in made}
+        if left_out:
+            _log.warning("topic_created", **fields, not_taken=_text(left_out))
+        else:
+            _log.info("topic_created", **fields)
 
     async def _send_some(self, lane: Lane) -> None:
         """Send the lane's next batch and wait for it, or wait until there is something to send."""
@@ -443,9 +452,7 @@ class Replicator:
         self._under_way_bytes += size
         self._quiet.clear()
         try:
-            base_offset = await self.target.deliver(
-                batch, lane.target_topic, lane.partition.partition, self.config.delivery_timeout_ms / 1000
-            )
+            base_offset = await self.target.deliver(batch, lane.at_target, self.config.delivery_timeout_ms / 1000)
         except TargetError as error:
             await self._undelivered(lane, records, size, error, generation)
         else:
@@ -563,15 +570,20 @@ class Replicator:
                     await self._commit_now.wait()
             self._commit_now.clear()
             try:
-                await self._store(lambda offsets: offsets.next_commit(self.config.window_records_max))
+                await self._store(self._next_commit)
                 backoff.reset()
                 self._set_trouble("commit", "")
             except SourceError as error:
                 self._set_trouble("commit", str(error))
                 await asyncio.sleep(backoff.next_s())
 
-    async def _store(self, choose: Callable[[PartitionOffsets], Commit | None]) -> None:
-        chosen = {lane: (lane.offsets, choose(lane.offsets)) for lane in self._lanes.values()}
+    def _next_commit(self, lane: Lane) -> Commit | None:
+        """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
+        again = time.monotonic() - lane.stored_at >= self.config.commit_again_ms / 1000
+        return lane.offsets.next_commit(self.config.window_records_max, again=again)
+
+    async def _store(self, choose: Callable[[Lane], Commit | None]) -> None:
+        chosen = {lane: (lane.offsets, choose(lane)) for lane in self._lanes.values()}
         commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
         if not commits:
             return
@@ -579,6 +591,7 @@ class Replicator:
         for lane, (offsets, commit) in chosen.items():
             if commit is not None:
                 offsets.stored(commit)
+                lane.stored_at = time.monotonic()
                 lane.wake.set()
 
     # -- watch -----------------------------------------------------------------------------------------------------
@@ -608,6 +621,10 @@ def _target(config: Config, bootstrap: str) -> Target:
         request_timeout_ms=config.request_timeout_ms,
         replicas=config.target_replication_factor,
     )
+
+
+def _text(settings: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in settings.items())
 
 
 def _append(batch: Any, record: Any) -> bool:

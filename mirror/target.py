@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import BrokerResponseError, KafkaError, for_code
 from aiokafka.protocol.offset import OffsetRequest
 
+from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
 from mirror import fetching
-from mirror.clients import CLIENT_ID, METADATA_AGE_MS, Admin, TargetError, TopicPartition, mapped
+from mirror.clients import CLIENT_ID, METADATA_AGE_MS, Admin, TargetError, TopicPartition, TopicRefusedError, mapped
 from mirror.fetching import READ_UNCOMMITTED, Content
 
 LATEST, EARLIEST = -1, -2  # of ListOffsets: the end, the start
@@ -69,48 +70,55 @@ class Target:
             if producer is not None:
                 await _abandon(producer)
 
-    async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
-        """Make sure the topic has at least so many partitions; return whether it was created, with these configs.
+    async def ensure_topic(
+        self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
+    ) -> dict[str, str] | None:
+        """Make sure the partition is there; its topic is created with, or grows to, so many partitions.
 
-        Raises TargetError.
+        Returns the settings of a topic that was created, fewer than asked for where the target does not take them all.
+        Raises TargetError; TopicRefusedError where only this partition has to wait.
         """
         async with self._topics_lock:
             try:
                 with mapped(TargetError):
                     async with asyncio.timeout(2 * self._timeout_ms / 1000):
-                        return await self._ensure_topic(name, partitions, configs)
-            except TargetError:
+                        return await self._ensure_topic(partition, partitions, settings)
+            except TargetError as error:
                 self._topics = None
-                await self._admin.close()
+                if not isinstance(error, TopicRefusedError):
+                    await self._admin.close()
                 raise
 
-    async def _ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
+    async def _ensure_topic(
+        self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
+    ) -> dict[str, str] | None:
         if self._topics is None:
             self._topics = await self._admin.topics()
-        had = self._topics.get(name, 0)
-        if had >= partitions:
-            return False
+        name, had = partition.topic, self._topics.get(partition.topic, 0)
+        if had > partition.partition:  # that others are missing is no matter of this one
+            return None
         if had:
             await self._grow(name, partitions)
             self._topics[name] = partitions
-            return False
-        created = await self._create(name, partitions, configs)
-        if created:
+            return None
+        created = await self._create(name, partitions, settings)
+        if created is not None:
             self._topics[name] = partitions
         else:
             self._topics = None  # someone else was quicker; how many partitions they made is asked next time
         return created
 
-    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
-        configs = {**configs, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}
-        return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), configs)
+    async def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> dict[str, str] | None:
+        """Create with all settings, or without what Kafka before 3.6 does not know, or with what cannot be left out."""
+        least = {key: value for key, value in settings.items() if key == "cleanup.policy"}
+        choices = ({**settings, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}, dict(settings), least)
+        with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
+            return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), choices)
 
     async def _grow(self, name: str, partitions: int) -> None:
         client = await self._admin.client()
-        answer = await client.create_partitions({name: NewPartitions(partitions)})
-        for _, code, text in answer.topic_errors:
-            if code:
-                raise TargetError(f"topic {name} cannot grow to {partitions} partitions: {text}")
+        with _refusals(f"topic {name} cannot grow to {partitions} partitions"):
+            await client.create_partitions({name: NewPartitions(partitions)})
 
     async def end_offset(self, partition: TopicPartition) -> int:
         """Return the end offset of a partition at the target; raises TargetError."""
@@ -142,7 +150,7 @@ class Target:
             raise TargetError("not connected")
         return self._producer.create_batch()
 
-    async def deliver(self, batch: Any, topic: str, partition: int, timeout_s: float) -> int | None:
+    async def deliver(self, batch: Any, to: TopicPartition, timeout_s: float) -> int | None:
         """Send a batch and return its first offset at the target once all replicas have it (None: not told).
 
         Raises TargetError (it may arrive or not: this producer must be closed), RecordTooLargeError (it did not).
@@ -152,11 +160,11 @@ class Target:
             raise TargetError("not connected")
         with mapped(TargetError):
             async with asyncio.timeout(timeout_s):
-                if partition not in await producer.partitions_for(topic):
+                if to.partition not in await producer.partitions_for(to.topic):
                     await producer.client.force_metadata_update()
-                if partition not in await producer.partitions_for(topic):
-                    raise TargetError(f"{topic}-{partition} is not there")
-                sent = await producer.send_batch(batch, topic, partition=partition)
+                if to.partition not in await producer.partitions_for(to.topic):
+                    raise TargetError(f"{to.topic}-{to.partition} is not there")
+                sent = await producer.send_batch(batch, to.topic, partition=to.partition)
                 await asyncio.wait({sent, let_go}, return_when=asyncio.FIRST_COMPLETED)
                 if not sent.done():
                     raise TargetError("the producer was closed")
@@ -167,7 +175,18 @@ class Target:
         """Send one record to partition 0 and wait for all replicas; raises TargetError."""
         batch = self.batch()
         batch.append(timestamp=None, key=key, value=value, headers=[])
-        await self.deliver(batch, topic, 0, timeout_s)
+        await self.deliver(batch, TopicPartition(topic, 0), timeout_s)
+
+
+@contextlib.contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """Tell what a broker answered about one topic from what is wrong with the broker."""
+    try:
+        yield
+    except BrokerResponseError as error:
+        if error.retriable:
+            raise
+        raise TopicRefusedError(f"{what}: {sentence(error)}") from error
 
 
 async def _bound(producer: Any, partition: TopicPartition, which: int) -> int:

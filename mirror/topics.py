@@ -1,4 +1,4 @@
-"""PURE. Which topics are mirrored, and what they are called at the target.
+"""PURE. Which topics are mirrored, what they are called at the target, and with which settings they are made there.
 
 No client, no clock, no configuration file may come in here.
 Names follow Kafka: 1 to 249 characters of `a-z A-Z 0-9 . _ -`.
@@ -7,7 +7,7 @@ Names follow Kafka: 1 to 249 characters of `a-z A-Z 0-9 . _ -`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from drupelet.ledger import LEDGER_TOPIC
@@ -17,6 +17,19 @@ SITE_LENGTH_MAX = 100
 
 Policy = Literal["prefix", "identity"]
 POLICIES: tuple[Policy, ...] = ("prefix", "identity")
+
+COPIED_SETTINGS = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+)
+"""What a topic promises its readers; how a log lies on its disk (segments, flushes, `edge.*`) is each side's own."""
+
+ConfigSource = Literal["topic", "broker", "default"]
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -42,6 +55,22 @@ def _is_selected(name: str, pattern: re.Pattern[str], ledger: bool) -> bool:
     if name == LEDGER_TOPIC:
         return ledger
     return not name.startswith("__") and pattern.fullmatch(name) is not None
+
+
+def copied_settings(described: Mapping[str, tuple[str, ConfigSource]]) -> dict[str, str]:
+    """Return what a topic is made with at the target, from the source's settings with where each was set.
+
+    What was set for the topic itself goes along; the rest is the target's own default, but for two: without the
+    `cleanup.policy` of its source a topic would lose records or keep too many, and what a broker lets in by its
+    `message.max.bytes` must fit.
+    """
+    return {"cleanup.policy": "delete"} | {
+        key: value
+        for key, (value, source) in described.items()
+        if key == "cleanup.policy"
+        or (key in COPIED_SETTINGS and source == "topic")
+        or (key == "max.message.bytes" and source == "broker")
+    }
 
 
 def target_name(topic: str, policy: Policy, site: str | None) -> str:

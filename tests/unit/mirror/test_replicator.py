@@ -20,6 +20,7 @@ from mirror.clients import (
     SourceTopic,
     TargetError,
     TopicPartition,
+    TopicRefusedError,
 )
 from mirror.config import Config
 from mirror.epochs import EpochEnd, EpochStart
@@ -64,6 +65,7 @@ class MemorySource:
         self.assigned = frozenset()
         self.epochs, self.topic_id = list(epochs), topic_id
         self.starts, self.asked = [], []
+        self.said, self.polls, self.topics_asked = [], 0, 0
 
     def cut(self, offset, then):
         """Lose the records from an offset on and take others there, in the next epoch."""
@@ -81,6 +83,7 @@ class MemorySource:
         self.assigned = frozenset()
 
     async def topics(self):
+        self.topics_asked += 1
         leaders = {0: Leader(1, self.leader_epoch)}
         return {TP.topic: SourceTopic(self.topic_id, leaders), "__consumer_offsets": SourceTopic(None, leaders)}
 
@@ -100,8 +103,8 @@ class MemorySource:
     async def record_at(self, partition, offset):
         return next((content(r) for r in self.log if r.offset == offset), None)
 
-    async def cleanup_policies(self, names):
-        return dict.fromkeys(names, self.policy)
+    async def settings(self, names):
+        return {name: {"cleanup.policy": self.policy} for name in names}
 
     async def commits(self, partitions=None):
         return dict(self.group)
@@ -117,6 +120,7 @@ class MemorySource:
 
     async def poll(self, partitions, wait_ms, records_max):
         await asyncio.sleep(0)
+        self.polls += 1
         if self.under[TP] not in (-1, self.leader_epoch):
             raise FencedError(frozenset({TP}))
         position = self.at[TP]
@@ -150,6 +154,7 @@ class MemorySource:
 
     async def commit(self, commits, timeout_s):
         self.group.update(commits)
+        self.said += commits.values()
 
     async def spans(self, partition, first, end):
         held = [BatchSpan(r.offset, r.offset + 1, "data", (r.offset,)) for r in self.log]
@@ -162,15 +167,17 @@ class MemoryTarget:
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
         self.got, self.written = [], []
         self.refuse_bytes, self.fail = refuse_bytes, fail
+        self.refused = None
         self.configs = None
 
     async def open(self): ...
 
     async def close(self): ...
 
-    async def ensure_topic(self, name, partitions, configs):
-        self.configs = configs
-        return False
+    async def ensure_topic(self, partition, partitions, settings):
+        self.configs = settings
+        if self.refused is not None:
+            raise self.refused
 
     async def end_offset(self, partition):
         return len(self.got)
@@ -188,9 +195,9 @@ class MemoryTarget:
     def batch(self):
         return MemoryBatch()
 
-    async def deliver(self, batch, topic, partition, timeout_s):
+    async def deliver(self, batch, to, timeout_s):
         await asyncio.sleep(0)
-        assert (topic, partition) == ("lab.readings", 0)
+        assert to == ("lab.readings", 0)
         if sum(len(value) for _, _, value in batch.records) > self.refuse_bytes:
             raise RecordTooLargeError("too large")
         outcome = self.fail()
@@ -219,9 +226,9 @@ class MemoryBatch:
 class Run:
     """Runs a replicator between the two until a condition holds, then stops it cleanly."""
 
-    def __init__(self, source, target, ledger=None):
+    def __init__(self, source, target, ledger=None, config=CONFIG):
         self.metrics = Metrics()
-        self.replicator = Replicator(CONFIG, self.metrics)
+        self.replicator = Replicator(config, self.metrics)
         self.source, self.target, self.ledger = source, target, ledger or MemoryTarget()
         self.replicator.source, self.replicator.target = source, target
         self.replicator._ledger = self.ledger
@@ -291,6 +298,35 @@ async def test_corrupt_ranges_of_a_compacted_topic_are_no_loss_and_the_target_is
     await run.until_safe(28)
     assert run.ledger.written == []
     assert run.target.configs == {"cleanup.policy": "compact,delete"}
+
+
+async def test_a_position_that_does_not_move_is_committed_again_before_it_expires():
+    source = MemorySource([record(o) for o in range(10)])
+    run = Run(source, MemoryTarget(), config=replace(CONFIG, commit_again_ms=20))
+    await run.until(lambda: run.acked == 10 and source.said[-3:] == [source.group.get(TP)] * 3)
+    assert source.group[TP].offset == 10
+
+
+async def test_a_position_that_does_not_move_is_not_committed_all_the_time():
+    source = MemorySource([record(o) for o in range(10)])
+    run = Run(source, MemoryTarget())
+    await run.until_safe(10)
+    run = Run(source, MemoryTarget())
+    polls = len(source.said) + 4
+    await run.until(lambda: source.polls > polls * 20)
+    assert len(source.said) < polls
+
+
+async def test_what_has_nowhere_to_go_is_not_read():
+    target = MemoryTarget()
+    target.refused = TopicRefusedError("topic lab.readings cannot grow to 4 partitions: not authorized")
+    run = Run(MemorySource([record(o) for o in range(10)]), target)
+    await run.until(lambda: "readings-0" in run.replicator._troubles and run.source.topics_asked > 3)
+    assert run.replicator._buffered_bytes == 0
+    target.refused = None
+    run = Run(run.source, target)
+    await run.until_safe(10)
+    assert run.offsets == list(range(10))
 
 
 async def test_a_corrupt_range_wider_than_the_window_does_not_hold_the_partition():

@@ -1,0 +1,108 @@
+"""The mirror from an edge broker to an Apache Kafka: how topics are made there, and what one costs that may not grow.
+
+The target has an authorizer; what it denies is an ACL for one topic, so that the rest of the cluster stays open.
+"""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.support.mirror_road import EdgeMirror, create_topic, numbers, produce, read_all, wait_mirrored
+from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
+from tests.support.waiting import CALL_S
+
+SECURED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "group.initial.rebalance.delay.ms": 0,
+}
+SETTINGS = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    with ApacheKafka(tmp_path_factory.mktemp("target"), settings=SECURED) as process:
+        yield process
+
+
+@pytest.fixture
+def source(tmp_path):
+    with EdgeBroker(tmp_path / "source", settings={"message.max.bytes": 3_000_000}) as process:
+        yield process
+
+
+def mirror(tmp_path, source, target, topics):
+    return EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, topics=topics, site="lab", settings=SETTINGS)
+
+
+def deny_alter(bootstrap, topic):
+    def acl(operation, permission):
+        return AclBinding(
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission
+        )
+
+    rules = [acl(AclOperation.ALL, AclPermissionType.ALLOW), acl(AclOperation.ALTER, AclPermissionType.DENY)]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_acls(rules).values():
+        done.result(CALL_S)
+
+
+def grow(bootstrap, topic, partitions):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(CALL_S)
+
+
+def settings_of(bootstrap, topic):
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_configs([resource])[resource].result(CALL_S)
+    return {key: entry.value for key, entry in found.items()}
+
+
+def test_a_topic_that_may_not_grow_costs_its_new_partitions_alone(source, target, tmp_path):
+    create_topic(source.bootstrap, "readings", 2)
+    create_topic(target.bootstrap, "lab.readings", 2)
+    deny_alter(target.bootstrap, "lab.readings")
+    grow(source.bootstrap, "readings", 12)  # more than would fill the mirror's memory
+    for partition in range(12):
+        produce(source.bootstrap, "readings", 0, 100, partition=partition)
+    for _ in range(2):  # the second life finds the topic as the first left it
+        with mirror(tmp_path, source, target, "readings") as at_work:
+            wait_mirrored(target.bootstrap, "lab.readings", {0: 100, 1: 100})
+            wait_until(lambda at=at_work: "readings-11" in at.get("/health")[1], 30, "the new partitions named")
+            status, text = at_work.get("/health")
+            assert status == 503
+            assert "readings-11: topic lab.readings cannot grow to 12 partitions: " in text
+            assert "readings-1:" not in text
+    produce(source.bootstrap, "readings", 100, 200, partition=1)
+    with mirror(tmp_path, source, target, "readings"):
+        wait_mirrored(target.bootstrap, "lab.readings", {0: 100, 1: 200})
+
+
+def test_a_topic_is_made_with_what_its_source_was_told(source, target, tmp_path):
+    told = {"retention.ms": "-1", "cleanup.policy": "compact,delete", "min.compaction.lag.ms": "1000"}
+    create_topic(source.bootstrap, "kept", 1, told | {"edge.priority": "9", "segment.bytes": "2000000"})
+    create_topic(source.bootstrap, "plain", 1)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "message.max.bytes": 2_500_000})
+    for number in range(10):
+        producer.produce("plain", b"%d %s" % (number, bytes(2_000_000)), partition=0)
+    assert producer.flush(CALL_S) == 0
+    with mirror(tmp_path, source, target, "kept|plain") as at_work:
+        wait_until(lambda: numbers(read_all(target.bootstrap, "lab.plain")) == list(range(10)), 60, "all of 2 MB")
+        assert at_work.metric("edge_mirror_ledger_records_total") == 0
+        wait_until(lambda: any("topic=lab.kept" in line for line in at_work.events("topic_created")), 30, "made")
+    kept, plain = settings_of(target.bootstrap, "lab.kept"), settings_of(target.bootstrap, "lab.plain")
+    assert {key: kept[key] for key in told} == told
+    assert (kept["segment.bytes"], kept["max.message.bytes"]) == (plain["segment.bytes"], "3000000")
+    assert (plain["retention.ms"], plain["max.message.bytes"]) == ("604800000", "3000000")
