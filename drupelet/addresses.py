@@ -9,7 +9,8 @@ PORT_MAX = 65_535
 def host_and_port(text: str) -> tuple[str, int]:
     """The two parts of HOST:PORT, an IPv6 address with or without brackets, port 0 to 65535; else ValueError."""
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or "[" in host or "]" in host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host, int(port)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
+from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError
 from drupelet.http import Pages, serve_http
 from drupelet.ledger import LEDGER_TOPIC
@@ -128,8 +129,7 @@ async def _serve(options: Options) -> int:
     )
     if missing := missing_codecs():
         log_line("warning", "codecs-missing", text=refused_codecs(missing))
-    sys.stdout.write(f"edge-broker ready on {bound.host}:{bound.port}\n")
-    sys.stdout.flush()
+    announce(f"edge-broker ready on {bound.host}:{bound.port}")
     notifier.tell("READY=1", f"STATUS={_status(broker, bound)}")
     chores.append(
         loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, bound)))

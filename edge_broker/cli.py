@@ -8,12 +8,12 @@ are quick.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
-from drupelet.errors import ConfigurationError
+from drupelet.arguments import Parser, not_empty
+from drupelet.command_line import run
+from drupelet.errors import CommandFailed, ConfigurationError
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
 
@@ -50,57 +50,41 @@ exit status: 0 done (--prove: it holds), 1 it does not hold or the ledger cannot
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    options = _parser().parse_args(arguments)
+    return run("edge-broker", lambda: _work(arguments))
+
+
+def _work(arguments: Sequence[str] | None) -> int:
+    options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
-    except ConfigurationError as error:
-        return _fail(str(error), 2)
     except StorageFault as fault:
-        return _fail(str(fault), 1)
-    except BrokenPipeError:  # the reader of a list has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        raise CommandFailed(str(fault)) from fault
     return status
 
 
-def _fail(message: str, status: int) -> int:
-    print(f"edge-broker: {message}", file=sys.stderr)
-    return status
+def _walker() -> str:
+    why_not = f" ({why_not_compiled()})" if why_not_compiled() else ""
+    return f", {walker_name()} walker{why_not}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-class _Version(argparse.Action):
-    """Says more than argparse's own, and looks only when asked."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, **options)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> NoReturn:
-        from importlib.metadata import version  # noqa: PLC0415 - 10 ms that no start should pay
-
-        why_not = f" ({why_not_compiled()})" if why_not_compiled() else ""
-        print(f"edge-broker {version('drupelet')}, {walker_name()} walker{why_not}")
-        parser.exit(0)
-
-
-def _parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
+    """Describe the command line."""
     shape = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(
+    root = Parser(
         prog="edge-broker",
         description="A light broker that speaks the Kafka protocol.",
         epilog=EXAMPLE,
         formatter_class=shape,
     )
-    parser.add_argument("--version", action=_Version, help="show the version and which walker checks records, and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    root.add_version(_walker)
+    commands = root.add_subparsers(metavar="COMMAND", required=True)
     serve = commands.add_parser("serve", help="serve in the foreground", epilog=EXAMPLE, formatter_class=shape)
     serve.add_argument(
-        "--data-dir", required=True, metavar="DIR", help="where logs and offsets are kept; made when missing"
+        "--data-dir",
+        type=not_empty,
+        required=True,
+        metavar="DIR",
+        help="where logs and offsets are kept; made when missing",
     )
     serve.add_argument(
         "--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0 picks a free one"
@@ -122,10 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     keys.set_defaults(run=_keys)
     _add_log(commands)
     _add_ledger(commands)
-    return parser
+    return root
 
 
-def _add_log(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_log(commands: argparse._SubParsersAction[Parser]) -> None:
     shape = argparse.RawDescriptionHelpFormatter
     log = commands.add_parser(
         "log", help="look into a data directory, stopped or running", epilog=LOG_EXAMPLE, formatter_class=shape
@@ -138,7 +122,9 @@ def _add_log(commands: argparse._SubParsersAction[_Parser]) -> None:
         ("repair", "make a stopped directory sound again, moving aside what is broken"),
     ):
         action = actions.add_parser(name, help=text, description=text, epilog=LOG_EXAMPLE, formatter_class=shape)
-        action.add_argument("--data-dir", required=True, metavar="DIR", help="the broker's data directory")
+        action.add_argument(
+            "--data-dir", type=not_empty, required=True, metavar="DIR", help="the broker's data directory"
+        )
         action.add_argument("--json", action="store_true", help="one JSON object per line")
         action.add_argument("name", nargs="?", metavar="TOPIC[-PARTITION]", help="default: everything")
         if name == "dump":
@@ -150,11 +136,11 @@ def _add_log(commands: argparse._SubParsersAction[_Parser]) -> None:
         action.set_defaults(run=_tool)
 
 
-def _add_ledger(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
     shape = argparse.RawDescriptionHelpFormatter
     text = "print what is lost, or prove that nothing else is"
     ledger = commands.add_parser("ledger", help=text, description=text, epilog=LEDGER_EXAMPLE, formatter_class=shape)
-    ledger.add_argument("--data-dir", required=True, metavar="DIR", help="the broker's data directory")
+    ledger.add_argument("--data-dir", type=not_empty, required=True, metavar="DIR", help="the broker's data directory")
     ledger.add_argument("--json", action="store_true", help="one JSON object per line")
     ledger.add_argument("--topic", metavar="TOPIC", help="this topic alone")
     what = ledger.add_mutually_exclusive_group()

@@ -7,10 +7,11 @@ import asyncio
 import ipaddress
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from drupelet.arguments import Parser
+from drupelet.command_line import announce, run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
 from gateway.config import GatewayConfig, load_config
@@ -33,35 +34,33 @@ _HELP = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status: 0 done, 1 failed, 2 bad usage or configuration."""
-    options = _parser().parse_args(arguments)
+    return run("edge-gateway", lambda: _work(arguments), extra="gateway")
+
+
+def _work(arguments: Sequence[str] | None) -> int:
+    options = parser().parse_args(arguments)
     try:
         return _COMMANDS[options.command](options)
-    except (ConfigurationError, StateError) as error:
-        print(f"edge-gateway: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:  # a broker-only installation
-        print(
-            f"edge-gateway: the Python package {error.name} is missing: pip install 'drupelet[gateway]'",
-            file=sys.stderr,
-        )
-        return 2
+    except StateError as error:
+        raise ConfigurationError(str(error)) from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    """Describe the command line."""
+    root = Parser(
         prog="edge-gateway",
         description="Takes MQTT, log files and board health to a Kafka broker; acknowledges what is on disk there.",
         epilog=f"example: {_EXAMPLES['run']}",
     )
-    parser.add_argument("--version", action="version", version=f"edge-gateway {version('drupelet')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    root.add_version()
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in _HELP.items():
         command = commands.add_parser(
             name, help=text, description=text.capitalize(), epilog=f"example: {_EXAMPLES[name]}"
         )
         if name != "example":
             command.add_argument("--config", type=Path, required=True, metavar="FILE.toml", help="the configuration")
-    return parser
+    return root
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -73,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     log = Log("gateway")
 
     async def work() -> None:
-        await Gateway(config).run(lambda: print("edge-gateway ready", flush=True))
+        await Gateway(config).run(lambda: announce("edge-gateway ready"))
 
     try:
         asyncio.run(work())

@@ -215,7 +215,10 @@ def _check_codec(table: Table, codec: str) -> None:
     from aiokafka import codec as codecs  # noqa: PLC0415 (heavy, and only for these codecs)
 
     if not getattr(codecs, f"has_{codec}")():
-        raise table.error("compression_type", f'is "{codec}", which needs cramjam: `pip install cramjam`, or use gzip.')
+        raise table.error(
+            "compression_type",
+            f'is "{codec}", which needs cramjam: install Drupelet anew, which brings it, or use gzip.',
+        )
 
 
 def _mqtt(table: Table) -> MqttConfig:

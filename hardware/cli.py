@@ -9,9 +9,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
+from drupelet.arguments import Parser
+from drupelet.command_line import run as run_command
 from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
@@ -29,13 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     With --check the statuses are a monitoring plugin's, where 2 is CRITICAL: bad usage is 3, UNKNOWN, there.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if "--check" not in words:
-        return run(words)
-    try:
-        status = run(words)
-    except SystemExit as ended:  # argparse
-        sys.exit(Status.UNKNOWN if ended.code else 0)
-    return status
+    trouble = Status.UNKNOWN if "--check" in words else None
+    return run_command("edge-board", lambda: run(words), extra="hardware", trouble=trouble)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,26 +41,19 @@ def run(arguments: Sequence[str]) -> int:
         from hardware.flash.command import flash  # noqa: PLC0415 - a board itself needs none of it
 
         return flash(parsed)
-    try:
-        with chosen_root(parsed) as root:
-            status: int = parsed.command(root, parsed)
-    except ModuleNotFoundError as error:  # a broker-only installation
-        print(
-            f"edge-board: the Python package {error.name} is missing: pip install 'drupelet[hardware]'",
-            file=sys.stderr,
-        )
-        return Status.UNKNOWN if "--check" in arguments else 2
+    with chosen_root(parsed) as root:
+        status: int = parsed.command(root, parsed)
     return status
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Describe the command line."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="edge-board",
         description="Tell what a board is and how it is doing; write its card.",
         epilog="example: edge-board show",
     )
-    root.add_argument("--version", action="version", version=f"%(prog)s {version('drupelet')}")
+    root.add_version()
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     show = commands.add_parser("show", help="model, memory, storage, clock", epilog="example: edge-board show --json")
     show.set_defaults(command=show_board)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from drupelet.addresses import host_and_port
+from drupelet.command_line import announce
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from mirror import metrics, topics
@@ -45,7 +46,7 @@ async def run(config: Config) -> int:
             _log.error("metrics_port_refused", address=config.metrics, error=error)
             return 1
     _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
-    print("edge-mirror ready", flush=True)
+    announce("edge-mirror ready")
     # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do
     notifier.tell("READY=1", f"STATUS={_state(replicator)}")
     notifying = asyncio.ensure_future(notifier.keep_alive(alive(lambda: _state(replicator))))

@@ -9,9 +9,10 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from drupelet.arguments import Parser
+from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
 from mirror.config import Config, load
@@ -27,23 +28,15 @@ _STATUS_EXAMPLE = """example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
+    return run("edge-mirror", lambda: _work(arguments), extra="mirror")
+
+
+def _work(arguments: Sequence[str] | None) -> int:
+    given = parser().parse_args(arguments)
     required = ("source", "target", "topics") if given.command == "run" else ("source",)
-    try:
-        config = _load(given, required)
-    except ConfigurationError as error:
-        print(f"edge-mirror: {error}", file=sys.stderr)
-        return 2
+    config = _load(given, required)
     set_up("mirror")
-    try:
-        return _start(given, config)
-    except ModuleNotFoundError as error:  # a broker-only installation
-        print(
-            f"edge-mirror: the Python package {error.name} is missing: pip install 'drupelet[mirror]'",
-            file=sys.stderr,
-        )
-        return 2
+    return _start(given, config)
 
 
 def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
@@ -64,27 +57,26 @@ def _start(given: argparse.Namespace, config: Config) -> int:
     return asyncio.run(app.status(config, as_json=given.json))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    """Describe the command line."""
+    root = Parser(
         prog="edge-mirror",
         description="Mirror topics from an edge broker to the central Kafka; losses are written down, never skipped.",
         epilog=_RUN_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"edge-mirror {version('drupelet')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    root.add_version()
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = _command(commands, "run", "mirror until SIGTERM or SIGINT", _RUN_EXAMPLE)
     run.add_argument("--policy", choices=POLICIES, help="names at the target: SITE.TOPIC (prefix, the default with "
                      "--site) or TOPIC (identity, the default without)")  # fmt: skip
     run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health there; off by default")
     status = _command(commands, "status", "show source end, committed position and lag per partition", _STATUS_EXAMPLE)
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser
+    return root
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, example: str
-) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[Parser], name: str, text: str, example: str) -> Parser:
     command = commands.add_parser(
         name, help=text, description=text, epilog=example, formatter_class=argparse.RawDescriptionHelpFormatter
     )

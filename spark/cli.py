@@ -8,10 +8,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from threading import Event
 
-from drupelet.errors import ConfigurationError
+from drupelet.arguments import Parser, whole_number
+from drupelet.command_line import run as run_command
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
 
@@ -22,27 +22,26 @@ EXAMPLE = "example: edge-spark run readings --bootstrap 192.168.1.20:9092 --set 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 failed, 2 bad usage or configuration."""
+    return run_command("edge-spark", lambda: work(arguments), extra="spark")
+
+
+def work(arguments: Sequence[str] | None) -> int:
+    """Run the command that the arguments name; stopped before its job runs is stopped, too."""
     parsed = parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a job waits for it: ends a fetch and its Ivy
     try:
         status: int = parsed.command(parsed)
         return status
-    except ConfigurationError as error:
-        sys.stderr.write(f"edge-spark: {error}\n")
-        return 2
-    except ModuleNotFoundError as error:  # an installation without Spark
-        sys.stderr.write(f"edge-spark: the Python package {error.name} is missing: pip install 'drupelet[spark]'\n")
-        return 2
     except KeyboardInterrupt:
+        if parsed.command is not run_job:
+            raise
         return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Describe the command line."""
-    root = argparse.ArgumentParser(
-        prog="edge-spark", description="Run PySpark streaming jobs on a site's Kafka topics.", epilog=EXAMPLE
-    )
-    root.add_argument("--version", action="version", version=f"%(prog)s {version('drupelet')}")
+    root = Parser(prog="edge-spark", description="Run PySpark streaming jobs on a site's Kafka topics.", epilog=EXAMPLE)
+    root.add_version()
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a job until SIGTERM or SIGINT", epilog=EXAMPLE)
     run.add_argument("job", metavar="JOB", help="see `edge-spark list`")
@@ -61,19 +60,25 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def add_daemons(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Describe Spark's two daemons; their secret and other settings are in $SPARK_CONF_DIR/spark-defaults.conf."""
     master = commands.add_parser("master", help="become the master of a standalone cluster", epilog=MASTER_EXAMPLE)
     worker = commands.add_parser("worker", help="become a worker of a standalone cluster", epilog=WORKER_EXAMPLE)
     for each, port in ((master, 7077), (worker, 7078)):
         each.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="default: %(default)s")
-        each.add_argument("--port", metavar="PORT", type=int, default=port, help="default: %(default)s")
         each.add_argument(
-            "--web-port", metavar="PORT", type=int, default=port + 1003, help="on 127.0.0.1 only; default: %(default)s"
+            "--port", metavar="PORT", type=whole_number(1, 65_535), default=port, help="default: %(default)s"
+        )
+        each.add_argument(
+            "--web-port",
+            metavar="PORT",
+            type=whole_number(1, 65_535),
+            default=port + 1003,
+            help="on 127.0.0.1 only; default: %(default)s",
         )
         each.add_argument("--heap", metavar="SIZE", default="64m", help="of the daemon itself; default: %(default)s")
     worker.add_argument("master", metavar="URL", help="spark://HOST:PORT")
-    worker.add_argument("--cores", metavar="N", type=int, required=True, help="tasks at once")
+    worker.add_argument("--cores", metavar="N", type=whole_number(1, 4096), required=True, help="tasks at once")
     worker.add_argument("--memory", metavar="SIZE", required=True, help="heap of all executors together")
     worker.add_argument("--work-dir", metavar="DIR", required=True, help="what executors print")
     master.set_defaults(command=become_master)
@@ -145,10 +150,7 @@ def print_jars(_: argparse.Namespace) -> int:
     """Fetch the connector's jars where they are missing, and print where they are."""
     from spark.jars import connector_jars  # noqa: PLC0415
 
-    try:
-        sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())
-    except KeyboardInterrupt:
-        return 1
+    sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())
     return 0
 
 

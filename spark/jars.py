@@ -149,7 +149,7 @@ def ivy_jar() -> Path:
     places = (spec and spec.submodule_search_locations) or []
     for jar in (jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")):
         return jar
-    raise ConfigurationError("Apache Ivy, which comes with pyspark, is not in this environment: `pip install pyspark`")
+    raise ModuleNotFoundError(name="pyspark")  # which Apache Ivy comes with
 
 
 def ivy_settings(url: str | None, place: Path) -> Element:

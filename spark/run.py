@@ -9,7 +9,6 @@ A query that fails is started again from its checkpoint:
 """
 
 import json
-import sys
 import time
 from dataclasses import dataclass, field
 from threading import Event
@@ -17,6 +16,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from drupelet.command_line import announce
 from spark import failures, notify, progress, topics
 from spark.config import Settings
 from spark.jobs import Job, StartQuery
@@ -44,8 +44,7 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
     try:
         for query in queries:
             query.start(session, settings)
-        sys.stdout.write("edge-spark ready\n")
-        sys.stdout.flush()
+        announce("edge-spark ready")
         notify.tell(f"STATUS=starting: the first batches of {len(queries)} queries")
         watch(session, settings, queries, stop)
     finally:

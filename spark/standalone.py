@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from drupelet.errors import ConfigurationError
 from spark.java import java_home
 
 MAIN_CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
@@ -48,8 +47,8 @@ def environment() -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Find Spark in pyspark; raises ConfigurationError if it is not installed."""
+    """Find Spark in pyspark; raises ModuleNotFoundError if it is not installed."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigurationError("the Python package pyspark is missing: pip install 'drupelet[spark]'")
+        raise ModuleNotFoundError(name="pyspark")
     return Path(spec.submodule_search_locations[0])

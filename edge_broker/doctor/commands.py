@@ -13,13 +13,11 @@ from edge_broker.storage.state_files import fault_of
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one of the tools; its exit status. ConfigurationError, StorageFault, BrokenPipeError."""
+    """Run one of the tools; its exit status. ConfigurationError, StorageFault."""
     try:
         if options.action == "ledger":
             return _ledger(options)
         return _repair(options) if options.action == "repair" else _look(options)
-    except BrokenPipeError:
-        raise
     except OSError as error:  # a name of another kind, a file that may not be read
         raise fault_of(error, options.data_dir, 0) from error
 

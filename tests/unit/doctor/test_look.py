@@ -127,7 +127,10 @@ def test_looking_changes_no_byte(run, tmp_path, action):
         (("log", "dump", "--data-dir", "DATA", "t-2"), "t-2 is no topic and no partition"),
         (("log", "ls"), "--data-dir"),
         (("log",), "ACTION"),
-        (("log", "dump", "--records", "--producers", "--data-dir", "DATA"), "not allowed with"),
+        (
+            ("log", "dump", "--records", "--producers", "--data-dir", "DATA"),
+            "--producers and --records exclude each other",
+        ),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(run, data, words, sentence):

@@ -128,4 +128,4 @@ def test_a_check_without_psutil_is_unknown(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setitem(sys.modules, "psutil", None)
     monkeypatch.delitem(sys.modules, "hardware.health")
     assert main(["health", "--check"]) == Status.UNKNOWN
-    assert "drupelet[hardware]" in capsys.readouterr().err
+    assert "pip install '.[hardware]'" in capsys.readouterr().err

@@ -26,5 +26,5 @@ def test_a_missing_package_is_named_with_the_extra(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2, done.stderr
     assert f"the Python package {package}" in done.stderr
-    assert f"is missing: pip install 'drupelet[{part}]'" in done.stderr
+    assert f"is missing: pip install '.[{part}]' in a checkout" in done.stderr
     assert done.stderr.count("\n") == 1

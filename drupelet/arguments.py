@@ -1,0 +1,138 @@
+"""The parser of every command: errors in our own words, the nearest name for a misspelt one, --version.
+
+Must never come in: an option of one command, and what only a mistake or --version needs at import.
+Source: https://docs.python.org/3/library/argparse.html; its messages stand in _WORDS, others stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+SHOWN_MAX = 60  # characters of what somebody wrote
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
+_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"the following arguments are required: (.*)"), r"\1 is missing"),
+    (re.compile(r"one of the arguments (.*) is required"), r"one of \1 is missing"),
+    (re.compile(r"argument (\S+): expected (?:one|at least one) argument"), r"\1 needs a value"),
+    (re.compile(r"argument (\S+): not allowed with argument (.*)"), r"\1 and \2 exclude each other"),
+    (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, and was given \2"),
+    (re.compile(r"ambiguous option: (\S+) could match (.*)"), r"\1 may be any of \2: write it in full"),
+    (re.compile(r"argument (\S+): (.*)", re.DOTALL), r"\1 \2"),  # of the types below
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says in one sentence what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2 and one sentence."""
+        said = in_our_words(message)
+        self.exit(2, f"{self.prog}: {said}{' See' if said.endswith('?') else '; see'} {self.prog} --help\n")
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse, refusing whatever is unknown: a misspelt option before a missing one, which it may have been."""
+        given = list(sys.argv[1:] if args is None else args)
+        self._refuse_unknown(given)
+        parsed, rest = super().parse_known_args(given, namespace)
+        if rest:
+            what = "there is no option" if rest[0].startswith("-") else "there is no place for the argument"
+            self.error(f"{what} {shown(rest[0])}")
+        return parsed, rest
+
+    def add_version(self, detail: Callable[[], str] = str) -> None:
+        """Add --version; `detail` follows the commit."""
+        text = "show the version and the commit it was made from, and exit"
+        self.add_argument("--version", action=_Version, detail=detail, help=text)
+
+    def commands(self) -> dict[str, argparse.ArgumentParser]:
+        """The parsers of its commands by their names; empty for a command that has none."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return dict(action.choices)
+        return {}
+
+    def options(self) -> list[str]:
+        """All that it takes as an option."""
+        return list(self._option_string_actions)
+
+    def _refuse_unknown(self, given: Iterable[str]) -> None:
+        commands, options = self.commands(), self.options()
+        for word in given:
+            name = word.partition("=")[0]
+            if word == "--":
+                return
+            if word.startswith("--") and " " not in word and not any(each.startswith(name) for each in options):
+                self.error(f"there is no option {shown(name)}{_perhaps(name, options)}")
+            if commands and not word.startswith("-"):
+                if word not in commands:
+                    self.error(
+                        f"there is no command {shown(word)}{_perhaps(word, commands) or ': it has ' + _list(commands)}"
+                    )
+                return
+
+
+class _Version(argparse.Action):
+    """Says more than argparse's own, and looks only when asked."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, detail: Callable[[], str], help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+        self._detail = detail
+
+    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> NoReturn:
+        from drupelet.installation import version_line  # noqa: PLC0415 - no start should pay for it
+
+        print(f"{version_line(parser.prog)}{self._detail()}")
+        parser.exit(0)
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A type of options: a whole number within these bounds, both inclusive."""
+
+    def number(text: str) -> int:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"is {shown(text)}: give a whole number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+def not_empty(text: str) -> str:
+    """A type of options: any text but none, and none that a file's name may not have."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError("is empty: give it a value")
+    return text
+
+
+def shown(text: str) -> str:
+    """What somebody wrote, in quotes, and not too much of it."""
+    return repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
+
+
+def in_our_words(message: str) -> str:
+    """What argparse says, as a person would; what it says otherwise stays as it is."""
+    if chosen := _CHOICE.fullmatch(message):
+        name, text, choices = chosen.groups()
+        known = [choice.strip("'\"") for choice in choices.split(", ")]
+        return f"{name} is {text}{_perhaps(text.strip(chr(39)), known) or ': it can be ' + _list(known)}"
+    for pattern, words in _WORDS:
+        if pattern.fullmatch(message):
+            said = pattern.sub(words, message)
+            return said.replace(" is missing", " are missing") if ", " in said and said.endswith("is missing") else said
+    return message
+
+
+def _perhaps(name: str, known: Iterable[str]) -> str:
+    from drupelet.config_check import nearest  # noqa: PLC0415 - for a mistake alone
+
+    found = nearest(name, known)
+    return f"; did you mean {found}?" if found else ""
+
+
+def _list(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,85 @@
+"""What is installed here: version and commit, and what to do where a package is missing.
+
+| installed from | the commit is | a missing package |
+|---|---|---|
+| a wheel | in `commit.txt`, written when the wheel was built | pip, with the wheel or a checkout |
+| a wheel, by the Ansible role | the same | the inventory's groups, and provision.yml |
+| a checkout | asked of git | pip, in the checkout |
+
+Must never come in: git on a board. Nothing here is imported before somebody asks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+UNKNOWN = "unknown"
+COMMIT_FILE = os.path.join(os.path.dirname(__file__), "commit.txt")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MARK_OF_THE_ROLE = ".installed"  # ansible/roles/drupelet/files/release.py writes it
+GROUPS = {"gateway": "gateway", "hardware": "gateway", "mirror": "mirror", "spark": "spark_jobs"}  # bring the extra
+COMMIT_DIGITS = 12
+GIT_S = 10.0
+
+
+def version_line(program: str) -> str:
+    """`PROGRAM VERSION, commit COMMIT`."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 10 ms that no start should pay
+
+    try:
+        number = version("drupelet")
+    except PackageNotFoundError:  # a checkout that was never installed
+        number = f"version {UNKNOWN}"
+    return f"{program} {number}, commit {commit()}"
+
+
+def commit() -> str:
+    """The commit this was built from, `+dirty` behind it when files differed from it; `unknown` where nobody knows."""
+    try:
+        with open(COMMIT_FILE, encoding="ascii") as file:
+            return file.read().strip() or UNKNOWN
+    except FileNotFoundError:
+        return commit_of(ROOT)
+    except (OSError, UnicodeDecodeError):
+        return UNKNOWN
+
+
+def commit_of(checkout: str) -> str:
+    """The same of a checkout, asked of git; `unknown` where it is none, or there is no git."""
+    if not os.path.exists(os.path.join(checkout, ".git")):  # else git answers for a checkout around it
+        return UNKNOWN
+    found = _git(checkout, "rev-parse", f"--short={COMMIT_DIGITS}", "HEAD")
+    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    if not found or changed is None:
+        return UNKNOWN
+    return f"{found}+dirty" if changed else found
+
+
+def _git(checkout: str, *arguments: str) -> str | None:
+    """What git prints; None when it fails, or there is none."""
+    try:
+        done = subprocess.run(  # noqa: S603 - no argument comes from outside
+            ["git", "-C", checkout, *arguments],  # noqa: S607 - where the system has it
+            capture_output=True,
+            text=True,
+            timeout=GIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def missing_package(package: str, extra: str) -> str:
+    """One sentence: which package is missing, and what brings it here."""
+    brings = f"[{extra}]" if extra else ""
+    if os.path.exists(os.path.join(sys.prefix, MARK_OF_THE_ROLE)):
+        group = GROUPS.get(extra, "")
+        groups = f"put this board into the group `{group}` of the inventory and play" if group else "play"
+        return f"the Python package {package} is missing: {groups} playbooks/provision.yml again"
+    return (
+        f"the Python package {package} is missing: pip install '.{brings}' in a checkout of Drupelet, "
+        f"or pip install 'PATH/drupelet-….whl{brings}' with the wheel"
+    )
