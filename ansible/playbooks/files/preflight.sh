@@ -3,7 +3,7 @@
 # shellcheck shell=sh
 LC_ALL=C
 export LC_ALL
-root=${DRUPELET_ROOT:-/opt/drupelet}
+root=${DRUPELET_ROOT:-/opt/drupelet} proc=${PROC:-/proc} # another one for the tests
 # shellcheck disable=SC1091 # the host's
 [ ! -r /etc/os-release ] || . /etc/os-release
 echo "system ${ID:-} ${VERSION_ID:-0} ${VERSION_CODENAME:--} ${PRETTY_NAME:-}"
@@ -12,7 +12,7 @@ echo "python $(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info
 [ ! -d /run/systemd/system ] || echo "systemd running"
 while read -r key value _; do
     [ "$key" != MemTotal: ] || echo "memory_mb $((value / 1024))"
-done </proc/meminfo
+done <"$proc/meminfo"
 echo "release $(readlink "$root/current" 2>/dev/null)"
 folder=$root
 while [ ! -d "$folder" ]; do folder=${folder%/*}/; folder=${folder%/}; [ -n "$folder" ] || folder=/; done
@@ -23,6 +23,6 @@ done
 ss -Hltnp 2>/dev/null | while read -r _ _ _ address _ who; do
     pid=${who#*pid=}
     pid=${pid%%,*}
-    unit=$(sed -n 's,.*/\([^/]*\.service\)\(/.*\)\{0,1\}$,\1,p' "/proc/$pid/cgroup" 2>/dev/null | head -n 1)
-    echo "listens $address ${unit:--} $(cat "/proc/$pid/comm" 2>/dev/null)"
+    unit=$(sed -n 's|^[^/]*/\(.*/\)*\([^/]*[.]service\)\(/.*\)*$|\2|p' "$proc/$pid/cgroup" 2>/dev/null | head -n 1)
+    echo "listens $address ${unit:--} $(cat "$proc/$pid/comm" 2>/dev/null)"
 done
