@@ -72,8 +72,11 @@ def inventory(tmp_path: Path, silent_port: int) -> dict[str, Any]:
         "flash_files": [f"{tmp_path}/own.conf:/etc/own.conf"],
         "ansible_user": "site",
     }
-    hosts = {"pi-1": {"ansible_host": "192.0.2.11"}, "pi-2": {"ansible_host": "192.0.2.12"}}
-    return {"all": {"hosts": hosts, "vars": settings}}
+    hosts = {
+        f"pi-{number}": {"ansible_host": f"127.0.0.1{number}", "flash_address": f"192.0.2.1{number}"}
+        for number in (1, 2)
+    }
+    return {"all": {"vars": settings, "children": {"base": {"hosts": hosts}}}}
 
 
 def play(folder: Path, inventory: dict[str, Any], *more: str) -> subprocess.CompletedProcess[str]:
@@ -96,7 +99,7 @@ def play(folder: Path, inventory: dict[str, Any], *more: str) -> subprocess.Comp
 
 def test_every_board_gets_its_own_card(inventory: dict[str, Any], tmp_path: Path) -> None:
     with answering_board() as board:
-        inventory["all"]["hosts"]["pi-3"] = board
+        inventory["all"]["children"]["base"]["hosts"]["pi-3"] = board
         done = play(tmp_path, inventory, "-vvv")
     assert done.returncode == 0, done.stdout + done.stderr
     for number in (1, 2):
@@ -128,7 +131,7 @@ def check_card(card: Path, host: str, address: str) -> None:
 def test_a_board_that_answers_is_written_when_forced_and_devices_are_asked_for(
     inventory: dict[str, Any], tmp_path: Path
 ) -> None:
-    hosts = inventory["all"]["hosts"]
+    hosts = inventory["all"]["children"]["base"]["hosts"]
     hosts.clear()
     with answering_board() as board:
         hosts["pi-3"] = board
