@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONFIG_BYTES_MAX = 1 << 20
 _Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
+Keys = Mapping[str, "Keys | None"]  # the keys of a table, each with those of the table, or array of tables, below it
 _KINDS = {str: "a string", int: "a whole number", bool: "true or false", list: "an array", dict: "a table"}
 
 
@@ -50,14 +51,13 @@ def parse_toml(text: str, name: object) -> dict[str, Any]:
 
 
 class Table:
-    """One table of a file, taken key by key; `done` refuses what nobody took. `part` is whose keys they are."""
+    """One table of a file, taken key by key. `part` is whose keys they are."""
 
     def __init__(self, file: Path, part: str, values: Mapping[str, Any], name: str = "") -> None:
         self.file = file
         self.part = part
         self.values = values
         self.name = name
-        self.known: list[str] = []
 
     def error(self, key: str, sentence: str) -> ConfigurationError:
         """The error that names the file and the key."""
@@ -65,7 +65,6 @@ class Table:
 
     def take(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
         """A value of the right kind; a key without a default must be there."""
-        self.known.append(key)
         value = self.values.get(key, default)
         if value is None:
             raise self.error(key, f"is missing: give it as {_KINDS[kind]}.")
@@ -74,8 +73,7 @@ class Table:
         return value
 
     def has(self, key: str) -> bool:
-        """Whether the key is set; it counts as taken."""
-        self.known.append(key)
+        """Whether the key is set."""
         return key in self.values
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -100,10 +98,10 @@ class Table:
         return value
 
     def path(self, key: str, default: str | None = None) -> Path:
-        """A path; a relative one is relative to the file it stands in."""
+        """An absolute path; a relative one is relative to the file it stands in, wherever the command runs."""
         from pathlib import Path  # noqa: PLC0415 - whoever has paths in a file has it already
 
-        return self.file.parent / Path(self.text(key, default)).expanduser()
+        return (self.file.parent / Path(self.text(key, default)).expanduser()).absolute()
 
     def optional_path(self, key: str) -> Path | None:
         """A path, None when the key is not set."""
@@ -120,13 +118,22 @@ class Table:
             raise self.error(key, f"must be tables: start each one with [[{self._place(key)}]].")
         return [self._below(f"{key}[{index}]", value) for index, value in enumerate(values)]
 
-    def done(self) -> None:
-        """Refuse a key that nobody took."""
+    def refuse_unknown(self, keys: Keys) -> None:
+        """Refuse a key that is none of `keys`, here and below.
+
+        Called before anything is taken: the key that a person misspelt explains the one that is missing.
+        """
         for key in self.values:
-            if key not in self.known:
-                near = nearest(key, self.known)
-                remedy = f'did you mean "{near}"?' if near else f"known here: {', '.join(sorted(self.known))}."
+            if key not in keys:
+                near = nearest(key, keys)
+                remedy = f'did you mean "{near}"?' if near else f"known here: {', '.join(sorted(keys))}."
                 raise self.error(key, f"is not a key of the {self.part}: {remedy}")
+        for key, below in keys.items():
+            value = self.values.get(key)
+            for index, values in enumerate(value if isinstance(value, list) else [value]):
+                if below is not None and isinstance(values, dict):
+                    name = f"{key}[{index}]" if isinstance(value, list) else key
+                    self._below(name, values).refuse_unknown(below)
 
     def _place(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key

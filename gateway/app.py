@@ -20,11 +20,13 @@ from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from gateway import state
-from gateway.config import GatewayConfig, MqttConfig
+from gateway.config import FileConfig, GatewayConfig, MqttConfig
 from gateway.metrics import Metrics, serve_metrics
 from gateway.publisher import Producer, Publisher
 from gateway.sources.board import BoardSource
+from gateway.sources.file_pattern import PatternSource
 from gateway.sources.files import FileSource
+from gateway.sources.journal import JournalSource
 
 READY_WAIT_S = 10.0  # for peers that are on their way up; without them it is ready too: it holds and retries
 CANCEL_AGAIN_S = 12.0  # until Python 3.12 wait_for may lose a cancellation; longer than a producer takes to be given up
@@ -46,6 +48,9 @@ class Source(Protocol):
     def problem(self) -> str | None:
         """Say in one line what is wrong, or None."""
 
+    def note(self) -> str | None:
+        """Say in one line what a person should know although all is well, or None."""
+
 
 class Gateway:
     """All parts of one gateway process."""
@@ -57,8 +62,10 @@ class Gateway:
         self.metrics = Metrics()
         self.publisher = Publisher(config.kafka, self.metrics, config.node, _ProducerStart(config))
         self.sources: list[Source] = [
-            FileSource(file, self.publisher, config.state_dir, self.metrics) for file in config.files
+            _file_source(file)(file, self.publisher, config.state_dir, self.metrics) for file in config.files
         ]
+        if config.journal is not None:
+            self.sources.append(JournalSource(config.journal, self.publisher, config.state_dir / "journal.json"))
         if config.board is not None:
             self.sources.append(BoardSource(config.board, self.publisher))
         if config.mqtt is not None:
@@ -72,13 +79,18 @@ class Gateway:
         problems = [self.publisher.problem(), *(source.problem() for source in self.sources), routes]
         return next((problem for problem in problems if problem is not None), None)
 
+    def well(self) -> str:
+        """Say that all is well, and what a person should know all the same."""
+        notes = [note for source in self.sources if (note := source.note()) is not None]
+        return "; ".join(["ok", *notes])
+
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Work until SIGTERM or SIGINT; raises what a part failed with."""
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         if self._config.metrics is not None:
-            self._server = await serve_metrics(*self._config.metrics, self.metrics, self.problem)
+            self._server = await serve_metrics(*self._config.metrics, self.metrics, self.problem, self.well)
         failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]
@@ -133,6 +145,11 @@ class Gateway:
         except TimeoutError:
             _log.warning("stopped_with_pending", pending_records=self.publisher.pending_records)
         _log.info("stopping")
+
+
+def _file_source(file: FileConfig) -> type[FileSource] | type[PatternSource]:
+    """A path with * that is a file all the same is that file."""
+    return PatternSource if file.is_pattern and not file.path.exists() else FileSource
 
 
 def _check_state_dir(config: GatewayConfig) -> None:
@@ -190,9 +207,13 @@ class _ProducerStart:
 def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, metrics: Metrics) -> Source:
     from gateway.sources.mosquitto import MosquittoWatch  # noqa: PLC0415 (paho only where MQTT is read)
     from gateway.sources.mqtt import MqttSource  # noqa: PLC0415
+    from gateway.sources.mqtt_session import MqttSession  # noqa: PLC0415
 
-    watch = MosquittoWatch(publisher, config.state_dir / "mosquitto.json", mqtt.client_id)
-    return MqttSource(mqtt, publisher, watch, metrics)
+    session = MqttSession(config.state_dir, mqtt.client_id)
+    left = None if session.left_behind is None else (session.left_behind, session.changes)
+    state_path = config.state_dir / "mosquitto.json"
+    watch = MosquittoWatch(publisher, state_path, session.client_id, metrics, left_behind=left)
+    return MqttSource(mqtt, publisher, watch, metrics, session)
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:

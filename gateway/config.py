@@ -6,16 +6,23 @@ Every error is a ConfigurationError that names the file, the key and the remedy.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from drupelet.addresses import host_and_port
-from drupelet.config_check import Table, parse_toml, read_text
+from drupelet.config_check import Keys, Table, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, SECURITY_PROTOCOLS, ClientSettings
 from drupelet.ledger import LEDGER_TOPIC
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.timestamps import TIME_UNITS
+
+OLD_CLIENT_ID = "drupelet-gateway"  # the default of all sites alike, before it held the host's name
+PRIORITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")  # syslog(3), most urgent first
+_UNIT = re.compile(r"[\w:.\\@*?\[\]][\w:.\\@*?\[\]-]{0,254}", re.ASCII)  # systemd.unit(5), and patterns
+_GLOB_MARKS = "*?["
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,13 @@ class MqttConfig:
 
     host: str
     port: int
-    client_id: str
+    client_id: str | None
     username: str | None
     password_file: Path | None
+    tls: bool
+    ssl_ca_file: Path | None
+    ssl_cert_file: Path | None
+    ssl_key_file: Path | None
     keepalive_s: int
     receive_maximum: int
     watch_drops: bool
@@ -62,14 +73,32 @@ class MqttConfig:
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """A log file to follow."""
+    """A log file to follow, or all that match a pattern."""
 
     path: Path
     topic: str
     start: str
+    continuation: str | None
     line_bytes_max: int
     poll_interval_ms: int
     rotate_wait_ms: int
+    save_interval_ms: int
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the path stands for all files that match it."""
+        return any(mark in str(self.path) for mark in _GLOB_MARKS)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """The host's journal, or the part of it that `units` and `priority` leave."""
+
+    topic: str
+    units: tuple[str, ...]
+    priority: str
+    start: str
+    directory: Path | None
     save_interval_ms: int
 
 
@@ -87,6 +116,11 @@ class MosquittoConfig:
     """What `edge-gateway mosquitto-conf` writes."""
 
     listeners: tuple[tuple[str, int], ...]
+    tls_listeners: tuple[tuple[str, int], ...]
+    ssl_ca_file: Path | None
+    ssl_cert_file: Path | None
+    ssl_key_file: Path | None
+    require_certificate: bool
     persistence_dir: Path
     queued_bytes_max: int
     packet_bytes_max: int
@@ -110,8 +144,27 @@ class GatewayConfig:
     kafka: KafkaConfig
     mqtt: MqttConfig | None
     files: tuple[FileConfig, ...]
+    journal: JournalConfig | None
     board: BoardConfig | None
     mosquitto: MosquittoConfig
+    mosquitto_given: bool
+
+
+def _keys(kind: type, below: Keys | None = None) -> Keys:
+    """The keys of a table whose dataclass is named after them."""
+    return {field.name: (below or {}).get(field.name) for field in fields(kind)}
+
+
+_ROUTE_KEYS: Keys = dict.fromkeys(("pattern", "topic", "key", "headers", "timestamp_field", "time_unit"))
+_TABLES: Keys = {
+    "kafka": _keys(KafkaConfig),
+    "mqtt": _keys(MqttConfig, {"routes": _ROUTE_KEYS}),
+    "files": _keys(FileConfig),
+    "journal": _keys(JournalConfig),
+    "board": _keys(BoardConfig),
+    "mosquitto": _keys(MosquittoConfig),
+}
+KEYS: Keys = {key: _TABLES.get(key) for key in ("state_dir", "log_level", "metrics", "stop_timeout_ms", *_TABLES)}
 
 
 def load_config(path: Path) -> GatewayConfig:
@@ -121,7 +174,13 @@ def load_config(path: Path) -> GatewayConfig:
 
 def parse_config(path: Path, content: str) -> GatewayConfig:
     """Check a configuration given as text; `path` is for messages and relative paths. Raises ConfigurationError."""
-    top = Table(path, "gateway", parse_toml(content, path))
+    return read_config(path, parse_toml(content, path))
+
+
+def read_config(path: Path, values: dict[str, Any]) -> GatewayConfig:
+    """Check the values of a configuration file. Raises ConfigurationError."""
+    top = Table(path, "gateway", values)
+    top.refuse_unknown(KEYS)
     config = GatewayConfig(
         file=path,
         state_dir=top.path("state_dir"),
@@ -132,17 +191,18 @@ def parse_config(path: Path, content: str) -> GatewayConfig:
         kafka=_kafka(top.table("kafka")),
         mqtt=_mqtt(top.table("mqtt")) if top.has("mqtt") else None,
         files=tuple(_file(table) for table in top.tables("files")),
+        journal=_journal(top.table("journal")) if top.has("journal") else None,
         board=_board(top.table("board")) if top.has("board") else None,
         mosquitto=_mosquitto(top.table("mosquitto")),
+        mosquitto_given=top.has("mosquitto"),
     )
-    top.done()
     _check_sources(config)
     return config
 
 
 def _check_sources(config: GatewayConfig) -> None:
-    if config.mqtt is None and config.board is None and not config.files:
-        raise ConfigurationError(f"{config.file} names no source: add [mqtt], [[files]] or [board].")
+    if not (config.mqtt or config.board or config.journal or config.files):
+        raise ConfigurationError(f"{config.file} names no source: add [mqtt], [[files]], [journal] or [board].")
     paths = [file.path for file in config.files]
     for path in paths:
         if paths.count(path) > 1:
@@ -156,6 +216,7 @@ def _check_dead_letter_topic(config: GatewayConfig) -> None:
         (f"mqtt.routes[{index}]", route.topic) for index, route in enumerate(config.mqtt.routes if config.mqtt else ())
     ]
     topics += [(f"files[{index}]", file.topic) for index, file in enumerate(config.files)]
+    topics += [("journal", config.journal.topic)] if config.journal else []
     topics += [("board", config.board.topic)] if config.board else []
     for name, topic in topics:
         if topic == config.kafka.dead_letter_topic:
@@ -201,14 +262,22 @@ def _kafka(table: Table) -> KafkaConfig:
         pending_bytes_max=table.number("pending_bytes_max", 16_777_216, 65_536, 1 << 40),
         pending_records_max=table.number("pending_records_max", 10_000, 1, 10_000_000),
     )
-    table.done()
-    if config.ssl_ca_file is not None and not config.ssl_ca_file.is_file():
-        raise table.error(
-            "ssl_ca_file", f"is {config.ssl_ca_file}, which is not there: put the CA's certificate there."
-        )
+    _check_there(table, "ssl_ca_file", config.ssl_ca_file)
     if config.compression_type in ("lz4", "snappy", "zstd"):
         _check_codec(table, config.compression_type)
     return config
+
+
+def _check_there(table: Table, key: str, path: Path | None) -> None:
+    if path is not None and not path.is_file():
+        raise table.error(key, f"is {path}, which is not there: put the file there, or mend the path.")
+
+
+def _check_certificate(table: Table) -> None:
+    """A certificate and its key belong together."""
+    for one, other in (("ssl_cert_file", "ssl_key_file"), ("ssl_key_file", "ssl_cert_file")):
+        if table.has(one) and not table.has(other):
+            raise table.error(other, f"is missing: {one} needs it.")
 
 
 def _check_codec(table: Table, codec: str) -> None:
@@ -235,18 +304,41 @@ def _mqtt(table: Table) -> MqttConfig:
     config = MqttConfig(
         host=table.text("host", "127.0.0.1"),
         port=table.number("port", 1883, 1, 65_535),
-        client_id=table.text("client_id", "drupelet-gateway"),
+        client_id=_client_id(table),
         username=table.text("username") if table.has("username") else None,
         password_file=table.optional_path("password_file"),
+        tls=table.take("tls", bool, any(table.has(key) for key in ("ssl_ca_file", "ssl_cert_file"))),
+        ssl_ca_file=table.optional_path("ssl_ca_file"),
+        ssl_cert_file=table.optional_path("ssl_cert_file"),
+        ssl_key_file=table.optional_path("ssl_key_file"),
         keepalive_s=table.number("keepalive_s", 30, 5, 65_535),
         receive_maximum=table.number("receive_maximum", 1_000, 1, 65_535),
         watch_drops=table.take("watch_drops", bool, True),
         routes=routes,
     )
-    table.done()
     if config.password_file is not None and config.username is None:
         raise table.error("username", "is missing: a password_file needs one.")
+    if not config.tls and (config.ssl_ca_file or config.ssl_cert_file):
+        raise table.error("tls", "is false, and ssl_ca_file or ssl_cert_file is set: leave one of them out.")
+    _check_certificate(table)
+    for key in ("password_file", "ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
+        _check_there(table, key, getattr(config, key))
     return config
+
+
+def _client_id(table: Table) -> str | None:
+    """The name of the session, None where the gateway chooses; MQTT 5, section 1.5.4, on what is text there."""
+    if not table.has("client_id"):
+        return None
+    value = table.text("client_id")
+    if "\0" in value or len(value.encode()) > 65_535:
+        raise table.error("client_id", "is not usable: MQTT takes 1 to 65535 bytes without NUL.")
+    return value
+
+
+def default_client_id() -> str:
+    """The name of the session where the file gives none: with the host's name, as a session has one owner."""
+    return f"{OLD_CLIENT_ID}-{platform.node() or 'localhost'}"
 
 
 def _route(table: Table) -> Route:
@@ -258,7 +350,6 @@ def _route(table: Table) -> Route:
     key = table.text("key", "{mqtt_topic}")
     timestamp_field = table.text("timestamp_field") if table.has("timestamp_field") else None
     time_unit = table.choice("time_unit", "auto", TIME_UNITS)
-    table.done()
     if timestamp_field is None and "time_unit" in table.values:
         raise table.error("time_unit", "needs timestamp_field, the name of the JSON field that holds the time: add it.")
     try:
@@ -270,35 +361,60 @@ def _route(table: Table) -> Route:
 
 
 def _file(table: Table) -> FileConfig:
-    config = FileConfig(
+    return FileConfig(
         path=table.path("path"),
         topic=_topic(table, "topic", "logs"),
         start=table.choice("start", "beginning", ("beginning", "end")),
+        continuation=_continuation(table),
         line_bytes_max=table.number("line_bytes_max", 262_144, 64, 900_000),
         poll_interval_ms=table.number("poll_interval_ms", 250, 10, 60_000),
         rotate_wait_ms=table.number("rotate_wait_ms", 2_000, 0, 600_000),
         save_interval_ms=table.number("save_interval_ms", 1_000, 0, 600_000),
     )
-    table.done()
-    return config
+
+
+def _continuation(table: Table) -> str | None:
+    if not table.has("continuation"):
+        return None
+    value = table.text("continuation")
+    try:
+        re.compile(value.encode())
+    except re.error as error:
+        raise table.error("continuation", f'is "{value}", no regular expression ({error}): mend it.') from error
+    return value
+
+
+def _journal(table: Table) -> JournalConfig:
+    units = table.take("units", list, [])
+    if not all(isinstance(unit, str) and _UNIT.fullmatch(unit) for unit in units):
+        raise table.error("units", 'must be names of units, such as ["ssh.service"].')
+    return JournalConfig(
+        topic=_topic(table, "topic", "logs"),
+        units=tuple(units),
+        priority=table.choice("priority", "debug", PRIORITIES),
+        start=table.choice("start", "end", ("beginning", "end")),
+        directory=table.optional_path("directory"),
+        save_interval_ms=table.number("save_interval_ms", 1_000, 0, 600_000),
+    )
 
 
 def _board(table: Table) -> BoardConfig:
-    config = BoardConfig(
+    return BoardConfig(
         name=table.text("name", platform.node() or "localhost"),
         topic=_topic(table, "topic", "board_health"),
         interval_ms=table.number("interval_ms", 1_000, 100, 86_400_000),
     )
-    table.done()
-    return config
 
 
 def _mosquitto(table: Table) -> MosquittoConfig:
-    listeners = table.take("listeners", list, ["127.0.0.1:1883"])
-    if not listeners or not all(isinstance(listener, str) for listener in listeners):
-        raise table.error("listeners", 'must be strings HOST:PORT, such as ["127.0.0.1:1883"].')
+    tls_listeners = _listeners(table, "tls_listeners", [])
     config = MosquittoConfig(
-        listeners=tuple(_address(table, "listeners", listener) for listener in listeners),
+        listeners=_listeners(table, "listeners", ["127.0.0.1:1883"]),
+        tls_listeners=tls_listeners,
+        ssl_ca_file=table.optional_path("ssl_ca_file"),
+        ssl_cert_file=table.optional_path("ssl_cert_file"),
+        ssl_key_file=table.optional_path("ssl_key_file"),
+        require_certificate=table.take("require_certificate", bool, False),
         persistence_dir=table.path("persistence_dir", "/var/lib/mosquitto"),
         queued_bytes_max=table.number("queued_bytes_max", 64 << 20, 65_536, 1 << 40),
         packet_bytes_max=table.number("packet_bytes_max", 900_000, 1_024, 268_435_455),
@@ -308,5 +424,26 @@ def _mosquitto(table: Table) -> MosquittoConfig:
         password_file=table.optional_path("password_file"),
         user=table.text("user", "mosquitto"),
     )
-    table.done()
+    if not config.listeners and not config.tls_listeners:
+        raise table.error("listeners", "is empty, and there are no tls_listeners: mosquitto would listen nowhere.")
+    if config.tls_listeners and config.ssl_cert_file is None:
+        raise table.error("ssl_cert_file", "is missing: tls_listeners need a certificate and its ssl_key_file.")
+    if config.require_certificate and config.ssl_ca_file is None:
+        raise table.error("ssl_ca_file", "is missing: require_certificate needs the CA that signed the devices' ones.")
+    _check_certificate(table)
+    _check_one_line(table)
     return config
+
+
+def _listeners(table: Table, key: str, default: list[str]) -> tuple[tuple[str, int], ...]:
+    listeners = table.take(key, list, default)
+    if not all(isinstance(listener, str) for listener in listeners):
+        raise table.error(key, 'must be strings HOST:PORT, such as ["127.0.0.1:1883"].')
+    return tuple(_address(table, key, listener) for listener in listeners)
+
+
+def _check_one_line(table: Table) -> None:
+    """mosquitto.conf has no quotes: a line's end in a value would begin another setting."""
+    for key, value in table.values.items():
+        if isinstance(value, str) and not value.isprintable():
+            raise table.error(key, "holds a control character, which mosquitto.conf cannot: leave it out.")

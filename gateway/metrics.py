@@ -29,6 +29,7 @@ class Metrics:
         self.dead_letters = self._counter("dead_letters", "Messages in the dead-letter topic.", "route", "reason")
         self.producer_restarts = self._counter("producer_restarts", "Times a fresh producer took over what waited.")
         self.mqtt_redelivered = self._counter("mqtt_redelivered", "MQTT messages that mosquitto sent again.")
+        self.mqtt_oversize = self._counter("mqtt_oversize", "Packets too large for mosquitto, which closed on them.")
         self.mqtt_connections = self._counter("mqtt_connections", "Connections made to mosquitto.")
         self.pending_records = self._gauge("pending_records", "Records taken in and not yet acknowledged.")
         self.pending_bytes = self._gauge("pending_bytes", "Memory held by records not yet acknowledged.")
@@ -48,12 +49,18 @@ class Metrics:
         return Gauge(f"edge_gateway_{name}", text, labels, registry=self.registry)
 
 
-async def serve_metrics(host: str, port: int, metrics: Metrics, problem: Callable[[], str | None]) -> asyncio.Server:
+async def serve_metrics(
+    host: str,
+    port: int,
+    metrics: Metrics,
+    problem: Callable[[], str | None],
+    well: Callable[[], str] = lambda: "ok",
+) -> asyncio.Server:
     """Serve /metrics and /health until the server is closed; `problem` says in one line what is wrong, or None.
 
     Raises ConfigurationError when the address cannot be had.
     """
-    pages = Pages(lambda: generate_latest(metrics.registry), problem, metrics_type=CONTENT_TYPE_LATEST)
+    pages = Pages(lambda: generate_latest(metrics.registry), problem, well, metrics_type=CONTENT_TYPE_LATEST)
     try:
         return await serve_http(host, port, pages)
     except OSError as error:

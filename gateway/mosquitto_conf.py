@@ -13,8 +13,9 @@ def render(config: MosquittoConfig) -> str:
     """Return the text of mosquitto.conf."""
     lines = [
         "# Written by `edge-gateway mosquitto-conf`; change the gateway's [mosquitto] table instead of this file.",
-        *(f"listener {port} {host}" for host, port in config.listeners),
         *_access(config),
+        *(f"listener {port} {host}" for host, port in config.listeners),
+        *_tls_listeners(config),
         f"user {config.user}",
         "",
         "# Sessions and queues are kept in a file, written every autosave_interval seconds and when mosquitto stops.",
@@ -38,9 +39,26 @@ def render(config: MosquittoConfig) -> str:
         "log_type error",
         "log_type warning",
         "log_type notice",
-        "connection_messages false",
+        "# The gateway reads the notices: so it hears of a device whose packet was too large.",
+        "log_dest topic",
+        "connection_messages true",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tls_listeners(config: MosquittoConfig) -> list[str]:
+    """Return the listeners that speak TLS; mosquitto takes its files per listener."""
+    lines = []
+    for host, port in config.tls_listeners:
+        lines += [
+            f"listener {port} {host}",
+            f"certfile {config.ssl_cert_file}",
+            f"keyfile {config.ssl_key_file}",
+            "tls_version tlsv1.2",
+        ]
+        lines += [] if config.ssl_ca_file is None else [f"cafile {config.ssl_ca_file}"]
+        lines += ["require_certificate true"] if config.require_certificate else []
+    return lines
 
 
 def _access(config: MosquittoConfig) -> list[str]:

@@ -157,6 +157,22 @@ def subscriptions(routes: Sequence[Route]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """An MQTT message: `properties` are what it carried beside its payload, as Kafka headers."""
+
+    topic: str
+    payload: bytes
+    received_ms: int
+    properties: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """What every record from MQTT has."""
+        own = ("mqtt.topic", self.topic.encode()), ("source", b"mqtt"), ("received_ms", b"%d" % self.received_ms)
+        return own + self.properties
+
+
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """A message that cannot be used: what it would have been, why not by name, and why not in one phrase."""
 
@@ -165,51 +181,43 @@ class Rejection:
     detail: str
 
 
-def route_message(routes: Sequence[Route], topic: str, payload: bytes, received_ms: int) -> Record | Rejection:
+def route_message(routes: Sequence[Route], message: Message) -> Record | Rejection:
     """Turn one MQTT message into a record by the first route that matches, or say why not; raises nothing.
 
     With `timestamp_field` the payload must be a JSON object, or a number; see `_time_of` for which time it then has.
     """
     for route in routes:
-        captures = match(route.levels, topic)
+        captures = match(route.levels, message.topic)
         if captures is not None:
-            return _to_record(route, captures, topic, payload, received_ms)
-    return reject(topic, payload, received_ms, dead_letters.REASON_NO_ROUTE, "no route matches the topic")
+            return _to_record(route, captures, message)
+    return reject(message, dead_letters.REASON_NO_ROUTE, "no route matches the topic")
 
 
-def reject(
-    topic: str, payload: bytes, received_ms: int, reason: str, detail: str, route: Route | None = None
-) -> Rejection:
+def reject(message: Message, reason: str, detail: str, route: Route | None = None) -> Rejection:
     """Return the rejection of a message, with the record that a dead letter is made of."""
-    key = topic.encode()
-    pattern, kafka_topic = ("", "") if route is None else (route.pattern, route.topic)
-    headers = _headers(topic, received_ms)
-    record = Record("mqtt", kafka_topic, key, payload, headers, received_ms, received_ms, f"mqtt:{topic}", pattern)
+    key, payload, now_ms = message.topic.encode(), message.payload, message.received_ms
+    pattern, topic = ("", "") if route is None else (route.pattern, route.topic)
+    origin = f"mqtt:{message.topic}"
+    record = Record("mqtt", topic, key, payload, message.headers, now_ms, now_ms, origin, pattern)
     return Rejection(record, reason, detail)
 
 
-def _headers(topic: str, received_ms: int) -> tuple[tuple[str, bytes], ...]:
-    return ("mqtt.topic", topic.encode()), ("source", b"mqtt"), ("received_ms", b"%d" % received_ms)
-
-
-def _to_record(
-    route: Route, captures: dict[str, str], topic: str, payload: bytes, received_ms: int
-) -> Record | Rejection:
+def _to_record(route: Route, captures: dict[str, str], message: Message) -> Record | Rejection:
     empty = [name for name, text in captures.items() if not text]
     if empty:
-        detail = f"the topic's level {empty[0]} is empty"
-        return reject(topic, payload, received_ms, dead_letters.REASON_EMPTY_LEVEL, detail, route)
+        return reject(message, dead_letters.REASON_EMPTY_LEVEL, f"the topic's level {empty[0]} is empty", route)
+    payload, now_ms = message.payload, message.received_ms
     try:
-        timestamp_ms, unit = _time_of(route, payload) or (received_ms, RECEIVED)
+        timestamp_ms, unit = _time_of(route, payload) or (now_ms, RECEIVED)
     except _Unusable as unusable:
-        return reject(topic, payload, received_ms, unusable.reason, str(unusable), route)
-    captures["mqtt_topic"] = topic
+        return reject(message, unusable.reason, str(unusable), route)
+    captures["mqtt_topic"] = message.topic
     own = tuple((name, template.format_map(captures).encode()) for name, template in route.headers)
     judged = () if route.timestamp_field is None else ((TIME_UNIT_HEADER, unit.encode()),)
-    headers = (*_headers(topic, received_ms), *judged, *own)
+    headers = (*message.headers, *judged, *own)
     key = route.key.format_map(captures).encode()
-    origin = f"mqtt:{topic}"
-    return Record("mqtt", route.topic, key, payload, headers, timestamp_ms, received_ms, origin, route.pattern, unit)
+    origin = f"mqtt:{message.topic}"
+    return Record("mqtt", route.topic, key, payload, headers, timestamp_ms, now_ms, origin, route.pattern, unit)
 
 
 class _Unusable(Exception):

@@ -51,6 +51,10 @@ class BoardSource:
         """Say in one line why the board's health is not read, or None."""
         return self._trouble
 
+    def note(self) -> str | None:
+        """Nothing but trouble is worth a word."""
+        return None
+
     def stop_reading(self) -> None:
         """Take no more readings."""
         self._stopping = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import platform
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
@@ -22,9 +23,12 @@ from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
+from gateway.sources.lines import Joiner
 from gateway.sources.tail import Gone, Item, Line, Place, Tail, TooLong
 
 SAVE_RETRY_S = 1.0
+QUIET_S = 1.0  # then the last line in hand is taken to be whole
+HOST = platform.node().encode()
 _log = Log("gateway.files")
 
 
@@ -50,6 +54,18 @@ def load_place(path: Path) -> Place | None:
         raise state.StateError(f"{path} holds no place: remove it, and the file is read anew.") from error
 
 
+def saved_place(state_dir: Path, path: Path) -> Place | None:
+    """Return the place of a file, also one that an older version saved by its relative path; raises StateError."""
+    place = load_place(state_path(state_dir, path))
+    if place is not None:
+        return place
+    for file in (state_dir / "files").glob("*.json"):
+        older = Path(str((state.load(file) or {}).get("path", "")))
+        if older.name == path.name and not older.is_absolute() and older.absolute() == path:
+            return load_place(file)
+    return None
+
+
 def _reason(item: TooLong | Gone) -> str:
     if isinstance(item, TooLong):
         return f"a line of {item.bytes} bytes, longer than line_bytes_max, at byte {item.position}"
@@ -67,11 +83,13 @@ class FileSource:
         self._unread = metrics.file_unread_bytes.labels(str(config.path))
         self._tail = Tail(
             config.path,
-            load_place(self._state_path),
+            saved_place(state_dir, config.path),
             line_bytes_max=config.line_bytes_max,
             quiet_polls_max=config.rotate_wait_ms // config.poll_interval_ms,
             start_at_end=config.start == "end",
         )
+        self._joiner = Joiner(config.continuation, config.line_bytes_max)
+        self._quiet_since_s = time.monotonic()
         self._waiting: deque[_Waiting] = deque()
         self._safe: Place | None = None
         self._saved: Place | None = None
@@ -84,6 +102,10 @@ class FileSource:
     def problem(self) -> str | None:
         """Say in one line why the file is not read or its position not saved, or None."""
         return self._trouble or self._save_trouble
+
+    def note(self) -> str | None:
+        """Nothing but trouble is worth a word."""
+        return None
 
     def stop_reading(self) -> None:
         """Take no more lines."""
@@ -104,7 +126,7 @@ class FileSource:
         while True:
             items = [] if self._stopping else await asyncio.to_thread(self._read)
             self.ready.set()
-            if self._safe is None and not items and not self._waiting:
+            if self._safe is None and not items and not self._waiting and not self._joiner.holds:
                 self._safe = self._tail.place  # where it all begins: after a crash "end" must not mean a later end
                 await self._save()
             for item in items:
@@ -113,17 +135,42 @@ class FileSource:
             if not items:
                 await asyncio.sleep(self._config.poll_interval_ms / 1000)
 
+    async def finished(self) -> bool:
+        """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
+        if self._waiting or self._joiner.holds or self._tail.unread_bytes():
+            return False
+        place = self._tail.place
+        if place is not None and not self._tail.is_open:
+            reported = asyncio.Event()
+            self._publisher.report(self._loss(Gone(place)), reported.set, reason=_reason(Gone(place)))
+            await reported.wait()
+        return True
+
     def _read(self) -> list[Item]:
         try:
             items = self._tail.read()
             self._unread.set(self._tail.unread_bytes())
         except OSError as error:
-            if self._trouble is None:
-                _log.warning("file_unreadable", path=self._config.path, error=error)
-            self._trouble = f"{self._config.path} cannot be read ({error})"
+            why = error.strerror or str(error)
+            self._tell(f"{self._config.path} cannot be read ({why}): let the gateway's user read it")
             return []
-        self._trouble = None
-        return items
+        self._tell(None if self._tail.is_open or self._tail.place is not None else self._missing())
+        now_s = time.monotonic()
+        if items:
+            self._quiet_since_s = now_s
+            return self._joiner.join(items)
+        return self._joiner.flush() if now_s - self._quiet_since_s >= QUIET_S else []
+
+    def _missing(self) -> str:
+        path = self._config.path
+        if not path.parent.is_dir():
+            return f"{path.parent}, where {path.name} is looked for, is not there: make it, or mend the path"
+        return f"{path} is not there: mend the path, or wait until it is written"
+
+    def _tell(self, trouble: str | None) -> None:
+        if trouble is not None and trouble != self._trouble:
+            _log.warning("file_unreadable", path=self._config.path, reason=trouble)
+        self._trouble = trouble
 
     def _take(self, item: Item) -> None:
         waiting = _Waiting(None if isinstance(item, Gone) else item.after)
@@ -138,10 +185,12 @@ class FileSource:
             self._publisher.report(self._loss(item), on_acked, reason=_reason(item))
 
     def _record(self, line: Line | TooLong, text: bytes) -> Record:
-        headers = (("source", b"file"), ("inode", b"%d" % line.inode), ("position", b"%d" % line.position))
         now_ms = time.time_ns() // 1_000_000
         path, topic = str(self._config.path), self._config.topic
-        return Record("file", topic, path.encode(), text, headers, now_ms, now_ms, topic, path)
+        key = path.encode("utf-8", "surrogateescape")
+        place = ("inode", b"%d" % line.inode), ("position", b"%d" % line.position)
+        headers = (("source", b"file"), ("host", HOST), ("file", key), *place)
+        return Record("file", topic, key, text, headers, now_ms, now_ms, topic, path)
 
     def _loss(self, item: TooLong | Gone) -> Loss:
         now_ms = time.time_ns() // 1_000_000

@@ -10,13 +10,18 @@ record with the same id.
 | counter above the reported one, same run of mosquitto | the difference |
 | counter below the reported one, or a later start by the uptime | the whole counter |
 | our session is gone although we had one | unknown |
+| our session has another name than before | unknown: its queue stays in mosquitto |
 
-Source: mosquitto(8), broker status.
+A packet above `max_packet_size` was answered to nobody, so it is no loss; mosquitto closes its connection and says so
+in its log, which `edge-gateway mosquitto-conf` has it publish. It is counted, and the device named.
+
+Source: mosquitto(8), broker status; mosquitto.conf(5), log_dest topic.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,13 +29,19 @@ from pathlib import Path
 
 from drupelet.log_tree import Log
 from gateway import state
+from gateway.metrics import Metrics
 from gateway.publisher import Publisher
-from gateway.records import CAUSE_QUEUE_DROPPED, Loss, new_loss_id
+from gateway.records import CAUSE_QUEUE_DROPPED, Loss, loss_id_for, new_loss_id
 
 DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
 UPTIME_TOPIC = "$SYS/broker/uptime"
-SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC)
+LOG_TOPIC = "$SYS/broker/log/N"  # notices
+SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC, LOG_TOPIC)
+OVERSIZE_TOLD_EVERY_S = 10.0
+OVERSIZE_SHOWN_S = 300.0
+_OVERSIZE = re.compile(rb"Client (.{1,200}?) disconnected.{0,40} oversize packet", re.DOTALL)
 RESTART_SLACK_MS = 30_000  # clocks drift and `$SYS` is late; a restart within it is still seen by a smaller counter
+SESSION_ORIGIN = "mqtt:session/"
 _log = Log("gateway.mosquitto")
 
 
@@ -52,7 +63,9 @@ class MosquittoWatch:
         publisher: Publisher,
         state_path: Path,
         client_id: str,
+        metrics: Metrics,
         *,
+        left_behind: tuple[str, int] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._publisher = publisher
@@ -62,23 +75,33 @@ class MosquittoWatch:
         self._uptime_s: int | None = None  # None until the first one on this connection
         self._dropped: int | None = None  # likewise
         self._changed = asyncio.Event()
+        self.noted = asyncio.Event()  # once what was found at the start is on disk
         self.trouble: str | None = None
         self._saved = state.load(state_path) or {}
         self._had_session = bool(self._saved.get("session", False))
         self._started_ms: int | None = self._saved.get("started_ms")
         self._reported = int(self._saved.get("dropped", 0))
         self._pending = [Loss(**fields) for fields in self._saved.get("pending", [])]
+        self._oversize = metrics.mqtt_oversize
+        self._oversize_told_s = -OVERSIZE_TOLD_EVERY_S
+        self._oversize_client = ""
+        self._oversize_s: float | None = None
+        if left_behind is not None:
+            self._leave(*left_behind)
 
     def session_started(self, session_present: bool) -> None:
         """Note a new connection; a session that should have been there and is not, is a loss of unknown size."""
         self._uptime_s = self._dropped = None
         if self._had_session and not session_present:
-            self._lose(f"mqtt:session/{self._client_id}", None)
+            self._lose(f"{SESSION_ORIGIN}{self._client_id}", None)
         self._had_session = True
         self._changed.set()
 
     def received(self, topic: str, payload: bytes) -> None:
         """Note a `$SYS` message; one that is not a number is logged and left."""
+        if topic == LOG_TOPIC:
+            self._logged(payload)
+            return
         try:
             number = int(payload.split()[0])
         except (ValueError, IndexError):
@@ -90,6 +113,43 @@ class MosquittoWatch:
             self._dropped = number
         if self._uptime_s is not None and self._dropped is not None:
             self._compare(self._dropped)
+
+    def note(self) -> str | None:
+        """Say in one line which device sends more than mosquitto takes, while it is recent."""
+        if self._oversize_s is None or time.monotonic() - self._oversize_s > OVERSIZE_SHOWN_S:
+            return None
+        return f'device "{self._oversize_client}" sends packets that are larger than mosquitto\'s max_packet_size'
+
+    def _logged(self, line: bytes) -> None:
+        found = _OVERSIZE.search(line)
+        if found is None:
+            return
+        self._oversize.inc()
+        self._oversize_client = found[1].decode("utf-8", "backslashreplace")
+        now_s = self._oversize_s = time.monotonic()
+        if now_s - self._oversize_told_s >= OVERSIZE_TOLD_EVERY_S:
+            self._oversize_told_s = now_s
+            remedy = "send less at once, or raise mosquitto.packet_bytes_max and write mosquitto.conf anew"
+            _log.warning("packet_too_large", client_id=self._oversize_client, remedy=remedy)
+
+    def _leave(self, client_id: str, change: int) -> None:
+        """Note that the session of another name stays behind; `change` tells one such change from the next."""
+        self._had_session = False
+        loss_id = loss_id_for("session left behind", self._path, change, client_id, self._client_id)
+        if all(loss.id != loss_id for loss in self._pending):
+            topic = f"{SESSION_ORIGIN}{client_id}"
+            self._pending.append(Loss(loss_id, CAUSE_QUEUE_DROPPED, topic, None, None, self._now_ms()))
+
+    def _reason(self, loss: Loss) -> str:
+        client_id = loss.topic.removeprefix(SESSION_ORIGIN)
+        if client_id == loss.topic:
+            return "mosquitto dropped them, by its own count: the queue was full, or their client gone"
+        if client_id == self._client_id:
+            return "mosquitto has lost our session and its queue: it restarted without its file, or could not write it"
+        return (
+            f"mqtt.client_id was changed: the queue of {client_id} stays in mosquitto. Take the old id back to read it,"
+            f" or drop it: mosquitto_sub -i {client_id} -t x -E"
+        )
 
     def _uptime(self, uptime_s: int) -> None:
         now_ms = self._now_ms()
@@ -126,7 +186,7 @@ class MosquittoWatch:
 
     async def _report(self, loss: Loss) -> None:
         written = asyncio.Event()
-        self._publisher.report(loss, written.set, reason="dropped by mosquitto, by its own count or with our session")
+        self._publisher.report(loss, written.set, reason=self._reason(loss))
         await written.wait()
         self._pending.remove(loss)
         await self._save()
@@ -139,6 +199,7 @@ class MosquittoWatch:
             "pending": [asdict(loss) for loss in self._pending],
         }
         if content == self._saved:
+            self.noted.set()
             return
         try:
             await asyncio.to_thread(state.save, self._path, content)
@@ -148,3 +209,4 @@ class MosquittoWatch:
         else:
             self.trouble = None
             self._saved = content
+            self.noted.set()

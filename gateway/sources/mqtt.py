@@ -5,6 +5,7 @@
 | session | MQTT 5, fixed client id, clean start off, never expires: mosquitto keeps what arrives while we are away |
 | QoS | subscribed at QoS 1: at QoS 2 mosquitto forgets a message at PUBREC, which paho sends before it is safe |
 | memory | at most `receive_maximum` unacknowledged messages; while the publisher is full, the socket is not read |
+| subscriptions | those that the configuration no longer names are ended, see `mqtt_session` |
 | reconnect | a fresh paho client each time: an answer that belongs to an old connection dies with its client |
 | redelivery | what is known inside is not taken in twice: it is acknowledged on the new connection, once safe |
 
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -31,6 +32,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from drupelet.backoff import Backoff
+from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.log_tree import Log
 from gateway import dead_letters
@@ -38,8 +40,12 @@ from gateway.config import MqttConfig
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import Record
-from gateway.routing import reject, route_message, subscriptions
+from gateway.routing import Message, reject, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
+from gateway.sources.mqtt_session import ConnectionEnds, MqttSession
+
+if TYPE_CHECKING:
+    import ssl
 
 SESSION_NEVER_EXPIRES = 0xFFFFFFFF
 PACKETS_PER_TURN = 20
@@ -61,10 +67,20 @@ class MqttSource:
 
     name = "mqtt"
 
-    def __init__(self, config: MqttConfig, publisher: Publisher, watch: MosquittoWatch, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: MqttConfig,
+        publisher: Publisher,
+        watch: MosquittoWatch,
+        metrics: Metrics,
+        session: MqttSession,
+    ) -> None:
         self._config = config
         self._publisher = publisher
         self._watch = watch
+        self._session = session
+        self._ends = ConnectionEnds(session.client_id)
+        self._subscribed_s: float | None = None
         self._metrics = metrics
         self._unacked: dict[int, _Unacked] = {}
         self._connection: _Connection | None = None
@@ -75,9 +91,10 @@ class MqttSource:
 
     def problem(self) -> str | None:
         """Say in one line why nothing is read from mosquitto, or None."""
-        if self._trouble is None:
+        trouble = self._ends.problem(time.monotonic()) or self._trouble
+        if trouble is None:
             return self._watch.trouble
-        return f"mosquitto at {self._config.host}:{self._config.port}: {self._trouble}"
+        return f"mosquitto at {self._config.host}:{self._config.port}: {trouble}"
 
     async def run(self) -> None:
         """Connect, read, and connect again when the connection ends; mosquitto's losses are reported beside it."""
@@ -87,13 +104,35 @@ class MqttSource:
 
     async def _read(self) -> None:
         backoff = Backoff()
+        await self._watch.noted.wait()  # a session left behind is noted before its name is forgotten
         while True:
+            self._subscribed_s = None
             try:
-                await self._run_connection(backoff)
-            except (OSError, MqttFailure, ConfigurationError) as error:
+                reason = await self._run_connection()
+                self._trouble = said(reason, self._config)
+                self._note_end(reason, backoff)
+            except ConfigurationError as error:
                 self._trouble = sentence(error)
-            _log.warning("disconnected", host=self._config.host, port=self._config.port, reason=self._trouble)
+            except MqttFailure as error:
+                self._trouble = said(str(error), self._config)
+            except OSError as error:
+                self._trouble = explained(error)
+            fight = self._ends.problem(time.monotonic())
+            host, port = self._config.host, self._config.port
+            _log.warning("disconnected", host=host, port=port, reason=fight or self._trouble)
             await asyncio.sleep(backoff.next_s())
+
+    def _note_end(self, reason: str, backoff: Backoff) -> None:
+        """Wait longer each time where two fight over the session: each turn costs both what was under way."""
+        now_s = time.monotonic()
+        lasted_s = 0.0 if self._subscribed_s is None else now_s - self._subscribed_s
+        self._ends.ended(reason, lasted_s, now_s)
+        if self._subscribed_s is not None and self._ends.problem(now_s) is None:
+            backoff.reset()
+
+    def note(self) -> str | None:
+        """Say in one line what a person should know although all is well, or None."""
+        return self._watch.note()
 
     def stop_reading(self) -> None:
         """Read no more; acknowledgements still go out."""
@@ -101,15 +140,15 @@ class MqttSource:
         if self._connection is not None:
             self._connection.pause()
 
-    async def _run_connection(self, backoff: Backoff) -> None:
-        connection = _Connection(self._config, partial(self._subscribed, backoff), self._received)
+    async def _run_connection(self) -> str:
+        connection = _Connection(self._config, self._session, self._subscribed, self._received)
         try:
             await connection.open()
             self._connection = connection
             self._metrics.mqtt_connections.inc()
             keeper = asyncio.ensure_future(self._resume_with_room(connection))
             try:
-                self._trouble = await connection.ended()
+                return await connection.ended()
             finally:
                 keeper.cancel()
                 await asyncio.gather(keeper, return_exceptions=True)
@@ -125,14 +164,15 @@ class MqttSource:
             if not self._stopping:
                 connection.resume()
 
-    def _subscribed(self, backoff: Backoff, session_present: bool) -> None:
-        backoff.reset()
+    def _subscribed(self, session_present: bool) -> None:
+        self._subscribed_s = time.monotonic()
         if not session_present:
             self._unacked.clear()  # packet ids start anew: what waits inside will be acknowledged to nobody
         self._watch.session_started(session_present)
         self._trouble = None
         self._metrics.mqtt_connected.set(1)
-        _log.info("subscribed", host=self._config.host, port=self._config.port, session_present=session_present)
+        host, port, client_id = self._config.host, self._config.port, self._session.client_id
+        _log.info("subscribed", host=host, port=port, client_id=client_id, session_present=session_present)
         self.ready.set()
 
     def _received(self, connection: _Connection, message: paho.MQTTMessage) -> None:
@@ -146,7 +186,7 @@ class MqttSource:
                 return
             unacked = self._unacked[message.mid] = _Unacked(topic, payload, connection.client)
             on_acked = partial(self._acknowledge, message.mid, message.qos, unacked)
-        self._take(topic, payload, on_acked, sound=_is_utf8(message))
+        self._take(message, topic, on_acked)
         if self._publisher.full:
             connection.pause()
 
@@ -163,13 +203,12 @@ class MqttSource:
             self._acknowledge(message.mid, message.qos, unacked)
         return True
 
-    def _take(self, topic: str, payload: bytes, on_acked: Callable[[], None], *, sound: bool) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        if sound:
-            routed = route_message(self._config.routes, topic, payload, now_ms)
+    def _take(self, message: paho.MQTTMessage, topic: str, on_acked: Callable[[], None]) -> None:
+        received = Message(topic, bytes(message.payload), time.time_ns() // 1_000_000, headers_of(message))
+        if _is_utf8(message):
+            routed = route_message(self._config.routes, received)
         else:
-            detail = "the MQTT topic is not UTF-8"
-            routed = reject(topic, payload, now_ms, dead_letters.REASON_TOPIC_NOT_UTF8, detail)
+            routed = reject(received, dead_letters.REASON_TOPIC_NOT_UTF8, "the MQTT topic is not UTF-8")
         if isinstance(routed, Record):
             self._publisher.offer(routed, on_acked)
         else:
@@ -197,12 +236,85 @@ def _is_utf8(message: paho.MQTTMessage) -> bool:
         return False
 
 
+def headers_of(message: paho.MQTTMessage) -> tuple[tuple[str, bytes], ...]:
+    """Return what a message carries beside its payload, as Kafka headers; README has the table."""
+    found = [("mqtt.qos", b"%d" % message.qos)]
+    if message.retain:
+        found.append(("mqtt.retain", b"1"))
+    properties = message.properties
+    for name, header in _PROPERTY_HEADERS:
+        value = getattr(properties, name, None)
+        if value is not None:
+            found.append((header, value if isinstance(value, bytes) else _encoded(str(value))))
+    for name, value in getattr(properties, "UserProperty", ()):
+        found.append((f"mqtt.user.{name}", _encoded(value)))
+    return tuple(found)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+_PROPERTY_HEADERS = (
+    ("ContentType", "mqtt.content_type"),
+    ("ResponseTopic", "mqtt.response_topic"),
+    ("CorrelationData", "mqtt.correlation_data"),
+    ("MessageExpiryInterval", "mqtt.message_expiry_s"),
+)
+
+
 def _nothing() -> None:
     """QoS 0: nobody waits for an answer."""
 
 
 class MqttFailure(Exception):
-    """mosquitto refused the connection or a subscription."""
+    """mosquitto refused the connection or a subscription; the message is its reason's name, or a sentence of ours."""
+
+
+_REASONS = {
+    "Session taken over": "another client took the session over",
+    "Unspecified error": "the connection broke",
+    "Keep alive timeout": "it was silent for longer than keepalive_s",
+    "Normal disconnection": "it closed the connection",
+    "Server shutting down": "it is shutting down",
+    "Packet too large": "it closed the connection because a packet was too large",
+    "Unsupported protocol version": "it does not speak MQTT 5: use mosquitto 1.6 or later",
+}
+_REFUSED_USER = ("Not authorized", "Bad user name or password")
+
+
+def said(reason: str, config: MqttConfig) -> str:
+    """What mosquitto means by a reason code, in words that name the remedy."""
+    if reason in _REFUSED_USER and config.username is None:
+        return "it lets nobody in without a password: set mqtt.username and mqtt.password_file"
+    if reason in _REFUSED_USER:
+        return f'it refuses the user "{config.username}": is the password in {config.password_file} right?'
+    return _REASONS.get(reason, reason)
+
+
+def tls_context(config: MqttConfig) -> ssl.SSLContext:
+    """Return how mosquitto is believed and who we are; raises ConfigurationError for a file that cannot be used.
+
+    The name in the certificate is always checked against `host`.
+    """
+    import ssl  # noqa: PLC0415 (2 MB, for those who use it)
+
+    files = [str(path) for path in (config.ssl_ca_file, config.ssl_cert_file, config.ssl_key_file) if path]
+    try:
+        context = ssl.create_default_context(cafile=None if config.ssl_ca_file is None else str(config.ssl_ca_file))
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if config.ssl_cert_file is not None:
+            context.load_cert_chain(config.ssl_cert_file, config.ssl_key_file, password=_no_passphrase)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ConfigurationError(
+            f"mqtt: {' or '.join(files)} cannot be used ({sentence(error)}): PEM files without a passphrase are wanted,"
+            " readable for the gateway's user."
+        ) from error
+    return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")
 
 
 class _Connection:
@@ -211,28 +323,32 @@ class _Connection:
     def __init__(
         self,
         config: MqttConfig,
+        session: MqttSession,
         on_subscribed: Callable[[bool], None],
         on_message: Callable[[_Connection, paho.MQTTMessage], None],
     ) -> None:
         self._config = config
+        self._session = session
         self._loop = asyncio.get_running_loop()
         self._on_subscribed = on_subscribed
         self._on_message = on_message
         self._socket: socket.socket | None = None
         self._end: asyncio.Future[str] = self._loop.create_future()
         self._misc: asyncio.Task[None] | None = None
-        self._session_present = False
+        self._answers: dict[int, asyncio.Future[list[ReasonCode]]] = {}  # of SUBSCRIBE and UNSUBSCRIBE, by packet id
+        self._settling: asyncio.Task[None] | None = None
         self.paused = asyncio.Event()
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=config.client_id,
+            client_id=session.client_id,
             protocol=MQTTProtocolVersion.MQTTv5,
             manual_ack=True,
             reconnect_on_failure=False,
         )
         self.client.connect_timeout = CONNECT_TIMEOUT_S
         self.client.on_connect = self._connected
-        self.client.on_subscribe = self._subscribe_answered
+        self.client.on_subscribe = self._answered
+        self.client.on_unsubscribe = self._answered
         self.client.on_message = self._message
         self.client.on_disconnect = self._disconnected
 
@@ -240,6 +356,8 @@ class _Connection:
         """Connect; raises OSError. CONNACK and SUBACK follow on the loop."""
         if self._config.username is not None:
             self.client.username_pw_set(self._config.username, read_password(self._config))
+        if self._config.tls:
+            self.client.tls_set_context(tls_context(self._config))
         untyped: Any = Properties  # paho leaves its constructor without types
         properties = untyped(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = SESSION_NEVER_EXPIRES
@@ -271,9 +389,10 @@ class _Connection:
 
     async def close(self) -> None:
         """Say goodbye where that is still possible, keeping the session, and let go of the socket."""
-        if self._misc is not None:
-            self._misc.cancel()
-            await asyncio.gather(self._misc, return_exceptions=True)
+        for task in (self._misc, self._settling):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._socket is not None and self.client.disconnect() == MQTTErrorCode.MQTT_ERR_SUCCESS:
             with contextlib.suppress(TimeoutError):  # a peer that takes nothing gets no goodbye
                 await asyncio.wait_for(asyncio.shield(self._end), 1.0)
@@ -312,6 +431,8 @@ class _Connection:
             self.client.loop_read()
             if not _has_more(self._socket):
                 return
+        if _is_decrypted(self._socket):  # which the kernel, and so the loop, knows nothing of
+            self._loop.call_soon(self._readable)
 
     async def _run_misc(self) -> None:
         pinged_s = self._loop.time()
@@ -337,23 +458,56 @@ class _Connection:
         self, client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _properties: Any
     ) -> None:
         if reason.is_failure:
-            self._refuse(f"it refuses the connection: {reason}")
+            self._refuse(str(reason))
             return
-        self._session_present = flags.session_present
-        wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-        topics = [(topic_filter, wanted) for topic_filter in subscriptions(self._config.routes)]
-        if self._config.watch_drops:
-            topics += [(topic, SubscribeOptions(qos=0)) for topic in SYS_TOPICS]
-        client.subscribe(topics)
+        self._settling = asyncio.ensure_future(self._settle(flags.session_present))
+        self._settling.add_done_callback(self._settled)
 
-    def _subscribe_answered(
-        self, _client: paho.Client, _data: Any, _mid: int, reasons: list[ReasonCode], _properties: Any
-    ) -> None:
+    async def _settle(self, session_present: bool) -> None:
+        """Give the session the subscriptions of the configuration, and no others."""
+        wanted = subscriptions(self._config.routes)
+        watched = list(SYS_TOPICS) if self._config.watch_drops else []
+        await self._session.about_to_subscribe([*wanted, *watched])
+        outdated = self._session.outdated([*wanted, *watched])
+        if outdated and session_present:
+            await self._ask(lambda: self.client.unsubscribe(outdated))
+            _log.info("unsubscribed", filters=" ".join(outdated), client_id=self._session.client_id)
+        options = SubscribeOptions(
+            qos=1, retainAsPublished=True, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+        )
+        topics = [(topic_filter, options) for topic_filter in wanted]
+        topics += [(topic, SubscribeOptions(qos=0)) for topic in watched]
+        await self._ask(lambda: self.client.subscribe(topics))
+        await self._session.subscribed([*wanted, *watched])
+        self._on_subscribed(session_present)
+
+    async def _ask(self, send: Callable[[], tuple[MQTTErrorCode, int | None]]) -> None:
+        """Send and wait for the answer; raises MqttFailure when mosquitto refuses."""
+        result, mid = send()
+        if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None:
+            raise MqttFailure("the connection broke")
+        answer = self._answers[mid] = self._loop.create_future()
+        reasons = await answer
         refused = [str(reason) for reason in reasons if reason.is_failure]
         if refused:
-            self._refuse(f"it refuses a subscription: {refused[0]}")
+            raise MqttFailure(f"it refuses a subscription ({refused[0]}): does its acl_file let this user read it?")
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
             return
-        self._on_subscribed(self._session_present)
+        if isinstance(error, OSError):
+            self._refuse(f"what is subscribed cannot be noted in state_dir ({sentence(error)})")
+        elif isinstance(error, MqttFailure):
+            self._refuse(str(error))
+        elif not self._end.done():
+            self._end.set_exception(error)
+
+    def _answered(
+        self, _client: paho.Client, _data: Any, mid: int, reasons: list[ReasonCode], _properties: Any
+    ) -> None:
+        answer = self._answers.pop(mid, None)
+        if answer is not None and not answer.done():
+            answer.set_result(reasons)
 
     def _message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         self._on_message(self, message)
@@ -367,10 +521,20 @@ class _Connection:
 def _has_more(sock: socket.socket | None) -> bool:
     if sock is None:  # closed by what was just read
         return False
+    if hasattr(sock, "pending"):  # TLS cannot be peeked into
+        return _is_decrypted(sock)
     try:
         return len(sock.recv(1, socket.MSG_PEEK)) > 0
     except OSError:
         return False  # nothing there now, or broken, which the next read event tells paho
+
+
+def _is_decrypted(sock: socket.socket | None) -> bool:
+    pending = getattr(sock, "pending", None)
+    try:
+        return pending is not None and pending() > 0
+    except (OSError, ValueError):  # closed meanwhile
+        return False
 
 
 def read_password(config: MqttConfig) -> str | None:

@@ -138,6 +138,11 @@ class Tail:
         return max(0, os.fstat(self._file.fileno()).st_size - self._place.position)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the file was found, under its own name or a rotated one's."""
+        return self._file is not None
+
+    @property
     def place(self) -> Place | None:
         """Where reading stands now, or None before the file was first seen."""
         return self._place

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.dead_letters import dead_letter, shortened, whole_bytes
 from gateway.records import Record
-from gateway.routing import parse_route, route_message
+from gateway.routing import Message, parse_route, route_message
 from gateway.timestamps import TIME_UNITS, device_time
 
 RECEIVED_MS = 1_764_000_000_555
@@ -48,7 +48,7 @@ ROUTES = [
 @example(b'{"t": 1e309}', "a/{x!r}", ROUTES[0])
 @example(b'{"t": "0001-01-01T00:00+23:59"}', "a/b", ROUTES[0])
 def test_every_payload_is_kept_whole_whatever_it_is(payload: bytes, topic: str, route: Any) -> None:
-    routed = route_message([route], topic, payload, RECEIVED_MS)
+    routed = route_message([route], Message(topic, payload, RECEIVED_MS))
     record = routed if isinstance(routed, Record) else dead_letter(routed.record, "d", routed.reason, routed.detail)
     assert record.value == payload
     headers = dict(record.headers)

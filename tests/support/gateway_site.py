@@ -5,6 +5,7 @@ The Kafka broker is the test's; nothing of the gateway is imported here.
 
 from __future__ import annotations
 
+import copy
 import getpass
 import json
 import re
@@ -85,7 +86,7 @@ class GatewaySite:
         self.topic = topic
         self.log_path = root / "app.log"
         self.metrics_url = f"http://127.0.0.1:{(metrics_port := free_port())}"
-        config = root / "gateway.toml"
+        config = self.config_path = root / "gateway.toml"
         config.write_text(
             _TOML.format(
                 root=root,
@@ -107,6 +108,30 @@ class GatewaySite:
         (root / "mosquitto.conf").write_text(written.stdout)
         self.mosquitto = Mosquitto(root, config=root / "mosquitto.conf")
         self.gateway = Process("gateway", [program, "run", "--config", config], root, ready="edge-gateway ready")
+
+    def change(self, old: str, new: str) -> None:
+        """Change the gateway's configuration; it has it from its next start on."""
+        text = self.config_path.read_text()
+        assert old in text, old
+        self.config_path.write_text(text.replace(old, new))
+
+    def twin(self, root: Path) -> GatewaySite:
+        """Another gateway with the same configuration, but a directory and a port of its own; it shares mosquitto."""
+        root.mkdir()
+        (root / "app.log").touch()
+        other = copy.copy(self)
+        other.root, other.log_path, other.config_path = root, root / "app.log", root / "gateway.toml"
+        other.metrics_url = f"http://127.0.0.1:{(port := free_port())}"
+        text = self.config_path.read_text().replace(f'"{self.root}/', f'"{root}/')
+        other.config_path.write_text(text.replace(self.metrics_url.removeprefix("http://"), f"127.0.0.1:{port}"))
+        program = runtimes.console_script("edge-gateway")
+        command: list[str | Path] = [program, "run", "--config", other.config_path]
+        other.gateway = Process("gateway", command, root, ready="edge-gateway ready")
+        return other
+
+    def log(self) -> str:
+        """Return what the gateway has logged so far."""
+        return self.gateway.log_path.read_text()
 
     def metric(self, name: str, labels: str = "") -> float:
         """Return the value of `edge_gateway_NAME{LABELS}`, 0 where there is none."""

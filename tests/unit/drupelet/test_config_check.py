@@ -34,8 +34,18 @@ def test_the_nearest_name(name: str, near: str | None) -> None:
         ("[a]\nb = 1", lambda t: t.table("a").text("b"), "a.b is 1"),
         ("[[a]]\nb = 1", lambda t: t.tables("a")[0].text("b"), "a[0].b is 1"),
         ("a = [1]", lambda t: t.tables("a"), "a must be tables: start each one with [[a]]."),
-        ("ab = 1", lambda t: (t.has("abc"), t.done()), 'ab is not a key of the part: did you mean "abc"?'),
-        ("x = 1", lambda t: (t.has("a"), t.done()), "x is not a key of the part: known here: a."),
+        ("ab = 1", lambda t: t.refuse_unknown({"abc": None}), 'ab is not a key of the part: did you mean "abc"?'),
+        (
+            "[t]\nbc = 1",
+            lambda t: t.refuse_unknown({"t": {"abc": None}}),
+            't.bc is not a key of the part: did you mean "abc"?',
+        ),
+        (
+            "[[t]]\n[[t]]\nz = 1",
+            lambda t: t.refuse_unknown({"t": {"abc": None}}),
+            "t[1].z is not a key of the part: known here: abc.",
+        ),
+        ("x = 1", lambda t: t.refuse_unknown({"a": None}), "x is not a key of the part: known here: a."),
     ],
 )
 def test_what_is_wrong_is_named(text: str, take: Callable[[Table], object], said: str) -> None:
@@ -45,10 +55,15 @@ def test_what_is_wrong_is_named(text: str, take: Callable[[Table], object], said
     assert "\n" not in str(caught.value)
 
 
+def test_a_path_is_absolute_also_where_the_file_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = Table(Path("conf/part.toml"), "part", {"a": "x"})
+    assert read.path("a") == tmp_path / "conf" / "x"
+
+
 def test_paths_are_relative_to_the_file() -> None:
     read = table("a = 'x/y'\nb = '/z'")
     assert (read.path("a"), read.path("b"), read.optional_path("c")) == (Path("/etc/x/y"), Path("/z"), None)
-    read.done()
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from drupelet.config_check import Keys
 from drupelet.errors import ConfigurationError
 from gateway import cli
-from gateway.config import parse_config
+from gateway.config import KEYS, parse_config, read_config
 from gateway.mosquitto_conf import render
 
 SMALL = 'state_dir = "s"\n[kafka]\nbootstrap_servers = "h:1"\n'
@@ -32,20 +35,23 @@ def test_the_example_is_valid_and_checked_by_the_command(tmp_path: Path, capsys:
 
 
 def test_the_example_shows_every_key_with_its_default() -> None:
-    shown = re.sub(r"(?m)^# ([a-z_]+ +?= )", r"\1", EXAMPLE)
+    shown = re.sub(r"(?m)^# ([a-z_]+ +?= |\[\[files)", r"\1", EXAMPLE)
     told = parse_config(Path("/etc/g.toml"), _without_examples(shown))
     plain = parse_config(Path("/etc/g.toml"), EXAMPLE)
     assert told.kafka == plain.kafka
     assert told.mqtt == plain.mqtt
-    assert told.files == plain.files
+    assert told.journal == plain.journal
+    (shown_file,) = told.files
+    (default_file,) = parse_config(Path("/etc/g.toml"), SMALL + '[[files]]\npath = "/var/log/myapp/*.log"').files
+    assert shown_file == default_file
     assert told.mosquitto == plain.mosquitto
     assert (told.log_level, told.stop_timeout_ms) == (plain.log_level, plain.stop_timeout_ms)
 
 
 def _without_examples(text: str) -> str:
     """Leave out the keys that have no default: the example only says how they would look."""
-    optional = ("ssl_ca_file", "username", "password_file", "headers", "name")
-    return "\n".join(line for line in text.splitlines() if line.split(" ")[0] not in optional)
+    optional = ("username", "password_file", "headers", "name", "client_id", "units", "directory", "continuation")
+    return "\n".join(line for line in text.splitlines() if not line.startswith((*optional, "ssl_")))
 
 
 def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
@@ -63,7 +69,33 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         ("", "g.toml: state_dir is missing: give it as a string."),
         ("x = ", "g.toml is not TOML"),
         ('state_dir = "s"', "g.toml: kafka.bootstrap_servers is missing"),
-        (SMALL, "g.toml names no source: add [mqtt], [[files]] or [board]."),
+        (SMALL, "g.toml names no source: add [mqtt], [[files]], [journal] or [board]."),
+        (
+            "[kafka]\nbootstrap = 'h:1'\n[board]",
+            'kafka.bootstrap is not a key of the gateway: did you mean "bootstrap_servers',
+        ),
+        ("[[mqtt.routes]]\npatern = 'a'", 'mqtt.routes[0].patern is not a key of the gateway: did you mean "pattern"?'),
+        (SMALL + '[mqtt]\nclient_id = ""\n' + ROUTE, "mqtt.client_id is empty"),
+        (
+            SMALL + '[mqtt]\nclient_id = "a\\u0000"\n' + ROUTE,
+            "mqtt.client_id is not usable: MQTT takes 1 to 65535 bytes",
+        ),
+        (
+            SMALL + '[mqtt]\nusername = "u"\npassword_file = "gone"\n' + ROUTE,
+            "gone, which is not there: put the file there",
+        ),
+        (SMALL + '[mqtt]\nssl_cert_file = "c"\n' + ROUTE, "mqtt.ssl_key_file is missing: ssl_cert_file needs it."),
+        (SMALL + '[mqtt]\nssl_key_file = "c"\n' + ROUTE, "mqtt.ssl_cert_file is missing: ssl_key_file needs it."),
+        (SMALL + '[mqtt]\ntls = false\nssl_ca_file = "c"\n' + ROUTE, "mqtt.tls is false, and ssl_ca_file"),
+        (SMALL + '[[files]]\npath = "a"\ncontinuation = "("', 'files[0].continuation is "(", no regular expression'),
+        (SMALL + '[journal]\nunits = ["--rotate"]', "journal.units must be names of units"),
+        (SMALL + '[journal]\nunits = "ssh"', "journal.units is 'ssh': write an array."),
+        (SMALL + '[journal]\npriority = "high"', "use one of emerg, alert"),
+        (SMALL + '[journal]\ntopic = "dead_letters"', "journal.topic is dead_letters"),
+        (BOARD + '[mosquitto]\ntls_listeners = ["h:1"]', "mosquitto.ssl_cert_file is missing: tls_listeners need"),
+        (BOARD + "[mosquitto]\nlisteners = []", "mosquitto.listeners is empty"),
+        (BOARD + "[mosquitto]\nrequire_certificate = true", "mosquitto.ssl_ca_file is missing: require_certificate"),
+        (BOARD + '[mosquitto]\nuser = "a\\nb"', "mosquitto.user holds a control character"),
         (SMALL + "linger = 1\n[board]", 'kafka.linger is not a key of the gateway: did you mean "linger_ms"?'),
         (SMALL + "[bord]", 'g.toml: bord is not a key of the gateway: did you mean "board"?'),
         (BOARD + "zzz = 1", "board.zzz is not a key of the gateway: known here: interval_ms, name, topic."),
@@ -77,7 +109,7 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         ("metrics = 'x:70000'\n" + BOARD, "write HOST:PORT"),
         ("log_level = 'loud'\n" + BOARD, 'log_level is "loud": use one of debug, info, warning, error.'),
         (SMALL + "compression_type = 'bz2'\n[board]", "use one of none, gzip, lz4, snappy, zstd."),
-        (SMALL + "ssl_ca_file = 'no.pem'\n[board]", "kafka.ssl_ca_file is no.pem, which is not there"),
+        (SMALL + "ssl_ca_file = 'no.pem'\n[board]", "no.pem, which is not there"),
         (SMALL + "[mqtt]", "mqtt.routes is missing: add a [[mqtt.routes]] table"),
         (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
         (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),
@@ -119,6 +151,42 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_status_2(tmp_path: Path, capsy
             assert told.out == ""
             assert told.err.startswith(f"edge-gateway: {file}")
             assert told.err.count("\n") == 1
+
+
+def test_every_declared_key_is_taken() -> None:
+    whole = SMALL + "[mqtt]\n" + ROUTE + '[[files]]\npath = "a"\n[journal]\n[board]\n[mosquitto]\n'
+    for place, key in [(place, key) for place, keys in _tables(KEYS) for key, below in keys.items() if below is None]:
+        values: Any = tomllib.loads(whole)
+        table = values
+        for name in place:
+            table = table[name][0] if isinstance(table[name], list) else table[name]
+        table[key] = 1.5  # of no key's kind
+        with pytest.raises(ConfigurationError, match=rf"\b{key}(\.\w+)? is 1\.5: write"):
+            read_config(Path("g.toml"), values)
+
+
+def _tables(keys: Keys, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Keys]]:
+    yield place, keys
+    for key, below in keys.items():
+        if below is not None:
+            yield from _tables(below, (*place, key))
+
+
+def test_mosquitto_conf_names_whole_paths_and_the_files_of_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'persistence_dir = "db"\npassword_file = "pw"\nssl_cert_file = "c"\nssl_key_file = "k"\nssl_ca_file = "ca"\n'
+    text += 'tls_listeners = ["0.0.0.0:8883"]\nrequire_certificate = true\n'
+    (tmp_path / "g.toml").write_text(BOARD + "[mosquitto]\n" + text)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["mosquitto-conf", "--config", "g.toml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    tls = lines.index("listener 8883 0.0.0.0")
+    assert lines.index("listener 1883 127.0.0.1") < tls
+    assert f"persistence_location {tmp_path}/db/" in lines
+    assert f"password_file {tmp_path}/pw" in lines[: lines.index("listener 1883 127.0.0.1")]
+    expected = {f"certfile {tmp_path}/c", f"keyfile {tmp_path}/k", f"cafile {tmp_path}/ca", "require_certificate true"}
+    assert expected <= set(lines[tls:])
 
 
 def test_relative_paths_are_relative_to_the_file() -> None:

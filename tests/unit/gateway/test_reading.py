@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator
 from drupelet import reading
 from gateway.config import parse_config
 from gateway.records import Record
-from gateway.routing import Rejection, route_message
+from gateway.routing import Message, Rejection, route_message
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ("gateway/README.md", "spark/README.md", "ansible/FROM-A-BARE-CARD.md")
@@ -38,7 +38,7 @@ _EXAMPLE = parse_config(Path("g.toml"), files("gateway").joinpath("example.toml"
 def routed(payload: bytes, topic: str = "sites/plant-7/devices/thermometer-1/readings") -> Record | Rejection:
     """Route a payload as the example configuration does."""
     assert _EXAMPLE.mqtt is not None
-    return route_message(_EXAMPLE.mqtt.routes, topic, payload, RECEIVED_MS)
+    return route_message(_EXAMPLE.mqtt.routes, Message(topic, payload, RECEIVED_MS))
 
 
 def published(document: str) -> dict[str, str]:

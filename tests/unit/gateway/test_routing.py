@@ -8,6 +8,7 @@ import pytest
 
 from gateway.records import Record
 from gateway.routing import (
+    Message,
     Rejection,
     Route,
     RouteError,
@@ -55,7 +56,7 @@ def test_matching_follows_mqtt(pattern: str, topic: str, matches: bool) -> None:
 
 def test_captures_fill_key_headers_and_filter() -> None:
     payload = json.dumps({"device": "device-07", "time_ms": 1764000000000}).encode()
-    record = route_message([READINGS], "sites/a/devices/device-07/readings", payload, 1764000000555)
+    record = route_message([READINGS], Message("sites/a/devices/device-07/readings", payload, 1764000000555))
     assert record == Record(
         source="mqtt",
         topic="readings",
@@ -78,7 +79,7 @@ def test_captures_fill_key_headers_and_filter() -> None:
 
 
 def test_without_timestamp_field_any_payload_is_taken_at_the_time_of_receipt() -> None:
-    record = route_message([parse_route("raw/#", "raw")], "raw/x", b"\xff\x00", 7)
+    record = route_message([parse_route("raw/#", "raw")], Message("raw/x", b"\xff\x00", 7))
     assert isinstance(record, Record)
     assert (record.timestamp_ms, record.key, record.value) == (7, b"raw/x", b"\xff\x00")
     assert "time_unit" not in dict(record.headers)  # nobody looked for a time in it
@@ -90,7 +91,7 @@ def test_the_first_route_that_matches_takes_the_message() -> None:
 
 
 def _topic(routes: list[Route], topic: str) -> str:
-    record = route_message(routes, topic, b"", 0)
+    record = route_message(routes, Message(topic, b"", 0))
     assert isinstance(record, Record)
     return record.topic
 
@@ -116,7 +117,7 @@ def _topic(routes: list[Route], topic: str) -> str:
 )
 def test_a_payload_that_is_no_reading_is_refused_whole_with_the_reason(payload: bytes, reason: str) -> None:
     topic = "sites/a/devices/b/readings"
-    refused = route_message([READINGS], topic, payload, RECEIVED_MS)
+    refused = route_message([READINGS], Message(topic, payload, RECEIVED_MS))
     assert isinstance(refused, Rejection)
     assert refused.reason == reason
     assert refused.detail
@@ -149,7 +150,7 @@ def test_a_payload_that_is_no_reading_is_refused_whole_with_the_reason(payload: 
     ],
 )
 def test_a_reading_without_a_usable_time_has_the_time_of_receipt(payload: bytes) -> None:
-    record = route_message([READINGS], "sites/a/devices/b/readings", payload, RECEIVED_MS)
+    record = route_message([READINGS], Message("sites/a/devices/b/readings", payload, RECEIVED_MS))
     assert isinstance(record, Record)
     assert (record.value, record.timestamp_ms, record.time_unit) == (payload, RECEIVED_MS, "received")
     assert dict(record.headers)["time_unit"] == b"received"
@@ -171,17 +172,17 @@ def test_a_reading_without_a_usable_time_has_the_time_of_receipt(payload: bytes)
 )
 def test_the_unit_is_told_or_given(payload: bytes, unit: str, time_unit: str | None) -> None:
     route = parse_route("a", "t", timestamp_field="t", time_unit=unit)
-    record = route_message([route], "a", payload, RECEIVED_MS)
+    record = route_message([route], Message("a", payload, RECEIVED_MS))
     assert isinstance(record, Record)
     expected = (RECEIVED_MS, "received") if time_unit is None else (1764000000000, time_unit)
     assert (record.timestamp_ms, record.time_unit) == expected
 
 
 def test_topics_no_route_takes_and_empty_captures_are_refused() -> None:
-    refused = route_message([READINGS], "other", b"x", RECEIVED_MS)
+    refused = route_message([READINGS], Message("other", b"x", RECEIVED_MS))
     assert isinstance(refused, Rejection)
     assert (refused.reason, refused.record.topic, refused.record.route) == ("no_route", "", "")
-    refused = route_message([READINGS], "sites/a/devices//readings", b'{"time_ms": 1}', RECEIVED_MS)
+    refused = route_message([READINGS], Message("sites/a/devices//readings", b'{"time_ms": 1}', RECEIVED_MS))
     assert isinstance(refused, Rejection)
     assert (refused.reason, refused.detail) == ("empty_topic_level", "the topic's level device is empty")
 

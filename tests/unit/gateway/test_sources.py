@@ -182,7 +182,9 @@ class Mosquitto:
 
     def new_watch(self) -> MosquittoWatch:
         self.publisher = FakePublisher()
-        self.watch = MosquittoWatch(self.publisher.as_publisher(), self.path, "me", now_ms=lambda: self.now_ms)
+        self.watch = MosquittoWatch(
+            self.publisher.as_publisher(), self.path, "me", Metrics(), now_ms=lambda: self.now_ms
+        )
         return self.watch
 
     def connect(self, dropped: int, *, session: bool = True) -> None:

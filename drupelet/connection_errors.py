@@ -1,0 +1,62 @@
+"""Why a connection could not be made, in words that name the remedy, instead of the library's.
+
+Must never come in: the connecting itself, a peer's own refusals, and ssl at import, which costs a broker 2 MB.
+Sources: connect(2), getaddrinfo(3), OpenSSL's X509_V_ERR_ codes.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from drupelet.errors import sentence
+
+_BY_NUMBER = {
+    errno.ECONNREFUSED: "refuses the connection: nothing listens there, start it or mend the port",
+    errno.EHOSTUNREACH: "cannot be reached: no route to the host, is it on and on this network?",
+    errno.ENETUNREACH: "cannot be reached: no route to its network, is this host's network up?",
+    errno.ETIMEDOUT: "does not answer: is it on, and does a firewall let the port through?",
+    errno.ECONNRESET: "hung up: does another service, or one that wants TLS, listen on that port?",
+    errno.EPIPE: "hung up: does another service, or one that wants TLS, listen on that port?",
+}
+_BY_VERIFY_CODE = {
+    9: "has a certificate that is not valid yet: is this host's clock right?",
+    10: "has a certificate that has expired: renew it there, or set this host's clock",
+    18: "has a certificate that signed itself: name it, or its CA, in ssl_ca_file",
+    19: "has a certificate of an unknown CA: name that CA in ssl_ca_file",
+    20: "has a certificate of an unknown CA: name that CA in ssl_ca_file",
+    21: "has a certificate of an unknown CA: name that CA in ssl_ca_file",
+    62: "has a certificate for another name: use the name that it holds, or renew it with this one",
+    64: "has a certificate without this address: use the name that it holds, or renew it with the address",
+}
+
+
+def explained(error: BaseException) -> str:
+    """What goes after the peer's address: a verb, the cause, the remedy; the error's own words where it is unknown."""
+    if isinstance(error, socket.gaierror):
+        return "has a name that is not found: mend it, or the host's DNS"
+    if isinstance(error, TimeoutError):
+        return _BY_NUMBER[errno.ETIMEDOUT]
+    code = getattr(error, "verify_code", None)
+    if isinstance(code, int):
+        return _BY_VERIFY_CODE.get(
+            code, f"has a certificate that is not believed ({getattr(error, 'verify_message', code)})"
+        )
+    reason = getattr(error, "reason", None)  # of ssl.SSLError
+    if isinstance(reason, str):
+        return _tls(reason)
+    if isinstance(error, OSError) and error.errno in _BY_NUMBER:
+        return _BY_NUMBER[error.errno]
+    return f"cannot be connected to ({sentence(error)})"
+
+
+def _tls(reason: str) -> str:
+    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return "speaks no TLS on that port: use its TLS port, or switch TLS off here"
+    if reason == "UNEXPECTED_EOF_WHILE_READING":
+        return "hung up during the TLS handshake: does it speak TLS on that port?"
+    if "CERTIFICATE_REQUIRED" in reason:
+        return "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
+    if reason.startswith(("TLSV1_ALERT", "TLSV13_ALERT", "SSLV3_ALERT")):
+        return f"refuses the TLS connection ({reason.lower().replace('_', ' ')}): is it the client certificate?"
+    return f"cannot be spoken to by TLS ({reason.lower().replace('_', ' ')})"

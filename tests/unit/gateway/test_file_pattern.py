@@ -1,0 +1,205 @@
+"""Files that match a pattern, files that are not there, and lines that belong together.
+
+Invariants:
+- every matching file is read once, also one that comes later; rotated ones are left to the file they come from;
+- what is missing is said, and the gateway goes on;
+- a record of several lines moves the position only as a whole.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from gateway import state
+from gateway.app import _file_source
+from gateway.metrics import Metrics
+from gateway.sources import file_pattern
+from gateway.sources.file_pattern import PatternSource, matching
+from gateway.sources.files import FileSource, state_path
+from gateway.sources.lines import Joiner
+from gateway.sources.tail import Gone, Line, Place, TooLong
+from tests.support.tasks import running_task
+from tests.support.waiting import until
+from tests.unit.gateway.test_sources import FakePublisher, config, saved_position
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_pattern, "SCAN_S", 0.02)
+
+
+def pattern_source(tmp_path: Path, publisher: FakePublisher, path: str = "logs/*.log") -> PatternSource:
+    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n')
+    (file,) = whole.files
+    assert _file_source(file) is PatternSource
+    return PatternSource(file, publisher.as_publisher(), whole.state_dir, Metrics())
+
+
+def values(publisher: FakePublisher) -> set[bytes]:
+    return {record.value for record, _ in publisher.records}
+
+
+async def test_all_that_matches_is_followed_also_what_comes_later(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "a.log").write_text("a\n")
+    (logs / "b.txt").write_text("no\n")
+    publisher = FakePublisher()
+    source = pattern_source(tmp_path, publisher)
+    async with running_task(source.run()):
+        await until(lambda: values(publisher) == {b"a"})
+        (logs / "c.log").write_text("c\n")
+        await until(lambda: values(publisher) == {b"a", b"c"})
+        assert (source.problem(), source.note()) == (None, None)
+    headers = {record.value: dict(record.headers) for record, _ in publisher.records}
+    assert headers[b"c"]["file"] == str(logs / "c.log").encode()
+    assert headers[b"c"]["host"] == platform.node().encode()
+
+
+async def test_what_is_not_there_is_said_and_passes(tmp_path: Path) -> None:
+    publisher = FakePublisher()
+    source = pattern_source(tmp_path, publisher)
+    async with running_task(source.run()):
+        await until(lambda: f"{tmp_path}/logs, where *.log is looked for, is not there" in str(source.problem()))
+        (tmp_path / "logs").mkdir()
+        await until(lambda: source.problem() is None)
+        assert source.note() == f"no file matches {tmp_path}/logs/*.log"
+        (tmp_path / "logs" / "a.log").touch()
+        await until(lambda: source.note() is None)
+
+
+def test_rotated_files_are_left_to_the_file_they_come_from(tmp_path: Path) -> None:
+    for name in ("app", "app.1", "app.2.gz", "app-20261124", "app.old", "app-worker", "app.log.1", "app~"):
+        (tmp_path / name).touch()
+    (tmp_path / "app-directory").mkdir()
+    assert [path.name for path in matching(tmp_path / "app*")] == ["app", "app-worker"]
+
+
+async def test_a_file_that_is_gone_is_forgotten_once_all_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_pattern, "GONE_S", 0.0)
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "a.log"
+    log.write_text("a\n")
+    publisher = FakePublisher()
+    source = pattern_source(tmp_path, publisher)
+    async with running_task(source.run()):
+        await until(lambda: values(publisher) == {b"a"})
+        log.unlink()
+        await until(lambda: source.note() is None)
+        publisher.records[0][1]()
+        await until(lambda: source.note() is not None)
+    assert not state_path(tmp_path / "state", log).exists()
+    assert publisher.losses == []
+
+
+async def test_a_file_that_went_while_we_were_away_is_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_pattern, "GONE_S", 0.0)
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "a.log"
+    log.write_text("a\nb\n")
+    publisher = FakePublisher()
+    async with running_task(pattern_source(tmp_path, publisher).run()):
+        await until(lambda: len(publisher.records) == 2)
+        publisher.records[0][1]()
+        await until(lambda: saved_position(state_path(tmp_path / "state", log)) == 2)
+    log.unlink()
+    source = pattern_source(tmp_path, publisher)
+    async with running_task(source.run()):
+        await until(lambda: len(publisher.losses) == 1)
+        loss, on_acked = publisher.losses[0]
+        assert (loss.cause, loss.records) == ("source_offset_out_of_range", None)
+        assert state_path(tmp_path / "state", log).exists()
+        on_acked()
+        await until(lambda: source.note() is not None)
+    assert not state_path(tmp_path / "state", log).exists()
+
+
+async def test_too_many_files_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_pattern, "FILES_MAX", 2)
+    (tmp_path / "logs").mkdir()
+    for number in range(5):
+        (tmp_path / "logs" / f"{number}.log").touch()
+    source = pattern_source(tmp_path, FakePublisher())
+    async with running_task(source.run()):
+        await until(lambda: "3 files more match" in str(source.note()))
+
+
+async def test_a_file_whose_name_has_a_star_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a*.log").touch()
+    (file,) = config(tmp_path, '[[files]]\npath = "a*.log"\n').files
+    assert _file_source(file) is FileSource
+
+
+@pytest.mark.parametrize(("path", "told"), [("no.log", "no.log is not there"), ("no/x.log", "no, where x.log is")])
+async def test_a_file_that_is_not_there_is_a_problem_that_passes(tmp_path: Path, path: str, told: str) -> None:
+    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\n')
+    source = FileSource(whole.files[0], FakePublisher().as_publisher(), whole.state_dir, Metrics())
+    async with running_task(source.run()):
+        await until(lambda: told in str(source.problem()))
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+        await until(lambda: source.problem() is None)
+
+
+async def test_a_place_saved_by_its_relative_path_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "app.log"
+    log.write_text("read\nnew\n")
+    whole = config(tmp_path, '[[files]]\npath = "app.log"\npoll_interval_ms = 10\nsave_interval_ms = 0\n')
+    place = {"inode": log.stat().st_ino, "position": 5, "head_bytes": 0, "head_crc32": 0, "modified_ns": 0}
+    state.save(state_path(whole.state_dir, Path("app.log")), {"path": "app.log", "place": place})
+    publisher = FakePublisher()
+    async with running_task(FileSource(whole.files[0], publisher.as_publisher(), whole.state_dir, Metrics()).run()):
+        await until(lambda: values(publisher) == {b"new"})
+
+
+PLACE = Place(1, 0, 0, 0, 0)
+
+
+def line(text: bytes, position: int = 0) -> Line:
+    return Line(text, 1, position, Place(1, position + len(text) + 1, 0, 0, 0))
+
+
+def test_lines_that_match_belong_to_the_one_before() -> None:
+    joiner = Joiner(r"^\s", 100)
+    assert joiner.join([line(b"Error", 0), line(b"  at x", 6), line(b"  at y", 13)]) == []
+    (joined, alone) = joiner.join([line(b"next", 20), line(b"last", 25)])
+    assert isinstance(joined, Line)
+    assert (joined.text, joined.position, joined.after.position) == (b"Error\n  at x\n  at y", 0, 20)
+    assert alone == line(b"next", 20)
+    assert joiner.holds
+    assert joiner.flush() == [line(b"last", 25)]
+    assert not joiner.holds
+
+
+def test_a_joined_record_is_bounded_and_never_crosses_what_is_lost() -> None:
+    joiner = Joiner(r"^\s", 8)
+    assert joiner.join([line(b"Error"), line(b" at")]) == [line(b"Error")]  # 9 bytes would be too many
+    gone = Gone(PLACE)
+    assert joiner.join([gone]) == [line(b" at"), gone]
+    too_long = TooLong(b"x", 99, 1, 0, PLACE)
+    assert joiner.join([line(b"a"), too_long, line(b" b")]) == [line(b"a"), too_long]
+
+
+def test_without_a_pattern_nothing_is_held() -> None:
+    joiner = Joiner(None, 100)
+    assert joiner.join([line(b"a"), line(b" b")]) == [line(b"a"), line(b" b")]
+    assert not joiner.holds
+
+
+async def test_a_record_of_several_lines_is_sent_once_the_file_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("Error\n  at x\n")
+    text = '[[files]]\npath = "app.log"\npoll_interval_ms = 10\nsave_interval_ms = 0\ncontinuation = "^ "\n'
+    whole = config(tmp_path, text)
+    publisher = FakePublisher()
+    source = FileSource(whole.files[0], publisher.as_publisher(), whole.state_dir, Metrics())
+    async with running_task(source.run()):
+        await until(lambda: values(publisher) == {b"Error\n  at x"})
+        assert saved_position(state_path(whole.state_dir, tmp_path / "app.log")) == 0
+        publisher.records[0][1]()
+        await until(lambda: saved_position(state_path(whole.state_dir, tmp_path / "app.log")) == 13)
