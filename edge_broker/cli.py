@@ -16,6 +16,7 @@ from drupelet.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
+from edge_broker.tools.arguments import add_tools
 
 EXAMPLE = """examples:
   edge-broker serve --data-dir /var/lib/edge-broker --listen 127.0.0.1:9092
@@ -24,6 +25,7 @@ EXAMPLE = """examples:
   edge-broker keys          every configuration key with its default and meaning
   edge-broker log --help    look into a data directory, stopped or running
   edge-broker ledger --help what is lost, and the proof that nothing else is
+  edge-broker topics        topics of a running broker; also: tail, groups
 """
 LOG_EXAMPLE = """examples:
   edge-broker log ls --data-dir data                        partitions: offsets, bytes, corrupt ranges, the last start
@@ -106,6 +108,7 @@ def parser() -> Parser:
     keys.set_defaults(run=_keys)
     _add_log(commands)
     _add_ledger(commands)
+    add_tools(commands)
     return root
 
 

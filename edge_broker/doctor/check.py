@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
 from edge_broker.doctor.findings import Finding, Findings, check_other
-from edge_broker.doctor.output import Progress, write_json
 from edge_broker.doctor.partition import PartitionCheck
 from edge_broker.errors import StorageFault
+from edge_broker.output import Progress, write_json
 from edge_broker.storage.in_use import FILES as MARKS
 from edge_broker.storage.positions import FILES
 from edge_broker.storage.state_files import NEW_SUFFIX

@@ -18,8 +18,8 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.doctor.accounts import Account, Known, Span
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
 from edge_broker.doctor.inside import lie_in
-from edge_broker.doctor.output import time_text, write_json, write_table
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
+from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import CAUSES, fault_of_record
 from edge_broker.storage.removal_account import Removed

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, pieces
-from edge_broker.doctor.output import time_text, write_json, write_table
 from edge_broker.errors import StorageFault
+from edge_broker.output import time_text, write_json, write_table
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.card import describe, read_card
 from edge_broker.storage.segment import Segment

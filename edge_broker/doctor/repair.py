@@ -21,8 +21,8 @@ from edge_broker.clock import SystemClock
 from edge_broker.doctor.check import find
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Finding, Findings
-from edge_broker.doctor.output import write_json
 from edge_broker.errors import Refusal, StorageFault
+from edge_broker.output import write_json
 from edge_broker.settings import LogSettings
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import quarantine

@@ -14,7 +14,7 @@ import pytest
 from edge_broker.doctor.check import _store
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Findings
-from edge_broker.doctor.output import Progress
+from edge_broker.output import Progress
 from edge_broker.storage.epochs import KIND
 from edge_broker.storage.filesystem import Disk, File, ReadOnlyDisk
 from edge_broker.storage.positions import FILES, Position, PositionsFiles

@@ -1,5 +1,7 @@
 """How the tools speak: tables for people, JSON lines for programs, one value per row.
 
+Nothing that comes from a record, a client or a file reaches the terminal as a control code: it is shown escaped.
+
 Lives here: layout. Must never come in: files, what the values mean.
 """
 
@@ -27,9 +29,35 @@ def time_text(timestamp_ms: int | None) -> str:
         return f"{timestamp_ms} ms"
 
 
+def duration_text(milliseconds: int) -> str:
+    """A span of time in the largest unit that leaves little over, as 7 d or 90 s."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if milliseconds >= 2 * size or (milliseconds >= size and not milliseconds % size):
+            return f"{milliseconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{milliseconds / 1000:.1f}".removesuffix(".0") + " s"
+
+
+def bytes_text(count: int) -> str:
+    """Bytes in the largest unit that they fill."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} bytes"
+
+
+def safe_text(text: str) -> str:
+    """The text with what is not printable (controls, escape codes, directions of writing) as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def write_json(value: object) -> None:
-    """One line of JSON."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    """One line of JSON; what is not printable is escaped, in ASCII."""
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if not line.isprintable():
+        line = json.dumps(value, separators=(",", ":"))
+    sys.stdout.write(line + "\n")
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -47,7 +75,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else safe_text(str(value))
 
 
 class Progress:

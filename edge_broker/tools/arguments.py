@@ -1,0 +1,101 @@
+"""The options of `edge-broker topics`, `tail` and `groups`.
+
+Lives here: options, help. Must never come in: the tools themselves, which are imported once the options are known to
+be good.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from drupelet.arguments import shown, whole_number
+
+BOOTSTRAP = "127.0.0.1:9092"
+TIMEOUT_S = 10.0
+LAST = 10
+LAST_MAX = 100_000
+INT_MAX = 0x7FFFFFFF
+
+STATUS = "exit status: 0 done, 1 it cannot be told or read, 2 bad usage"
+TOPICS_EXAMPLE = f"""examples:
+  edge-broker topics                                   every topic: those with a problem first, then the largest
+  edge-broker topics readings                          its partitions, and the settings that were changed
+  edge-broker topics --bootstrap pi-3.local:9092 --json
+
+records: end - start, so compacted records and transaction markers count. bytes: only of brokers that tell them.
+{STATUS}
+"""
+TAIL_EXAMPLE = f"""examples:
+  edge-broker tail readings                            the last {LAST} records
+  edge-broker tail readings -n 100 --partition 2
+  edge-broker tail readings --follow                   and what comes from now on, until Ctrl-C
+  edge-broker tail readings --from 15m                 everything of the last 15 minutes; also s, h and d
+  edge-broker tail readings --from 2026-05-01T12:00    everything since then, in UTC unless an offset is given
+  edge-broker tail readings --from 4711 -n 1 --json    one record, whole: values in the table are cut
+
+Only reads, and commits no offsets. Bytes that are no text are shown escaped; in JSON they are base64.
+Records of transactions that are open or aborted are shown, too.
+{STATUS}
+"""
+GROUPS_EXAMPLE = f"""examples:
+  edge-broker groups                                   every group, the one furthest behind first
+  edge-broker groups edge-mirror-site-1                its members, and its place in each partition
+  edge-broker groups --json
+
+lag: records between the committed offset and the end. behind: the age of the first record that waits.
+{STATUS}
+"""
+
+
+def add_tools(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the three commands."""
+    topics = _command(commands, "topics", "list topics, or the partitions and settings of one", TOPICS_EXAMPLE)
+    topics.add_argument("topic", nargs="?", metavar="TOPIC", help="this topic's partitions and settings")
+    tail = _command(commands, "tail", "print the last records of a topic, and those that come", TAIL_EXAMPLE)
+    tail.add_argument("topic", metavar="TOPIC", help="the topic to read")
+    tail.add_argument(
+        "-n", dest="number", type=whole_number(0, LAST_MAX), metavar="N", help=f"so many records (default: {LAST})"
+    )
+    tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    tail.add_argument("--partition", type=whole_number(0, INT_MAX), metavar="P", help="this partition alone")
+    tail.add_argument(
+        "--from",
+        dest="begin",
+        metavar="OFFSET|TIME",
+        help="begin at an offset, or at a time as 15m or 2026-05-01T12:00",
+    )
+    groups = _command(commands, "groups", "list groups, or the members and lag of one", GROUPS_EXAMPLE)
+    groups.add_argument("group", nargs="?", metavar="GROUP", help="this group's members and partitions")
+
+
+def _command(commands: argparse._SubParsersAction[Any], name: str, text: str, epilog: str) -> argparse.ArgumentParser:
+    shape = argparse.RawDescriptionHelpFormatter
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[:1].upper()}{text[1:]}.", epilog=epilog, formatter_class=shape
+    )
+    command.add_argument(
+        "--bootstrap", default=BOOTSTRAP, metavar="HOST:PORT", help="any broker of the cluster (default: %(default)s)"
+    )
+    command.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help="for each answer (default: %(default)g)"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object per line")
+    command.set_defaults(run=_run, tool=name)
+    return command
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"is {shown(text)}: give 0.1 to 3600 seconds")
+    return seconds
+
+
+def _run(options: argparse.Namespace) -> int:
+    from edge_broker.tools.commands import run  # noqa: PLC0415 - --help needs none of it
+
+    return run(options)

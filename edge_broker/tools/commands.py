@@ -1,0 +1,49 @@
+"""What the options of `topics`, `tail` and `groups` come to.
+
+Lives here: opening the cluster. Must never come in: options and help (arguments.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from drupelet.addresses import host_and_port
+from drupelet.errors import CommandFailed, ConfigurationError
+from edge_broker.output import safe_text
+from edge_broker.wire_client.cluster import Cluster
+from edge_broker.wire_client.connection import WireFailure
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the tools; its exit status. CommandFailed, ConfigurationError."""
+    try:
+        cluster = Cluster(*_address(options.bootstrap), options.timeout)
+        try:
+            return _tool(options, cluster)
+        finally:
+            cluster.close()
+    except WireFailure as failure:
+        hint = f"; is it running, and is --bootstrap {options.bootstrap} right?" if failure.unreachable else ""
+        raise CommandFailed(f"{safe_text(str(failure))}{hint}") from failure
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return host_and_port(text)
+    except ValueError:
+        raise ConfigurationError(f"--bootstrap is {text!r}; write HOST:PORT, for example 127.0.0.1:9092") from None
+
+
+def _tool(options: argparse.Namespace, cluster: Cluster) -> int:
+    if options.tool == "topics":
+        from edge_broker.tools import topics  # noqa: PLC0415 - each command pays for itself alone
+
+        return topics.show(cluster, options.topic, as_json=options.json)
+    if options.tool == "groups":
+        from edge_broker.tools import groups  # noqa: PLC0415
+
+        return groups.show(cluster, options.group, as_json=options.json)
+    from edge_broker.tools.tail import Tail, Wanted  # noqa: PLC0415
+
+    wanted = Wanted(options.topic, options.number, options.follow, options.partition, options.begin, options.json)
+    return Tail(cluster, wanted, options.timeout, lambda: Cluster(*_address(options.bootstrap), options.timeout)).run()

@@ -1,0 +1,267 @@
+"""`edge-broker tail`: the last records of a topic, those since an offset or a time, and those that come.
+
+Lives here: which records are wanted, how each is printed. Must never come in: requests (wire_client).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from drupelet.backoff import Backoff
+from drupelet.errors import ConfigurationError
+from edge_broker.clock import SystemClock
+from edge_broker.output import safe_text, time_text, write_json
+from edge_broker.protocol.record_batch import Record
+from edge_broker.tools.arguments import LAST
+from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, Topic
+from edge_broker.wire_client.connection import WireFailure, error_name
+from edge_broker.wire_client.reading import Position, Read, Reader, Remark
+
+KEPT_BYTES_MAX = 64 * 1024 * 1024  # hard bound on what the last N records may weigh
+SHOWN_BYTES_MAX = 1000
+WIDER = 4  # times the window, when offsets held fewer records than were asked for
+UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+HINT = "write an offset as 4711, an age as 30s, 15m, 2h or 7d, or a time as 2026-05-01T12:00"
+
+
+class Wanted(NamedTuple):
+    """What the options say; `number` is None where it was not given."""
+
+    topic: str
+    number: int | None
+    follow: bool
+    partition: int | None
+    begin: str | None
+    as_json: bool
+
+
+class Tail:
+    """One run; `reopen` connects anew when the broker went away while its topic is followed."""
+
+    def __init__(self, cluster: Cluster, wanted: Wanted, timeout_s: float, reopen: Callable[[], Cluster]) -> None:
+        self.wanted = wanted
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._reopen = reopen
+        self._failed = False
+        self._left = wanted.number if wanted.begin is not None else None
+
+    def run(self) -> int:
+        """Print until the end, or until Ctrl-C; 0, 1 when something could not be read. WireFailure."""
+        begin = None if self.wanted.begin is None else parse_begin(self.wanted.begin, SystemClock().wall_ms())
+        topic = self._cluster.topic(self.wanted.topic)
+        partitions = self._chosen(topic)
+        starts, ends = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
+        partitions = [one for one in partitions if one.number in starts and one.number in ends]
+        if begin is None:
+            number = LAST if self.wanted.number is None else self.wanted.number
+            for read in self._last(partitions, number, starts, ends):
+                self._print(read)
+            positions = [Position(one.number, one.leader, ends[one.number], None) for one in partitions]
+            if not self.wanted.follow:
+                positions = []
+        else:
+            positions = self._from(begin, partitions, starts, ends)
+        self._stream(Reader(self._cluster, self.wanted.topic, positions))
+        return int(self._failed)
+
+    def _chosen(self, topic: Topic) -> list[Partition]:
+        if self.wanted.partition is None:
+            return topic.partitions
+        chosen = [one for one in topic.partitions if one.number == self.wanted.partition]
+        if not chosen:
+            last = len(topic.partitions) - 1
+            raise WireFailure(f"topic {topic.name!r} has no partition {self.wanted.partition}: use 0 to {last}")
+        return chosen
+
+    def _offsets(self, partitions: list[Partition], timestamp: int) -> dict[int, int]:
+        """The offset of each partition that tells one; what is wrong with the others is said."""
+        topic = Topic(self.wanted.topic, False, partitions, 0)
+        told = self._cluster.offsets([topic], timestamp)
+        found: dict[int, int] = {}
+        for one in partitions:
+            answer = told.get((topic.name, one.number))
+            if answer is not None and not answer.error_code:
+                found[one.number] = answer.offset
+            elif timestamp == EARLIEST:
+                why = error_name(answer.error_code) if answer is not None else "it has no leader"
+                self._say(Remark(one.number, f"cannot be read: {why}", True))
+        return found
+
+    def _last(
+        self, partitions: list[Partition], number: int, starts: dict[int, int], ends: dict[int, int]
+    ) -> list[Read]:
+        """The last records of all these partitions, in the order of their times where there are several."""
+        kept: list[Read] = []
+        for one in partitions if number else []:
+            kept += self._last_of(one, number, starts[one.number], ends[one.number])
+            if len(partitions) > 1:
+                kept.sort(key=lambda read: (read.record.timestamp, read.partition, read.record.offset))
+                kept = kept[-number:]
+        return kept
+
+    def _last_of(self, partition: Partition, number: int, start: int, end: int) -> list[Read]:
+        """The last records of one partition: read from so many offsets before the end, and from further, as needed."""
+        found: list[Read] = []
+        window = number
+        while len(found) < number and start < end:
+            begin = max(start, end - window)
+            found = [*self._window(partition, number - len(found), begin, end), *found]
+            end, window = begin, window * WIDER
+        return found
+
+    def _window(self, partition: Partition, number: int, begin: int, end: int) -> deque[Read]:
+        kept: deque[Read] = deque()
+        size = 0
+        reader = Reader(self._cluster, self.wanted.topic, [Position(partition.number, partition.leader, begin, end)])
+        for read in self._reads(reader):
+            kept.append(read)
+            size += _size(read.record)
+            if len(kept) > number:
+                size -= _size(kept.popleft().record)
+            if size > KEPT_BYTES_MAX:
+                raise WireFailure(
+                    f"the last {number} records have more than {KEPT_BYTES_MAX // 1024**2} MiB: ask for fewer with -n, "
+                    "or for all as they come with --from"
+                )
+        return kept
+
+    def _from(
+        self, begin: tuple[int, bool], partitions: list[Partition], starts: dict[int, int], ends: dict[int, int]
+    ) -> list[Position]:
+        """Where to begin in each partition; an offset that is not there any more, or not yet, is said."""
+        value, is_time = begin
+        at_times = self._offsets(partitions, value) if is_time else {}
+        positions = []
+        for one in partitions:
+            start, end = starts[one.number], ends[one.number]
+            offset = at_times.get(one.number, -1) if is_time else value
+            if not is_time and not start <= offset <= end:
+                has = f"it has {start} to {end - 1}" if start < end else f"it is empty, and goes on at {end}"
+                self._say(Remark(one.number, f"offset {offset} is not there: {has}", False))
+            offset = end if offset < 0 else min(max(offset, start), end)
+            positions.append(Position(one.number, one.leader, offset, None if self.wanted.follow else end))
+        return positions
+
+    def _stream(self, reader: Reader) -> None:
+        for read in self._reads(reader):
+            if self._left == 0:
+                return
+            self._print(read)
+            if self._left is not None:
+                self._left -= 1
+
+    def _reads(self, reader: Reader) -> Iterator[Read]:
+        """Every record until the reader is done; a moved leader is looked up, if followed a lost broker, too."""
+        backoff, since_s, lost = Backoff(), time.monotonic(), False
+        while not reader.is_done:
+            try:
+                if reader.moved:
+                    self._look_up(reader)
+                for one in reader.round():
+                    since_s, lost = time.monotonic(), False
+                    if isinstance(one, Read):
+                        yield one
+                    else:
+                        self._say(one)
+                sys.stdout.flush()
+                if not reader.moved:
+                    backoff.reset()
+                    since_s, lost = time.monotonic(), False
+                    continue
+                if not self.wanted.follow and time.monotonic() - since_s > self._timeout_s:
+                    raise WireFailure(f"topic {reader.topic!r} found no leader within {self._timeout_s:g} s")
+            except WireFailure as failure:
+                if not self.wanted.follow or not failure.unreachable:
+                    raise
+                if not lost:
+                    self._warn(f"{failure}; trying again until it answers")
+                lost, reader.moved = True, True
+                self._cluster.close()
+            time.sleep(backoff.next_s())
+
+    def _look_up(self, reader: Reader) -> None:
+        """Find the leaders again, through a new connection."""
+        self._cluster.close()
+        self._cluster = reader.cluster = self._reopen()
+        for one in self._cluster.topic(reader.topic).partitions:
+            if one.number in reader.positions:
+                reader.positions[one.number].leader = one.leader
+        reader.moved = False
+
+    def _say(self, remark: Remark) -> None:
+        self._failed |= remark.is_failure
+        self._warn(f"{self.wanted.topic}-{remark.partition} {remark.text}")
+
+    def _warn(self, text: str) -> None:
+        sys.stdout.flush()
+        print(f"edge-broker: {safe_text(text)}", file=sys.stderr)
+
+    def _print(self, read: Read) -> None:
+        if self.wanted.as_json:
+            write_json(facts(self.wanted.topic, read))
+        else:
+            print(line(read))
+
+
+def parse_begin(text: str, now_ms: int) -> tuple[int, bool]:
+    """The value of --from, and whether it is a time in ms since 1970 rather than an offset. ConfigurationError."""
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text), False
+    if match := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII):
+        return max(0, now_ms - int(match[1]) * UNITS_MS[match[2]]), True
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return max(0, int(moment.timestamp() * 1000)), True
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f"--from is {text!r}: {HINT}") from None
+
+
+def line(read: Read) -> str:
+    """A record as people read it: time, partition/offset, key, value."""
+    record = read.record
+    place = f"{read.partition}/{record.offset}"
+    return f"{time_text(record.timestamp)}  {place:<10}  {shown(record.key)}  {shown(record.value)}"
+
+
+def shown(content: bytes | None) -> str:
+    """Bytes as text that does no harm to a terminal, cut where they are long; `null` in brackets is none."""
+    if content is None:
+        return "(null)"
+    text = safe_text(content[:SHOWN_BYTES_MAX].decode(errors="backslashreplace"))
+    return text if len(content) <= SHOWN_BYTES_MAX else f"{text}… ({len(content):,} bytes)"
+
+
+def facts(topic: str, read: Read) -> dict[str, Any]:
+    """A record whole; what is no UTF-8 is base64, under a name that says so."""
+    record = read.record
+    return {
+        "topic": topic,
+        "partition": read.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_field("key", record.key),
+        **_field("value", record.value),
+        "headers": [{"name": name, **_field("value", content)} for name, content in record.headers],
+    }
+
+
+def _field(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + sum(len(one or b"") for _, one in record.headers)

@@ -1,0 +1,132 @@
+"""One connection to one broker: a request goes out, its answer comes back, within a time and a size.
+
+Lives here: the socket, frames, the choice of versions, and the sentences about a broker that does not answer. Must
+never come in: what is asked, TLS and log-ins (the broker has neither yet).
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from drupelet.errors import reason
+from edge_broker.errors import ErrorCode, ProtocolViolation
+from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
+from edge_broker.protocol.codec import decode, encode, skip_tags
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
+from edge_broker.wire_client.apis import API_VERSIONS, Asked
+
+CLIENT_ID = b"edge-broker-tools"
+ANSWER_BYTES_MAX = 128 * 1024 * 1024  # hard bound on one answer, before anything is allocated
+PIECE_BYTES = 1024 * 1024
+
+R = TypeVar("R", bound=Message)
+
+
+class WireFailure(Exception):
+    """What cannot be had from the broker: one sentence for a person. `unreachable`: another attempt may do."""
+
+    def __init__(self, message: str, *, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.unreachable = unreachable
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, its number where it is none of those that this broker answers."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+class Connection:
+    """A connection whose broker has told what it serves. Every method raises WireFailure."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, what: str = "") -> None:
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.what = what or f"no broker answers at {self.place}"
+        self._timeout_s = timeout_s
+        self._id = 0
+        self._socket = self._connected(host, port)
+        self._served = {API_VERSIONS_KEY: (0, 0)}
+        answer = self.ask(API_VERSIONS, ApiVersionsRequest())
+        self._served |= {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+
+    def close(self) -> None:
+        """Let the connection go."""
+        with suppress(OSError):
+            self._socket.close()
+
+    def serves(self, asked: Asked[R]) -> bool:
+        """Whether the broker has a version of this API that is asked."""
+        return self._version(asked) is not None
+
+    def ask(self, asked: Asked[R], request: Message) -> R:
+        """Send a request in the newest version that both sides have, and wait for its answer."""
+        version = self._version(asked)
+        if version is None:
+            raise WireFailure(f"the broker at {self.place} does not serve {asked.api.name} in a version known here")
+        self._id += 1
+        try:
+            self._send(asked.api.key, version, asked.api.flexible_from, request)
+            frame = self._frame()
+        except TimeoutError:
+            raise self._failure(f"{self.place} did not answer within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise self._failure(f"the connection to {self.place} broke: {reason(error)}") from None
+        return self._decoded(asked, version, frame)
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        try:
+            return socket.create_connection((host, port), self._timeout_s)
+        except TimeoutError:
+            raise self._failure(f"{self.what}: not within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise self._failure(f"{self.what}: {reason(error)}") from None
+        except UnicodeError:
+            raise self._failure(f"{self.what}: that is no name of a host") from None
+
+    def _failure(self, sentence: str) -> WireFailure:
+        return WireFailure(sentence, unreachable=True)
+
+    def _version(self, asked: Asked[R]) -> int | None:
+        first, last = self._served.get(asked.api.key, (1, 0))
+        version = min(last, asked.api.max_version)
+        return version if version >= max(first, asked.api.min_version) else None
+
+    def _send(self, key: int, version: int, flexible_from: int, request: Message) -> None:
+        head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + self._id.to_bytes(4, "big")
+        head += len(CLIENT_ID).to_bytes(2, "big") + CLIENT_ID + (b"\0" if version >= flexible_from else b"")
+        body = head + b"".join(encode(request, version))
+        self._socket.sendall(len(body).to_bytes(4, "big") + body)
+
+    def _frame(self) -> memoryview:
+        size = int.from_bytes(self._exactly(4), "big", signed=True)
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            self._no_kafka(f"an answer of {size} bytes")
+        return memoryview(self._exactly(size))
+
+    def _exactly(self, size: int) -> bytearray:
+        """So many bytes, in memory that grows with what really came."""
+        got = bytearray()
+        while len(got) < size:
+            piece = self._socket.recv(min(size - len(got), PIECE_BYTES))
+            if not piece:
+                why = "" if len(self._served) > 1 else ": it may speak no Kafka, or want TLS"
+                raise self._failure(f"{self.place} closed the connection{why}")
+            got += piece
+        return got
+
+    def _decoded(self, asked: Asked[R], version: int, frame: memoryview) -> R:
+        if int.from_bytes(frame[:4], "big") != self._id:
+            self._no_kafka("an answer to another request")
+        try:
+            flexible = version >= asked.api.flexible_from and asked.api.key != API_VERSIONS_KEY
+            return decode(asked.response, version, frame, skip_tags(frame, 4) if flexible else 4)
+        except (ProtocolViolation, IndexError) as error:
+            self._no_kafka(str(error).rstrip("."))
+
+    def _no_kafka(self, what: str) -> NoReturn:
+        raise WireFailure(f"what listens at {self.place} does not speak the Kafka protocol: {what}")

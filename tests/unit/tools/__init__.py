@@ -1,0 +1,1 @@
+"""`edge-broker topics`, `tail` and `groups`."""
