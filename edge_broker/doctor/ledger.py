@@ -4,6 +4,8 @@ A broker's record names the topic id in its id, so that losses of a topic that w
 its name. Records of gateway and mirror are listed; the proof is about what this broker had and lost. A loss whose
 offsets went to other records later (a cut or a failed sync took it before anybody was shown it) is listed apart.
 
+Why something was lost is what its record says (a header, as the gateway writes, or a field), else what the cause means.
+
 Lives here: reading records and partitions for the account. Must never come in: the arithmetic (accounts.py).
 """
 
@@ -27,9 +29,23 @@ from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.topics import id_text
 
 APART = ("unsynced_cut", "sync_failed")
+REASON = "reason"
+MEANINGS = {
+    "evicted": "the disk or the topic's budget was full: the oldest went before every named group had it",
+    "expired_unpassed": "past its retention, and a named group had not read it",
+    "deleted_by_request": "deleted by a client, and a named group had not read it",
+    "damaged": "on the disk, but no longer what was written",
+    "unsynced_cut": "not synced when the power went",
+    "sync_failed": "the disk refused to sync it",
+    "record_too_large": "larger than the broker takes",
+    "mqtt_queue_dropped": "mosquitto dropped it from a full queue or with a session",
+    "source_offset_out_of_range": "gone at the source before it was read",
+    "source_offset_jump": "the source passed over offsets without a word",
+    "source_truncated": "the source took back what it had shown",
+}  # of the causes of broker, gateway and mirror
 ATTEMPTS = 3  # a broker may be amid a removal: its ledger record is written before the act
 LOOKS = 20  # at a partition whose sealed segments go or are replaced while it is read
-_COLUMNS = ("time", "cause", "partition", "first", "last", "records", "bytes", "node", "clock", "times")
+_COLUMNS = ("time", "cause", "where", "first", "last", "records", "bytes", "node", "clock", "times", "reason")
 _PROOF = (
     "partition",
     "log end",
@@ -56,6 +72,12 @@ class Entry(NamedTuple):
         return self.fields.get(name)
 
     @property
+    def reason(self) -> str | None:
+        """Why it was lost; None when neither the record nor its cause says so."""
+        said = self.get(REASON)
+        return said if isinstance(said, str) and said else MEANINGS.get(self.fields["cause"])
+
+    @property
     def topic_id(self) -> str:
         """The topic id in a broker's id; empty in others'."""
         words = self.id.split(":")
@@ -78,7 +100,7 @@ def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_j
     ]
     if as_json:
         for entry in chosen:
-            write_json({**entry.fields, "id": entry.id, "times": entry.times})
+            write_json({**entry.fields, "id": entry.id, "times": entry.times, REASON: entry.reason})
         _write_lines_json(read)
     else:
         write_table(_COLUMNS, map(_row, chosen))
@@ -96,18 +118,20 @@ def _write_lines_json(read: Read) -> None:
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
-    last = entry.get("last_offset")
+    partition, first, last = (entry.get(name) for name in ("partition", "first_offset", "last_offset"))
+    never_had_one = "-" if first is None else "unknown"
     return (
         time_text(entry.get("time_ms")),
         entry.get("cause"),
-        f"{entry.get('topic')}-{entry.get('partition')}",
-        str(entry.get("first_offset")),
-        "unknown" if last is None else str(last),
+        entry.get("topic") if partition is None else f"{entry.get('topic')}-{partition}",
+        "-" if first is None else str(first),
+        never_had_one if last is None else str(last),
         _count(entry.get("records")),
         _count(entry.get("bytes")),
         entry.get("node"),
         entry.get("clock"),
         entry.times,
+        entry.reason,
     )
 
 
@@ -160,7 +184,8 @@ def _decoded(
                 foreign.append(f"{where}: the record of offset {record.offset} is no ledger record, left out: {reason}")
             else:
                 fields = json.loads(record.value or b"")
-                yield fields["id"], fields
+                said = {name: content.decode(errors="replace") for name, content in record.headers if content}
+                yield fields["id"], {REASON: said[REASON], **fields} if REASON in said else fields
     except Refusal as refusal:
         if refusal.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:  # there may be losses in it
             problems.append(f"{where}: {refusal}")
@@ -301,7 +326,7 @@ def _prove_json(accounts: list[tuple[PartitionFiles, Account]], apart: list[Entr
     for partition, account in accounts:
         write_json({"kind": "account", **_facts(partition, account)})
     for entry in apart:
-        write_json({"kind": "apart", **entry.fields, "id": entry.id, "times": entry.times})
+        write_json({"kind": "apart", **entry.fields, "id": entry.id, "times": entry.times, REASON: entry.reason})
     _write_lines_json(read)
 
 

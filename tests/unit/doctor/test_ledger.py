@@ -15,7 +15,7 @@ from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, u
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
 from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.ledger import Loss
+from edge_broker.storage.ledger import CAUSES, Loss
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import RemovalRange, SegmentRemoval, delete_expired, remove_front
 from edge_broker.storage.state_files import encode_state
@@ -23,6 +23,8 @@ from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_text
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
+from gateway import records as gateway_records
+from mirror import ledger as mirror_ledger
 from tests.support.storage import append, batch, fill, ledger_record, open_store, sync, time_at
 from tests.unit.doctor.conftest import flip, let_go, names
 
@@ -68,9 +70,9 @@ def test_losses_are_listed_each_once(run, store):
     ran = run("ledger", "--data-dir", store.data_dir)
     assert ran.status == 0
     head, first, second, last = ran.out.splitlines()
-    assert head.split()[:5] == ["time", "cause", "partition", "first", "last"]
+    assert head.split()[:5] == ["time", "cause", "where", "first", "last"]
     assert first.split()[1:7] == ["evicted", "t-0", "0", "23", "24", "99"]
-    assert first.split()[-1] == "2"
+    assert "  2  the disk or the topic's budget was full" in first
     assert second.split()[1:6] == ["unsynced_cut", "t-0", "30", "unknown", "unknown"]
     assert last.endswith("2 of 2 losses in __edge_ledger")
 
@@ -204,6 +206,36 @@ def test_records_of_gateway_and_mirror_are_listed_and_do_not_count(run, store):
     sync(ledger)
     assert accounts(run, store)["t-0"]["problems"] == []
     assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir).rows] == ["skipped"]
+
+
+def test_each_loss_says_why(run, store):
+    """What the record says, in a header as the gateway writes it or in a field; else what its cause means."""
+    log_of(store)
+    causes = [*CAUSES, *mirror_ledger.CAUSES]
+    causes += [getattr(gateway_records, name) for name in dir(gateway_records) if name.startswith("CAUSE_")]
+    placed = {"partition": 0, "first_offset": 3, "last_offset": 5}
+    ledger = store.topics["__edge_ledger"].partitions[0]
+    for number, cause in enumerate(causes):
+        record = ledger_record(f"x{number}", cause=cause, **(placed if cause in CAUSES else {}))
+        append(ledger, memoryview(bytearray(build_batch([record], timestamp_ms=NOW_MS))))
+    for name, headers, field in (
+        ("header", [("other", b""), ("reason", b"line_too_long \x1b[2J")], {}),
+        ("field", [], {"reason": "said in a field"}),
+        ("number", [], {"reason": 7, "cause": "of a later version"}),
+    ):
+        built = build_batch([ledger_record(name, **field)], timestamp_ms=NOW_MS, headers=headers)
+        append(ledger, memoryview(bytearray(built)))
+    sync(ledger)
+    rows = {row["id"]: row for row in run("ledger", "--json", "--data-dir", store.data_dir).rows}
+    assert all(rows[f"x{number}"]["reason"] for number in range(len(causes)))
+    assert rows["header"]["reason"] == "line_too_long \x1b[2J"
+    assert rows["field"]["reason"] == "said in a field"
+    assert rows["number"]["reason"] is None
+    table = run("ledger", "--data-dir", store.data_dir).out
+    assert "None" not in table
+    assert "line_too_long \\x1b[2J" in table
+    by_cause = {line.split()[1]: line.split() for line in table.splitlines()[1:-1]}
+    assert by_cause["mqtt_queue_dropped"][2:6] == ["mqtt:t", "-", "-", "3"]
 
 
 def corrupt_range_without_record(store, log):
