@@ -30,7 +30,7 @@ SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
 	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
-	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh \
+	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh \
 	ansible/playbooks/files/kept.sh ansible/playbooks/files/wheel.sh ansible/playbooks/files/preflight.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
 
@@ -53,7 +53,7 @@ test: install-test  ## unit, property, conformance, fault and end-to-end tests, 
 	$(PYTEST) $(SUITES:%=tests/%) $(ARGS)
 
 # Writes no caches: what root leaves in a user's checkout, the user cannot write again.
-test-root: root-only install-test  ## of these the ones that an ordinary user may not run: loop devices, mounts, /dev/fuse
+test-root: root-only install-test  ## of these the ones that an ordinary user may not run: loop devices, mounts, /dev/fuse, a Debian root
 	PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider -m root $(SUITES:%=tests/%) $(ARGS)
 
 test-loaded: install-test  ## the suite once and the fault tests 20 times beside hogs (PART=suite or fault, TIMES=, SEED=; takes hours)
@@ -159,7 +159,7 @@ install-demo:
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
-	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime
+	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

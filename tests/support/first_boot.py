@@ -1,16 +1,18 @@
-"""cloud-init's own judgement of what is injected, and settings for tests."""
+"""cloud-init's own judgement of what is injected; settings for tests, and a card's files laid out for its readers."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
+from hardware.flash.first_boot import FirstBoot
 from hardware.flash.settings import Settings, Static, Wifi
 
 SCHEMAS = Path(__file__).parents[1] / "golden/cloud_init"
@@ -59,3 +61,21 @@ def check_network_config(content: bytes) -> dict[str, Any]:
             assert point.keys() <= {"hidden", "password", "auth"}
             assert isinstance(point.get("password", ""), str)
     return value
+
+
+def lay_out_card(files: FirstBoot, folder: Path) -> None:
+    """Write a card's files below `boot` and `root` with the modes and owners that the flashing gives them; as root."""
+    (folder / "boot").mkdir(parents=True)
+    (folder / "root").mkdir()
+    for name, content in files.boot_files.items():
+        (folder / "boot" / name).write_bytes(content)
+    for name, file in files.root_files.items():
+        place = folder / "root" / name[1:]
+        for parent in reversed(place.relative_to(folder / "root").parents[:-1]):
+            if not (made := folder / "root" / parent).exists():
+                made.mkdir()
+                made.chmod(file.folder_mode)
+                os.chown(made, file.owner, file.owner)
+        place.write_bytes(file.content)
+        place.chmod(file.mode)
+        os.chown(place, file.owner, file.owner)
