@@ -4,10 +4,9 @@ Here: arguments, output, exit status. What `flash` does is in `flash.command`.
 """
 
 import argparse
-import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
 from hardware.mock import mock_names, write_mock
-from hardware.problems import FIELDS, Status, check, find_problems
+from hardware.problems import FIELDS, Status, check, find_problems, unjudged
 from hardware.smart import BRIDGE_TYPES
+from hardware.table import write
 
 CPU_INTERVAL_S = 0.2
 SMART_UNASKED = "not asked: it needs root and can reset some USB bridges; ask with --smart"
@@ -132,69 +132,14 @@ def show_health(root: Path, parsed: argparse.Namespace) -> int:
         print(line)
         return status
     found = find_problems(health, parsed.ignore)
-    problems: list[JSON] = [problem.text for problem in found]
-    if not parsed.json and health["smart"] is None:
-        health["smart"] = SMART_UNASKED
-    write({**health, "problems": problems}, parsed.json)
+    first: dict[str, JSON] = {"problems": [problem.text for problem in found]}
+    if not parsed.json:
+        first |= {problem.field: health[problem.field] for problem in found}
+        health["smart"] = SMART_UNASKED if health["smart"] is None else health["smart"]
+    write({**first, **{name: value for name, value in health.items() if name not in first}}, parsed.json)
+    if not parsed.json and (fields := unjudged(health, parsed.ignore)):
+        print(f"not judged, as this machine does not tell: {', '.join(fields)}")
     return 1 if found else 0
-
-
-def write(fields: dict[str, JSON], as_json: bool) -> None:
-    """Print fields as one JSON object, or as a table with `unknown` for null."""
-    if as_json:
-        sys.stdout.write(json.dumps(fields, ensure_ascii=False, indent=2) + "\n")
-        return
-    sys.stdout.writelines(f"{line}\n" for line in table(fields))
-
-
-def table(fields: Mapping[str, JSON]) -> Iterator[str]:
-    """Lay out fields as rows, then what has fields of its own (a disk, a link) as a block below its name."""
-    blocks = {name: value for name, value in fields.items() if is_block(value)}
-    width = max(len(name) for name in fields)
-    for name, value in fields.items():
-        if name not in blocks:
-            yield f"{name:{width}}  {text_of(name, value)}"
-    for name, value in blocks.items():
-        for title, inner in parts(value):
-            yield from ("", f"{name}: {title}")
-            yield from (f"  {line}" for line in table(inner))
-
-
-def is_block(value: JSON) -> bool:
-    """Whether a value has fields of its own."""
-    inner = list(value.values()) if isinstance(value, dict) else value
-    return isinstance(inner, list) and any(isinstance(each, dict) for each in inner)
-
-
-def parts(value: JSON) -> Iterator[tuple[str, dict[str, JSON]]]:
-    """Take a list of named objects, or an object of objects, apart: (name, fields)."""
-    if isinstance(value, list):
-        for each in value:
-            if isinstance(each, dict):
-                yield str(each["name"]), {name: inner for name, inner in each.items() if name != "name"}
-    if isinstance(value, dict):
-        yield from ((name, each) for name, each in value.items() if isinstance(each, dict))
-
-
-def text_of(name: str, value: JSON) -> str:
-    """Say one value as a person would."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "unknown"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {each}" for key, each in value.items()) or "none"
-    if isinstance(value, list):
-        return "; ".join(map(str, value)) or "none"
-    return amount(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)
-
-
-def amount(count: int) -> str:
-    """Write bytes as card makers count them."""
-    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
 
 
 if __name__ == "__main__":

@@ -144,6 +144,11 @@ def find_problems(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> 
     return sorted(wrong, key=lambda problem: -problem.status)
 
 
+def unjudged(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[str]:
+    """Name what would be judged and is unknown."""
+    return [rule.field for rule in RULES if health[rule.field] is None and rule.field not in ignored]
+
+
 def check(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> tuple[Status, str]:
     """Judge a reading as a monitoring plugin does: its exit status and its one line with performance data.
 
