@@ -76,10 +76,10 @@ def firmware(kind: Kind, settings: Settings, present: Mapping[str, str]) -> Firs
     """Give cmdline.txt and config.txt, and what belongs to the interfaces that they switch on."""
     lines = {name: present[name] for name in COMMAND_LINES if name in present}
     seeded = kind is Kind.TRIXIE
-    files = {name: command_line(settings, text, seeded=seeded).encode() for name, text in lines.items()}
+    files = {name: as_read(command_line(settings, text, seeded=seeded)) for name, text in lines.items()}
     left_out = [] if lines else ["kernel options (cgroup memory, watchdog, Wi-Fi country): it has no cmdline.txt"]
     if "config.txt" in present:
-        files["config.txt"] = config_text(settings, present["config.txt"]).encode()
+        files["config.txt"] = as_read(config_text(settings, present["config.txt"]))
     in_config = [name for name in settings.interfaces if name in CONFIG_LINES]
     if in_config and ("config.txt" not in present or kind is Kind.DEBIAN):
         why = "its device trees do not know them by name" if "config.txt" in present else "it has no config.txt"
@@ -121,7 +121,7 @@ def bullseye(settings: Settings, present: Mapping[str, str]) -> FirstBoot:
     if settings.country:
         told.setdefault("wlan", {})["country"] = settings.country
     fixed = dhcpcd(settings.static, present.get(DHCPCD, "")) if settings.static else None
-    files = {DHCPCD: RootFile(fixed[0].encode(), 0o644)} if fixed else {}
+    files = {DHCPCD: RootFile(as_read(fixed[0]), 0o644)} if fixed else {}
     left_out = fixed[1] if fixed else ()
     return FirstBoot({"custom.toml": toml(1, told).encode()}, {**sudo_file(settings, present), **files}, left_out)
 
@@ -210,13 +210,18 @@ def debian(settings: Settings, present: Mapping[str, str]) -> FirstBoot:
         "the keyboard": settings.keyboard is not None,
     }
     left_out = tuple(text for text, missing in told.items() if missing)
-    return FirstBoot({"sysconf.txt": sysconf(present.get("sysconf.txt", ""), values).encode()}, left_out=left_out)
+    return FirstBoot({"sysconf.txt": as_read(sysconf(present.get("sysconf.txt", ""), values))}, left_out=left_out)
 
 
 def sysconf(text: str, values: Mapping[str, str]) -> str:
     """Set keys in sysconf.txt, keeping its comments and other keys."""
     kept = [line for line in text.splitlines() if line.partition("=")[0].strip() not in values]
     return "\n".join([*kept, *(f"{name}={value}" for name, value in values.items())]) + "\n"
+
+
+def as_read(text: str) -> bytes:
+    """Give the bytes of a text that holds one of the image's, whatever encoding a comment in it has."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def root_refused(settings: Settings) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from hardware.flash.firmware import CONFIG_LINES, command_line, config_text, holds, lines_for_all
 from hardware.flash.first_boot import Kind, first_boot
-from hardware.flash.networks import WIFI_CONNECTION
+from hardware.flash.networks import DHCPCD, WIFI_CONNECTION
 from hardware.flash.settings import BYTE_NUMBERS, Settings, Static, Wifi, wifi_key
 from tests.support.first_boot import check_network_config, check_user_data
 
@@ -175,3 +175,16 @@ def test_config_txt_is_changed_once(text: str, chosen: Settings) -> None:
     for_all = list(lines_for_all(once.splitlines()))
     assert all(holds(CONFIG_LINES[name], for_all) for name in chosen.interfaces)
     assert "spi" not in chosen.interfaces or [line for line in for_all if "spi=" in line][-1] == "dtparam=spi=on"
+
+
+@settings(max_examples=30, deadline=None)
+@given(all_settings(), st.sampled_from(list(Kind)), st.binary(max_size=20))
+def test_what_an_image_says_in_another_encoding_is_kept(chosen: Settings, kind: Kind, comment: bytes) -> None:
+    line = b"# gr\xf6\xdfe " + bytes(byte | 0xA0 for byte in comment) + b"x"
+    text = line.decode("utf-8", "surrogateescape")
+    made = first_boot(kind, chosen, dict.fromkeys(("config.txt", "sysconf.txt", DHCPCD), text))
+    assert made.boot_files["config.txt"].startswith(line)
+    if kind is Kind.DEBIAN:
+        assert made.boot_files["sysconf.txt"].startswith(line + b"\n")
+    if kind is Kind.BULLSEYE and chosen.static:
+        assert made.root_files[DHCPCD].content.startswith(line + b"\n")
