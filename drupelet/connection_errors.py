@@ -16,8 +16,8 @@ _BY_NUMBER = {
     errno.EHOSTUNREACH: "cannot be reached: no route to the host, is it on and on this network?",
     errno.ENETUNREACH: "cannot be reached: no route to its network, is this host's network up?",
     errno.ETIMEDOUT: "does not answer: is it on, and does a firewall let the port through?",
-    errno.ECONNRESET: "hung up: does another service, or one that wants TLS, listen on that port?",
-    errno.EPIPE: "hung up: does another service, or one that wants TLS, listen on that port?",
+    errno.ECONNRESET: "hung up: does another service listen on that port, or is TLS on at one end only?",
+    errno.EPIPE: "hung up: does another service listen on that port, or is TLS on at one end only?",
 }
 _BY_VERIFY_CODE = {
     9: "has a certificate that is not valid yet: is this host's clock right?",

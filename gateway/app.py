@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
-from gateway import state
+from gateway import notices, state
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
 from gateway.metrics import Metrics, serve_metrics
 from gateway.publisher import Producer, Publisher
@@ -68,7 +68,9 @@ class Gateway:
             self.sources.append(JournalSource(config.journal, self.publisher, config.state_dir / "journal.json"))
         if config.board is not None:
             self.sources.append(BoardSource(config.board, self.publisher))
-        if config.mqtt is not None:
+        if config.mqtt is None:
+            _tell_forgotten_session(config)
+        else:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
         self._server: asyncio.Server | None = None
         self._notifier = Notifier(os.environ, partial(_log.warning, "notify_failed"))
@@ -76,8 +78,16 @@ class Gateway:
     def problem(self) -> str | None:
         """Say in one line what is wrong with the gateway, or None."""
         routes = self.publisher.routes.problem(time.monotonic())
-        problems = [self.publisher.problem(), *(source.problem() for source in self.sources), routes]
+        sources = (source.problem() for source in self.sources)
+        problems = [self.publisher.problem(), *sources, routes, self._persistence()]
         return next((problem for problem in problems if problem is not None), None)
+
+    def _persistence(self) -> str | None:
+        """Whether mosquitto can keep sessions and queues, where it is on this host and configured by our file."""
+        mqtt = self._config.mqtt
+        if mqtt is None or not self._config.mosquitto_given or not notices.is_loopback(mqtt.host):
+            return None
+        return notices.persistence_trouble(self._config.mosquitto)
 
     def well(self) -> str:
         """Say that all is well, and what a person should know all the same."""
@@ -202,6 +212,15 @@ class _ProducerStart:
             await producer.discard()
             raise
         return producer
+
+
+def _tell_forgotten_session(config: GatewayConfig) -> None:
+    from gateway.sources.mqtt_session import forgotten_session  # noqa: PLC0415
+
+    client_id = forgotten_session(config.state_dir)
+    if client_id is not None:
+        remedy = f"put [mqtt] back to read it, or drop it: mosquitto_sub -i {client_id} -t x -E"
+        _log.warning("session_left_behind", client_id=client_id, reason="[mqtt] is no more in the file", remedy=remedy)
 
 
 def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, metrics: Metrics) -> Source:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ipaddress
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
@@ -14,19 +13,20 @@ from drupelet.arguments import Parser
 from drupelet.command_line import announce, run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
-from gateway.config import GatewayConfig, load_config
+from gateway import notices
+from gateway.config import GatewayConfig, default_client_id, load_config
 from gateway.routing import Route
 from gateway.state import StateError
 
 _EXAMPLES = {
     "run": "edge-gateway run --config /etc/drupelet/gateway.toml",
-    "check": "edge-gateway check --config /etc/drupelet/gateway.toml",
+    "check": "edge-gateway check --connect --config /etc/drupelet/gateway.toml",
     "mosquitto-conf": "edge-gateway mosquitto-conf --config gateway.toml > /etc/mosquitto/mosquitto.conf",
     "example": "edge-gateway example > gateway.toml",
 }
 _HELP = {
     "run": "read the sources into the Kafka broker, in the foreground",
-    "check": "check a configuration file and say what it would do",
+    "check": "check a configuration file, say what it would do and what this host lacks for it",
     "mosquitto-conf": "write the mosquitto.conf that goes with a configuration",
     "example": "write a commented configuration to start from",
 }
@@ -60,6 +60,8 @@ def parser() -> Parser:
         )
         if name != "example":
             command.add_argument("--config", type=Path, required=True, metavar="FILE.toml", help="the configuration")
+        if name == "check":
+            command.add_argument("--connect", action="store_true", help="also try the Kafka broker and mosquitto")
     return root
 
 
@@ -68,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
 
     config = load_config(options.config)
     set_up("gateway", config.log_level, silent=("aiokafka",))  # we report its retries ourselves
-    _warn(config)
+    _warn([*notices.security(config), *notices.mosquitto(config)])
     log = Log("gateway")
 
     async def work() -> None:
@@ -86,22 +88,34 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
-    _warn(config)
+    _warn([*notices.security(config), *notices.mosquitto(config), *notices.missing(config)])
     print(f"{options.config}: ok")
     for line in describe(config):
         print(f"  {line}")
-    return 0
+    return _connect(config) if options.connect else 0
+
+
+def _connect(config: GatewayConfig) -> int:
+    from gateway.connect import try_all  # noqa: PLC0415 (what opens connections, only where asked for)
+
+    well = True
+    for end in try_all(config):
+        well = well and end.trouble is None
+        print(f"{end.name}: ok" if end.trouble is None else f"{end.name} {end.trouble}", flush=True)
+    return 0 if well else 1
 
 
 def describe(config: GatewayConfig) -> list[str]:
     """Return what a configuration does, a line per source and route."""
     lines = [f"kafka {','.join(config.kafka.bootstrap_servers)}, dead letters -> {config.kafka.dead_letter_topic}"]
     if config.mqtt is not None:
-        lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {config.mqtt.client_id}")
+        lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {config.mqtt.client_id or default_client_id()}")
         lines += [
             f"  {route.pattern} -> {route.topic}, key {route.key}, {_time(route)}" for route in config.mqtt.routes
         ]
     lines += [f"file {file.path} -> {file.topic}" for file in config.files]
+    if config.journal is not None:
+        lines.append(f"journal -> {config.journal.topic}, {', '.join(config.journal.units) or 'all units'}")
     if config.board is not None:
         lines.append(f"board {config.board.name} -> {config.board.topic}, every {config.board.interval_ms} ms")
     return lines
@@ -117,7 +131,7 @@ def _mosquitto_conf(options: argparse.Namespace) -> int:
     from gateway.mosquitto_conf import render  # noqa: PLC0415
 
     config = load_config(options.config)
-    _warn(config)
+    _warn([*notices.security(config), *notices.mosquitto(config)])
     print(render(config.mosquitto), end="")
     return 0
 
@@ -127,24 +141,9 @@ def _example(_options: argparse.Namespace) -> int:
     return 0
 
 
-def _warn(config: GatewayConfig) -> None:
-    """Say loudly what is open to the network without security."""
-    mosquitto = config.mosquitto
-    for host, port in mosquitto.listeners:
-        if not _is_loopback(host) and mosquitto.password_file is None:
-            print(
-                f"WARNING: mosquitto.listeners {host}:{port} lets anyone publish: set mosquitto.password_file.",
-                file=sys.stderr,
-            )
-    if config.metrics is not None and not _is_loopback(config.metrics[0]):
-        print(f"WARNING: metrics on {config.metrics[0]} can be read by anyone on that network.", file=sys.stderr)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _warn(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(f"WARNING: {sentence}", file=sys.stderr)
 
 
 _COMMANDS = {"run": _run, "check": _check, "mosquitto-conf": _mosquitto_conf, "example": _example}

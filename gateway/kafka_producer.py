@@ -19,6 +19,7 @@ from drupelet.kafka_client import replicas_for
 from drupelet.log_tree import Log
 from gateway import dead_letters
 from gateway.config import KafkaConfig
+from gateway.connect import kafka_trouble
 from gateway.publisher import (
     DeniedTopicError,
     KafkaFailure,
@@ -72,7 +73,8 @@ class KafkaProducer:
         except BaseException as error:
             await producer.discard()
             if isinstance(error, (kafka_errors.KafkaError, OSError)):  # TimeoutError is an OSError
-                raise KafkaFailure(sentence(error)) from error
+                trouble = await asyncio.to_thread(kafka_trouble, config, node)
+                raise KafkaFailure(trouble or sentence(error)) from error
             raise
         return producer
 

@@ -116,7 +116,7 @@ class MqttSource:
             except MqttFailure as error:
                 self._trouble = said(str(error), self._config)
             except OSError as error:
-                self._trouble = explained(error)
+                self._trouble = f"it {explained(error)}"
             fight = self._ends.problem(time.monotonic())
             host, port = self._config.host, self._config.port
             _log.warning("disconnected", host=host, port=port, reason=fight or self._trouble)
@@ -306,9 +306,10 @@ def tls_context(config: MqttConfig) -> ssl.SSLContext:
         if config.ssl_cert_file is not None:
             context.load_cert_chain(config.ssl_cert_file, config.ssl_key_file, password=_no_passphrase)
     except (OSError, ValueError) as error:  # SSLError is an OSError
+        why = getattr(error, "reason", None) or sentence(error)
         raise ConfigurationError(
-            f"mqtt: {' or '.join(files)} cannot be used ({sentence(error)}): PEM files without a passphrase are wanted,"
-            " readable for the gateway's user."
+            f"mqtt: {' or '.join(files)} cannot be used ({why}): PEM files are wanted, a key that belongs to its"
+            " certificate and has no passphrase, and the right to read them."
         ) from error
     return context
 

@@ -49,6 +49,16 @@ def mosquitto() -> Path:
     return _program("mosquitto", "mosquitto")
 
 
+def mosquitto_passwd() -> Path:
+    """Return mosquitto_passwd, which hashes passwords for mosquitto."""
+    return _program("mosquitto_passwd", "mosquitto")
+
+
+def openssl() -> Path:
+    """Return openssl, which makes certificates."""
+    return _program("openssl", "openssl")
+
+
 def mosquitto_pub() -> Path:
     """Return mosquitto_pub, the MQTT client that the documents show."""
     return _program("mosquitto_pub", "mosquitto-clients")

@@ -31,7 +31,7 @@ def test_the_example_is_valid_and_checked_by_the_command(tmp_path: Path, capsys:
     told = capsys.readouterr()
     assert "sites/{site}/devices/{device}/readings -> readings, key {device}, time time_ms (auto)" in told.out
     assert "dead letters -> dead_letters" in told.out
-    assert told.err == ""
+    assert all(line.startswith("WARNING: mosquitto.") for line in told.err.splitlines())  # it may not be installed
 
 
 def test_the_example_shows_every_key_with_its_default() -> None:
@@ -214,6 +214,7 @@ def test_an_open_listener_is_warned_about(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["mosquitto-conf", "--config", str(file)]) == 0
     told = capsys.readouterr()
     assert "listener 1883 0.0.0.0" in told.out
+    assert told.err.count("0.0.0.0:1883") == 1
     assert "WARNING: mosquitto.listeners 0.0.0.0:1883 lets anyone publish" in told.err
 
 

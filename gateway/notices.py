@@ -1,0 +1,138 @@
+"""What about a configuration is worth a warning on this host: open doors, secrets that all may read, what is not there.
+
+Each is one sentence with its remedy. It looks at files' names and modes, never into them; no connection is opened.
+"""
+
+from __future__ import annotations
+
+import glob
+import ipaddress
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.config import FileConfig, GatewayConfig, MosquittoConfig
+
+
+def security(config: GatewayConfig) -> list[str]:
+    """What lets somebody in, or read something, who should not."""
+    return [*_open_ports(config), *_open_files(config)]
+
+
+def missing(config: GatewayConfig) -> list[str]:
+    """Which sources are not there; they are waited for."""
+    found = [told for file in config.files if (told := _missing_file(file)) is not None]
+    if config.journal is not None and shutil.which("journalctl") is None:
+        found.append("journalctl is not installed: [journal] needs systemd, else follow [[files]].")
+    return found
+
+
+def mosquitto(config: GatewayConfig) -> list[str]:
+    """What mosquitto will not find, or not be able to write, if it runs on this host by the [mosquitto] table."""
+    if not config.mosquitto_given:
+        return []
+    settings = config.mosquitto
+    keys = ("password_file", "ssl_ca_file", "ssl_cert_file", "ssl_key_file")
+    paths = [(key, getattr(settings, key)) for key in keys]
+    found = [f"mosquitto.{key} {path} is not there." for key, path in paths if path is not None and not _is_there(path)]
+    told = persistence_trouble(settings)
+    return found if told is None else [*found, f"{told}."]
+
+
+def persistence_trouble(config: MosquittoConfig) -> str | None:
+    """Say why mosquitto will not be able to write its sessions and queues; None also where it cannot be seen."""
+    directory, user = config.persistence_dir, config.user
+    name = f"mosquitto.persistence_dir {directory}"
+    loss = "mosquitto would lose sessions and queues when it stops"
+    try:
+        status = directory.stat()
+        read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{name} is not there: make it, owned by {user}; {loss}"
+    except OSError:
+        return None
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{name} is no directory: make one, owned by {user}; {loss}"
+    if read_only:
+        return f"{name} is on a disk that is mounted read-only; {loss}"
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return f"mosquitto.user {user} is no user of this host: install mosquitto, or name another"
+    if _may_write(status, entry):
+        return None
+    return f"{name} cannot be written by {user}: chown {user} {directory}; {loss}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this host reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _open_ports(config: GatewayConfig) -> Iterator[str]:
+    settings, mqtt = config.mosquitto, config.mqtt
+    for key, listeners in (("listeners", settings.listeners), ("tls_listeners", settings.tls_listeners)):
+        known = settings.password_file is not None or (key == "tls_listeners" and settings.require_certificate)
+        for host, port in listeners:
+            if not is_loopback(host) and not known:
+                yield f"mosquitto.{key} {host}:{port} lets anyone publish: set mosquitto.password_file."
+            elif not is_loopback(host) and key == "listeners":
+                yield f"mosquitto.listeners {host}:{port} takes passwords in clear text: move it to tls_listeners."
+    if mqtt is not None and mqtt.username is not None and not mqtt.tls and not is_loopback(mqtt.host):
+        yield f"mqtt sends its password to {mqtt.host} in clear text: set mqtt.tls or mqtt.ssl_ca_file."
+    if config.metrics is not None and not is_loopback(config.metrics[0]):
+        yield f"metrics on {config.metrics[0]} can be read by anyone on that network."
+
+
+def _open_files(config: GatewayConfig) -> Iterator[str]:
+    for name, table in (("mqtt", config.mqtt), ("mosquitto", config.mosquitto)):
+        for key in ("password_file", "ssl_key_file"):
+            path = getattr(table, key, None)
+            if path is not None and _all_may_read(path):
+                yield f"{name}.{key} {path} can be read by every user of this host: chmod 640 {path}."
+
+
+def _all_may_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # a directory that only mosquitto may enter
+        return True
+    return True
+
+
+def _missing_file(file: FileConfig) -> str | None:
+    path = file.path
+    if _is_there(path):
+        return None if os.access(path, os.R_OK) else f"files.path {path} cannot be read by this user."
+    if not glob.has_magic(str(path.parent)) and not _is_there(path.parent):
+        return f"files.path {path}: the directory {path.parent} is not there."
+    if not file.is_pattern:
+        return f"files.path {path} is not there."
+    return None if glob.glob(str(path)) else f"files.path {path}: no file matches."
+
+
+def _may_write(status: os.stat_result, entry: pwd.struct_passwd) -> bool:
+    """Whether a user may make files in a directory, by its mode alone; access lists are not looked at."""
+    mode = status.st_mode
+    if entry.pw_uid == 0:
+        return True
+    if status.st_uid == entry.pw_uid:
+        return mode & 0o300 == 0o300
+    if status.st_gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
+        return mode & 0o030 == 0o030
+    return mode & 0o003 == 0o003

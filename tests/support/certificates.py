@@ -1,0 +1,40 @@
+"""Certificates of a CA of the test's own, made by openssl as a person would make them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.support.runtimes import openssl
+
+
+class Authority:
+    """A CA whose files, and those of what it signs, are in `directory`."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.certificate = directory / f"{name}.pem"
+        self._key = directory / f"{name}.key"
+        _openssl("req", "-x509", *_new_key(self._key), "-out", self.certificate, "-subj", f"/CN={name}", "-days", "30")
+
+    def sign(self, name: str, alternatives: str, *, days: int = 30) -> tuple[Path, Path]:
+        """Return certificate and key for the names in `alternatives`, as `DNS:localhost`; negative days: expired."""
+        key, request, signed = (self.directory / f"{name}.{ending}" for ending in ("key", "csr", "pem"))
+        extensions = self.directory / "extensions"
+        extensions.write_text(f"subjectAltName={alternatives}\n")
+        _openssl("req", *_new_key(key), "-out", request, "-subj", f"/CN={name}")
+        _openssl(
+            *("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial"),
+            *("-out", signed, "-days", str(days), "-extfile", extensions),
+        )
+        key.chmod(0o640)
+        return signed, key
+
+
+def _new_key(path: Path) -> tuple[str | Path, ...]:
+    return "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run([openssl(), *arguments], check=True, capture_output=True)

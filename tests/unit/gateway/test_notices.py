@@ -1,0 +1,120 @@
+"""What `check` warns of on this host: each is a sentence that names the key, the file and the remedy."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway import cli, connect, notices
+from gateway.config import GatewayConfig, parse_config
+from tests.support.ports import free_port
+
+ROUTE = '[[mqtt.routes]]\npattern = "a"\ntopic = "t"\n'
+
+
+def config(tmp_path: Path, text: str) -> GatewayConfig:
+    head = 'state_dir = "state"\n[kafka]\nbootstrap_servers = "h:1"\n'
+    return parse_config(tmp_path / "g.toml", head + text)
+
+
+def test_what_is_not_there_is_told_and_what_is_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there.log").touch()
+    text = "[journal]\n" + "".join(
+        f'[[files]]\npath = "{path}"\n' for path in ("no.log", "no/x.log", "no/*.log", "x*.log", "t*.log", "there.log")
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert notices.missing(config(tmp_path, text)) == [
+        f"files.path {tmp_path}/no.log is not there.",
+        f"files.path {tmp_path}/no/x.log: the directory {tmp_path}/no is not there.",
+        f"files.path {tmp_path}/no/*.log: the directory {tmp_path}/no is not there.",
+        f"files.path {tmp_path}/x*.log: no file matches.",
+        "journalctl is not installed: [journal] needs systemd, else follow [[files]].",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[mosquitto]\nlisteners = ["0.0.0.0:1883"]', "mosquitto.listeners 0.0.0.0:1883 lets anyone publish"),
+        ('[mosquitto]\nlisteners = ["h:1883"]\npassword_file = "p"', "takes passwords in clear text: move it to tls_"),
+        (
+            '[mosquitto]\ntls_listeners = ["h:8883"]\nssl_cert_file = "c"\nssl_key_file = "k"',
+            "mosquitto.tls_listeners h:8883 lets anyone publish",
+        ),
+        ('[mqtt]\nhost = "far"\nusername = "u"\n' + ROUTE, "mqtt sends its password to far in clear text"),
+    ],
+)
+def test_open_doors_are_told(tmp_path: Path, text: str, says: str) -> None:
+    (told,) = notices.security(config(tmp_path, "[board]\n" + text))
+    assert says in told
+
+
+def test_doors_on_loopback_or_with_tls_and_a_password_are_not(tmp_path: Path) -> None:
+    text = '[mosquitto]\ntls_listeners = ["h:8883"]\nssl_cert_file = "c"\nssl_key_file = "k"\npassword_file = "p"\n'
+    assert notices.security(config(tmp_path, "[board]\n" + text)) == []
+
+
+def test_secrets_that_all_may_read_are_told(tmp_path: Path) -> None:
+    for name, mode in (("secret", 0o644), ("key", 0o604), ("cert", 0o644), ("passwd", 0o640)):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    text = '[mqtt]\nusername = "u"\npassword_file = "secret"\nssl_cert_file = "cert"\nssl_key_file = "key"\n' + ROUTE
+    told = notices.security(config(tmp_path, text + '[mosquitto]\npassword_file = "passwd"\n'))
+    assert told == [
+        f"mqtt.password_file {tmp_path}/secret can be read by every user of this host: chmod 640 {tmp_path}/secret.",
+        f"mqtt.ssl_key_file {tmp_path}/key can be read by every user of this host: chmod 640 {tmp_path}/key.",
+    ]
+
+
+def test_what_mosquitto_will_not_find_is_told_where_the_file_configures_it(tmp_path: Path) -> None:
+    text = f'[mosquitto]\npassword_file = "passwd"\npersistence_dir = "db"\nuser = "{getpass.getuser()}"\n'
+    told = notices.mosquitto(config(tmp_path, "[board]\n" + text))
+    assert told[0] == f"mosquitto.password_file {tmp_path}/passwd is not there."
+    assert f"mosquitto.persistence_dir {tmp_path}/db is not there: make it, owned by" in told[1]
+    (tmp_path / "db").mkdir()
+    (tmp_path / "passwd").touch()
+    assert notices.mosquitto(config(tmp_path, "[board]\n" + text)) == []
+    assert notices.mosquitto(config(tmp_path, "[board]\n")) == []
+
+
+def test_a_directory_that_mosquitto_cannot_write_is_told(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir(mode=0o755)
+    (tmp_path / "file").touch()
+    settings = config(tmp_path, '[board]\n[mosquitto]\npersistence_dir = "db"\nuser = "nobody"\n').mosquitto
+    assert f"{tmp_path}/db cannot be written by nobody: chown nobody" in str(notices.persistence_trouble(settings))
+    os.chmod(tmp_path / "db", 0o777)
+    assert notices.persistence_trouble(settings) is None
+    text = '[board]\n[mosquitto]\npersistence_dir = "file"\nuser = "no-such-user"\n'
+    settings = config(tmp_path, text).mosquitto
+    assert "is no directory" in str(notices.persistence_trouble(settings))
+    text = '[board]\n[mosquitto]\npersistence_dir = "db"\nuser = "no-such-user"\n'
+    assert "is no user of this host" in str(notices.persistence_trouble(config(tmp_path, text).mosquitto))
+
+
+def test_an_end_that_is_not_there_is_exit_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, port = tmp_path / "g.toml", free_port()
+    file.write_text(f'state_dir = "s"\n[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n[board]\n')
+    assert cli.main(["check", "--connect", "--config", str(file)]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert (
+        told[-1] == f"kafka 127.0.0.1:{port} refuses the connection: nothing listens there, start it or mend the port"
+    )
+    assert cli.main(["check", "--config", str(file)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "says"),
+    [
+        ("readings", 29, "may not be written by this client: give it the right to WRITE there"),
+        ("__edge_ledger", 29, "add its address to edge.ledger.writers"),
+        ("readings", 0, None),
+        ("readings", 3, None),  # not there yet: brokers create it
+        ("readings", 87, None),  # no records in the request, which is on purpose
+    ],
+)
+def test_a_topic_that_is_denied_is_told(topic: str, code: int, says: str | None) -> None:
+    told = connect._topic_trouble(topic, {code})
+    assert told is None if says is None else says in str(told)
