@@ -189,7 +189,7 @@ def _log_in(config: MqttConfig) -> None:
     import paho.mqtt.client as paho  # noqa: PLC0415 (where MQTT is read)
     from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion  # noqa: PLC0415
 
-    from gateway.sources.mqtt import read_password, said, tls_context  # noqa: PLC0415
+    from gateway.sources.mqtt import hung_up, read_password, said, tls_context  # noqa: PLC0415
 
     answers: list[str] = []
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5, reconnect_on_failure=False)
@@ -207,6 +207,6 @@ def _log_in(config: MqttConfig) -> None:
         pass
     client.disconnect()
     if not answers:
-        raise _Trouble("does not answer as MQTT 5 does: is it mosquitto, and does it want TLS on that port?")
+        raise _Trouble(hung_up(config))
     if answers[0]:
         raise _Trouble(f"was reached, but {answers[0]}")

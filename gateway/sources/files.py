@@ -97,6 +97,7 @@ class FileSource:
         self._stopping = False
         self._trouble: str | None = None
         self._save_trouble: str | None = None
+        self._absent: str | None = None
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
@@ -104,8 +105,8 @@ class FileSource:
         return self._trouble or self._save_trouble
 
     def note(self) -> str | None:
-        """Nothing but trouble is worth a word."""
-        return None
+        """Say that the file is not there yet, or None."""
+        return self._absent
 
     def stop_reading(self) -> None:
         """Take no more lines."""
@@ -154,18 +155,28 @@ class FileSource:
             why = error.strerror or str(error)
             self._tell(f"{self._config.path} cannot be read ({why}): let the gateway's user read it")
             return []
-        self._tell(None if self._tail.is_open or self._tail.place is not None else self._missing())
+        seen = self._tail.is_open or self._tail.place is not None
+        self._tell(None if seen else self._missing_directory())
+        self._note_absent(not seen and self._trouble is None)
         now_s = time.monotonic()
         if items:
             self._quiet_since_s = now_s
             return self._joiner.join(items)
         return self._joiner.flush() if now_s - self._quiet_since_s >= QUIET_S else []
 
-    def _missing(self) -> str:
+    def _missing_directory(self) -> str | None:
         path = self._config.path
-        if not path.parent.is_dir():
-            return f"{path.parent}, where {path.name} is looked for, is not there: make it, or mend the path"
-        return f"{path} is not there: mend the path, or wait until it is written"
+        if path.parent.is_dir():
+            return None
+        return f"{path.parent}, where {path.name} is looked for, is not there: make it, or mend the path"
+
+    def _note_absent(self, absent: bool) -> None:
+        """A program may yet write its first line, so a file that is not there is told, and no trouble."""
+        if absent and self._absent is None:
+            self._absent = f"{self._config.path} is not there yet"
+            _log.warning("file_missing", path=self._config.path)
+        elif not absent:
+            self._absent = None
 
     def _tell(self, trouble: str | None) -> None:
         if trouble is not None and trouble != self._trouble:

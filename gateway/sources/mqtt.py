@@ -110,7 +110,10 @@ class MqttSource:
             try:
                 reason = await self._run_connection()
                 self._trouble = said(reason, self._config)
-                self._note_end(reason, backoff)
+                if self._subscribed_s is None:
+                    self._trouble = f"it {hung_up(self._config)}"
+                else:
+                    self._note_end(reason, time.monotonic() - self._subscribed_s, backoff)
             except ConfigurationError as error:
                 self._trouble = sentence(error)
             except MqttFailure as error:
@@ -122,12 +125,11 @@ class MqttSource:
             _log.warning("disconnected", host=host, port=port, reason=fight or self._trouble)
             await asyncio.sleep(backoff.next_s())
 
-    def _note_end(self, reason: str, backoff: Backoff) -> None:
+    def _note_end(self, reason: str, lasted_s: float, backoff: Backoff) -> None:
         """Wait longer each time where two fight over the session: each turn costs both what was under way."""
         now_s = time.monotonic()
-        lasted_s = 0.0 if self._subscribed_s is None else now_s - self._subscribed_s
         self._ends.ended(reason, lasted_s, now_s)
-        if self._subscribed_s is not None and self._ends.problem(now_s) is None:
+        if self._ends.problem(now_s) is None:
             backoff.reset()
 
     def note(self) -> str | None:
@@ -290,6 +292,15 @@ def said(reason: str, config: MqttConfig) -> str:
     if reason in _REFUSED_USER:
         return f'it refuses the user "{config.username}": is the password in {config.password_file} right?'
     return _REASONS.get(reason, reason)
+
+
+def hung_up(config: MqttConfig) -> str:
+    """What a connection that ended before any answer may mean, as a predicate."""
+    if not config.tls:
+        return "hung up without an answer: does it want TLS on that port, or is it another service?"
+    if config.ssl_cert_file is None:
+        return "hung up after the TLS handshake: does it want a client certificate, ssl_cert_file and ssl_key_file?"
+    return "hung up after the TLS handshake: is the client certificate one that it believes?"
 
 
 def tls_context(config: MqttConfig) -> ssl.SSLContext:

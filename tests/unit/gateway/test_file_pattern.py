@@ -135,15 +135,16 @@ async def test_a_file_whose_name_has_a_star_is_a_file(tmp_path: Path) -> None:
     assert _file_source(file) is FileSource
 
 
-@pytest.mark.parametrize(("path", "told"), [("no.log", "no.log is not there"), ("no/x.log", "no, where x.log is")])
-async def test_a_file_that_is_not_there_is_a_problem_that_passes(tmp_path: Path, path: str, told: str) -> None:
-    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\n')
+async def test_a_file_that_is_not_there_is_said_and_its_directory_is_a_problem(tmp_path: Path) -> None:
+    whole = config(tmp_path, '[[files]]\npath = "no/x.log"\npoll_interval_ms = 10\n')
     source = FileSource(whole.files[0], FakePublisher().as_publisher(), whole.state_dir, Metrics())
     async with running_task(source.run()):
-        await until(lambda: told in str(source.problem()))
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).touch()
+        await until(lambda: f"{tmp_path}/no, where x.log is looked for, is not there" in str(source.problem()))
+        (tmp_path / "no").mkdir()
         await until(lambda: source.problem() is None)
+        await until(lambda: source.note() == f"{tmp_path}/no/x.log is not there yet")
+        (tmp_path / "no/x.log").touch()
+        await until(lambda: source.note() is None)
 
 
 async def test_a_place_saved_by_its_relative_path_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
