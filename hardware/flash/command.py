@@ -94,13 +94,14 @@ def run(parsed: argparse.Namespace) -> int:
             path, device = target_of(parsed, image_bytes)
             layout, words = judged(source, expected, parsed.treat_as, settings)
         sys.stdout.write(f"{words}\n")
+        sys.stdout.flush()  # a reader that is gone ends the command here; nothing more is said until the card is whole
         with Target(path, create=device is None) as target, unfinished(path):
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
             check_length(source, layout, written.size, expected)
-            complaint = customise(parsed, target, written, settings, own_files) if settings else None
+            said, complaint = customise(parsed, target, written, settings, own_files) if settings else ([], None)
             target.finish(written.head)
-    sys.stdout.write(f"{path}: {amount(written.size)}, SHA-256 {sha256}\n")
+    sys.stdout.writelines(f"{line}\n" for line in [*said, f"{path}: {amount(written.size)}, SHA-256 {sha256}"])
     if complaint:
         sys.stderr.write(f"edge-board flash: {complaint}\n")
     return 1 if complaint else 0
@@ -159,21 +160,21 @@ def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -
 
 def customise(
     parsed: argparse.Namespace, target: Target, written: Written, settings: Settings, own_files: list[OwnFile]
-) -> str | None:
-    """Write the first-boot files for what the image is; returns what was not done, in one sentence, else None."""
+) -> tuple[list[str], str | None]:
+    """Write the first-boot files for what the image is: what was done, line by line, and in a sentence what was not."""
     image = identify(Disk(target.path, written.head))
     kind = chosen_kind(image, parsed.treat_as)
     if kind is None or image.boot is None:
         better = f"; if you know better, add {remedy_of()}" if image.boot else ""
-        return f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
-    sys.stdout.write(f"{target.path}: {words_of(image, kind, parsed.treat_as)}\n")
+        return [], f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
     made = first_boot(kind, settings, files_present(image))
-    write_files(target, image, made, own_files)
-    return left_out_words(made) or None
+    names = write_files(target, image, made, own_files)
+    words = f"{target.path}: {words_of(image, kind, parsed.treat_as)}"
+    return [words, *(f"  {name}" for name in names)], left_out_words(made) or None
 
 
-def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> None:
-    """Write all files, and read those of the boot partition back past the page cache; the user's own win."""
+def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> list[str]:
+    """Write all files, the user's own last; read those of the boot partition back from the card; give their names."""
     assert image.boot is not None
     own_boot = {file.place: file.content for file in own_files if not file.place.startswith("/")}
     own_root = {file.place: RootFile(file.content, file.mode) for file in own_files if file.place.startswith("/")}
@@ -186,7 +187,7 @@ def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[O
     for name, content in boot_files.items():
         if image.boot.read(name) != content:
             raise FlashError(f"{name} reads back differently: use another card.")
-    sys.stdout.writelines(f"  {name}\n" for name in (*boot_files, *root_files))
+    return [*boot_files, *root_files]
 
 
 def root_of(image: Image, name: str) -> ExtPartition:

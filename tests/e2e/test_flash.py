@@ -545,6 +545,24 @@ def test_a_stop_leaves_a_card_that_does_not_boot(tmp_path: Path) -> None:
     assert not any(card.open("rb").read(4096))
 
 
+def test_a_reader_that_goes_away_costs_no_card(images: dict[str, Path], arguments: list[str], tmp_path: Path) -> None:
+    """`edge-board flash … | head -1`: the card is whole or untouched."""
+    command = [console_script("edge-board"), "flash", images["bookworm"], *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stdout is not None
+        assert b"to be customised as bookworm" in process.stdout.readline()
+        process.stdout.close()
+        process.wait(CALL_S)
+    assert (tmp_path / "card").read_bytes()[:512] == images["bookworm"].read_bytes()[:512]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*command, "--yes-really", tmp_path / "card"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert b"cannot write the output" in done.stderr
+    assert (tmp_path / "card").read_bytes()[:512] == images["bookworm"].read_bytes()[:512]
+
+
 def test_a_damaged_image_is_found_before_the_card_is_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
