@@ -1,0 +1,77 @@
+"""How roles wait for a service: what /health says is said while they wait, and when they give up."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.runtimes import console_script
+
+ANSIBLE = Path(__file__).parents[3] / "ansible"
+REASON = "broker 127.0.0.1:9092 does not answer"
+
+
+class Health(BaseHTTPRequestHandler):
+    """503 with a reason, until `asked` requests were answered so."""
+
+    unhealthy = 0
+
+    def do_GET(self) -> None:
+        assert self.path == "/health"
+        is_well = type(self).unhealthy <= 0
+        type(self).unhealthy -= 1
+        self.send_response(200 if is_well else 503)
+        self.end_headers()
+        self.wfile.write(b"ok\n" if is_well else REASON.encode() + b"\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Health)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def wait(tmp_path: Path, address: str) -> subprocess.CompletedProcess[str]:
+    given = {"drupelet_service": "edge-gateway", "drupelet_health": address, "drupelet_patience_s": 2}
+    task = {"ansible.builtin.include_tasks": str(ANSIBLE / "roles/drupelet/tasks/healthy.yml"), "vars": given}
+    playbook = tmp_path / "playbook.yml"
+    playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+    command = [str(console_script("ansible-playbook")), str(playbook)]
+    return subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize(("unhealthy", "is_told"), [(0, False), (1, False), (12, True)])
+def test_a_service_that_gets_healthy_is_waited_for(tmp_path, address, unhealthy, is_told):
+    Health.unhealthy = unhealthy
+    done = wait(tmp_path, address)
+    assert done.returncode == 0, done.stdout
+    assert (f"edge-gateway on localhost is not healthy yet: {REASON}. It gets 2 s more." in done.stdout) == is_told
+
+
+def test_a_service_that_does_not_is_refused_with_what_it_says(tmp_path, address):
+    Health.unhealthy = 1000
+    done = wait(tmp_path, address)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2
+    assert f"edge-gateway on localhost is not healthy: {REASON} (systemd: " in said
+    assert "`journalctl -u edge-gateway` there says more." in said
+
+
+def test_a_service_that_does_not_answer_at_all_is_refused_too(tmp_path):
+    done = wait(tmp_path, "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "is not healthy: http://127.0.0.1:1/health does not answer (systemd: " in done.stdout + done.stderr

@@ -1,0 +1,64 @@
+"""Tags of provision: each role alone, with what it needs before it and nothing of the others."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.runtimes import console_script
+
+ANSIBLE = Path(__file__).parents[3] / "ansible"
+ALWAYS = {"Preflight", "Onto the card"}
+PLAYS = {
+    "packages": {"Packages"},
+    "base": {"The boards themselves"},
+    "broker": {"Build the wheel", "Pack Apache Kafka's jars", "Brokers"},
+    "central": {"Pack Apache Kafka's jars", "The datacenter's Apache Kafka"},
+    "mosquitto": {"MQTT"},
+    "gateway": {"Build the wheel", "Gateways"},
+    "mirror": {"Build the wheel", "Mirrors"},
+    "spark": {"Build the wheel", "Pack Spark's Kafka connector", "Spark"},
+}
+
+
+@functools.cache
+def listed(*words: str) -> str:
+    """What Ansible lists of provision on the inventory four-boards."""
+    command = [
+        str(console_script("ansible-playbook")),
+        "-i",
+        "inventories/four-boards",
+        "playbooks/provision.yml",
+        *words,
+    ]
+    return subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def plays_with_tasks(said: str) -> set[str]:
+    """The plays in which more is done than arguments held against what the role declares, which every run does."""
+    blocks = re.split(r"(?m)^  play #\d+ ", said)[1:]
+    return {
+        found[1]
+        for block in blocks
+        if (found := re.match(r"\([^)]*\): (.*?)\tTAGS", block))
+        and re.search(r"(?m)^      (?!.*: Validating arguments)\S", block)
+    }
+
+
+def test_the_tags_are_those_of_the_roles():
+    tags = {tag for line in listed("--list-tags").splitlines() for tag in re.findall(r"TASK TAGS: \[(.*)\]", line)}
+    assert {tag for tags_of_play in tags for tag in tags_of_play.split(", ") if tag} == {*PLAYS, "always"}
+
+
+@pytest.mark.parametrize("tag", PLAYS)
+def test_a_role_comes_alone_with_what_it_needs(tag):
+    assert plays_with_tasks(listed("--list-tasks", "--tags", tag)) == PLAYS[tag] | ALWAYS
+
+
+def test_a_role_that_is_skipped_is_the_only_one():
+    left = plays_with_tasks(listed("--list-tasks", "--skip-tags", "mosquitto"))
+    assert left == set().union(*PLAYS.values()) - PLAYS["mosquitto"] | ALWAYS
