@@ -12,6 +12,8 @@ from threading import Event
 
 from drupelet.arguments import Parser, whole_number
 from drupelet.command_line import run as run_command
+from spark.catalogue import checked_job, listing
+from spark.checkpoint import opened_checkpoint
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
 
@@ -50,7 +52,12 @@ def parser() -> Parser:
     run.add_argument("--checkpoint", metavar="DIR", help="default: $XDG_STATE_HOME/drupelet/spark/JOB")
     run.add_argument("--set", metavar="key=value", action="append", default=[], help="a setting, see `edge-spark list`")
     run.set_defaults(command=run_job)
-    listing = commands.add_parser("list", help="list the jobs and the settings", epilog="example: edge-spark list")
+    listing = commands.add_parser(
+        "list",
+        help="list the jobs and their settings, with units and bounds",
+        epilog="example: edge-spark list windows",
+    )
+    listing.add_argument("job", metavar="JOB", nargs="?", help="only this one")
     listing.set_defaults(command=list_jobs)
     jars = commands.add_parser(
         "jars", help="fetch the Kafka connector, print its paths", epilog="example: edge-spark jars"
@@ -87,43 +94,56 @@ def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
+    from spark.preflight import check_addresses, check_memory  # noqa: PLC0415
+    from spark.standalone import spark_home  # noqa: PLC0415
+
+    job = checked_job(arguments.job)
+    settings = with_assignments(settings_from(arguments), arguments.set)
+    check_memory(settings.spark)
+    spark_home()
+    with opened_checkpoint(settings, job):
+        log("info", "starting", job=job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
+        check_addresses(settings)
+        return run_opened(job, settings)
+
+
+def run_opened(name: str, settings: Settings) -> int:
+    """Run a job whose checkpoint is open."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from spark import notify  # noqa: PLC0415
-    from spark.failures import described  # noqa: PLC0415
+    from spark.failures import sentence  # noqa: PLC0415
     from spark.jars import connector_jars  # noqa: PLC0415
-    from spark.jobs import job_named  # noqa: PLC0415 - PySpark takes a second to import
+    from spark.jobs import JOBS  # noqa: PLC0415 - PySpark takes a second to import
     from spark.run import JobError, run  # noqa: PLC0415
     from spark.session import JVM_GONE, start_session, stop_session  # noqa: PLC0415
 
-    job = job_named(arguments.job)
-    settings = with_assignments(settings_from(arguments), arguments.set)
     connector_jars()  # may take minutes; SIGTERM still ends them at once
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        session = start_session(settings, f"drupelet-{arguments.job}")
+        session = start_session(settings, f"drupelet-{name}")
     except (*JVM_GONE, PySparkException) as error:
         if stop.is_set():  # the signal reached the JVM as well, before it was up
             return 0
-        log("error", "job_failed", job=arguments.job, reason=described(error))
+        log("error", "job_failed", job=name, reason=sentence(error))
         return 1
     signal.signal(signal.SIGINT, lambda *_: stop.set())  # PySpark put a handler of its own there
     notify.tell("READY=1", "STATUS=started")
-    log("info", "started", job=arguments.job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
+    log("info", "started", job=name, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:
-        run(session, job, settings, stop)
+        run(session, JOBS[name], settings, stop)
     except JobError as error:
-        log("error", "job_failed", job=arguments.job, reason=error)
+        log("error", "job_failed", job=name, reason=error)
         return 1
-    except JVM_GONE as error:
+    except (*JVM_GONE, PySparkException) as error:
         if not stop.is_set():
-            log("error", "job_failed", job=arguments.job, reason=described(error))
+            log("error", "job_failed", job=name, reason=sentence(error))
             return 1
     finally:
         notify.tell("STOPPING=1", "STATUS=stopping")
         stop_session(session)
-    log("info", "stopped", job=arguments.job)
+    log("info", "stopped", job=name)
     return 0
 
 
@@ -133,16 +153,10 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     return replace(Settings(), bootstrap=arguments.bootstrap, master=arguments.master, checkpoint=checkpoint)
 
 
-def list_jobs(_: argparse.Namespace) -> int:
-    """Print the jobs, then the settings with their defaults."""
-    from spark.config import SETTABLE  # noqa: PLC0415
-    from spark.jobs import JOBS  # noqa: PLC0415
-
-    for name, job in JOBS.items():
-        sys.stdout.write(f"{name:10} {job.summary}\n")
-    sys.stdout.write("\nsettings (--set key=value) and their defaults; also any kafka.… and spark.… option:\n")
-    for key in SETTABLE:
-        sys.stdout.write(f"  {key}={getattr(Settings(), key)}\n")
+def list_jobs(arguments: argparse.Namespace) -> int:
+    """Print the jobs, then their settings with unit, default and bounds."""
+    job = None if arguments.job is None else checked_job(arguments.job)
+    sys.stdout.writelines(f"{line}\n" for line in listing(job))
     return 0
 
 
@@ -156,15 +170,29 @@ def print_jars(_: argparse.Namespace) -> int:
 
 def become_master(arguments: argparse.Namespace) -> int:
     """Become Spark's master; does not return."""
+    from spark.preflight import check_free, checked_size  # noqa: PLC0415
     from spark.standalone import become  # noqa: PLC0415
 
+    checked_size("--heap", arguments.heap)
+    check_free("--port", arguments.host, arguments.port)
+    check_free("--web-port", "127.0.0.1", arguments.web_port)
+    url, page = f"spark://{arguments.host}:{arguments.port}", f"http://127.0.0.1:{arguments.web_port}"
+    log("info", "master_starting", url=url, web_page=page)
     become("master", arguments.heap, listening(arguments))
 
 
 def become_worker(arguments: argparse.Namespace) -> int:
     """Become a worker; does not return."""
+    from spark.preflight import check_free, check_master, checked_size  # noqa: PLC0415
     from spark.standalone import become  # noqa: PLC0415
 
+    checked_size("--heap", arguments.heap)
+    checked_size("--memory", arguments.memory)
+    check_free("--port", arguments.host, arguments.port)
+    check_free("--web-port", "127.0.0.1", arguments.web_port)
+    check_master(arguments.master)
+    page = f"http://127.0.0.1:{arguments.web_port}"
+    log("info", "worker_starting", address=f"{arguments.host}:{arguments.port}", master=arguments.master, web_page=page)
     sizes = ["--cores", str(arguments.cores), "--memory", arguments.memory, "--work-dir", arguments.work_dir]
     become("worker", arguments.heap, [*listening(arguments), *sizes, arguments.master])
 

@@ -24,7 +24,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "recent_readings": (2, 10_000),
     "recent_readings_min": (2, 10_000),
     "alarm_score_min": (0.1, 1e6),
-    "deviation_min": (1e-12, 1e12),
+    "deviation_min": (1e-12, 1e9),
 }
 
 

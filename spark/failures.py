@@ -3,6 +3,7 @@
 Here: reading Java exceptions. Never here: what to do about them (`run`).
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from pyspark.sql import DataFrame
 
 CAUSES_MAX = 10
 MESSAGE_CHARACTERS_MAX = 600
+PROXY_MARK = "raised by the Python Proxy"  # of a foreachBatch function: a whole traceback, whose last line tells
+PYTHON_RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*", re.MULTILINE)
 
 
 class BatchError(Exception):
@@ -22,8 +25,10 @@ def chain(throwable: Any) -> str:
     """Describe a Java exception and its causes, at most ten, each cut to 600 characters."""
     links: list[str] = []
     while throwable is not None and len(links) < CAUSES_MAX:
-        message = " ".join(str(throwable.getMessage()).split())[:MESSAGE_CHARACTERS_MAX]
-        links.append(f"{throwable.getClass().getName()}: {message}")
+        name, message = throwable.getClass().getName(), str(throwable.getMessage())
+        raised = PYTHON_RAISED.findall(message) if PROXY_MARK in message else []
+        text = raised[-1] if raised else f"{name}: {message}"
+        links.append(" ".join(text.split())[:MESSAGE_CHARACTERS_MAX])
         throwable = throwable.getCause()
     return " < ".join(reversed(links))
 
@@ -31,6 +36,35 @@ def chain(throwable: Any) -> str:
 def root(text: str) -> str:
     """Cut a chain of causes to the first one."""
     return text.partition(" < ")[0]
+
+
+# What a person can mend, by what Java says of it; the first that is found counts.
+REMEDIES = (
+    (
+        "All masters are unresponsive",
+        "no Spark master answers: start `edge-spark master` there, or give another --master",
+    ),
+    ("spark.authenticate", "the cluster wants its secret: name the folder of spark-defaults.conf in SPARK_CONF_DIR"),
+    ("No space left on device", "the disk is full: make room below the checkpoint and in Java's temporary folder"),
+    ("Permission denied", "a file below the checkpoint belongs to another user: give it to this one"),
+    ("must be at least", "the heap is too small: give --set spark.driver.memory=512m or more"),
+    ("Java gateway process exited", "Java did not start: the lines above are what it said"),
+    ("TopicAuthorizationException", "this user may not use the topic: give it Read, Write, Describe and Create"),
+    ("SaslAuthenticationException", "the broker refuses the log-in: look at the kafka.sasl settings"),
+    ("SslAuthenticationException", "the broker's certificate is not trusted: look at the kafka.ssl settings"),
+)
+
+
+def sentence(error: Exception) -> str:
+    """Say in one sentence what a PySpark call raised, with the remedy where it is known."""
+    return with_remedy(described(error))
+
+
+def with_remedy(text: str) -> str:
+    """Put what a person can do before the first cause of a chain."""
+    found = (remedy for mark, remedy in REMEDIES if mark in text)
+    remedy = next(found, None)
+    return root(text) if remedy is None else f"{remedy} ({root(text)})"
 
 
 def described(error: Exception) -> str:

@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement
 from drupelet.errors import ConfigurationError
 from spark.java import java_home
 from spark.logs import log
+from spark.waiting import Wait
 
 MAVEN_URL_VARIABLE = "DRUPELET_MAVEN_URL"
 SHIPPED_VARIABLE = "DRUPELET_SPARK_JARS"
@@ -97,8 +98,9 @@ def fetch(missing: Mapping[str, str], folder: Path, command: str) -> None:
     url = os.environ.get(MAVEN_URL_VARIABLE)
     repository = url or "Maven Central"
     started = time.monotonic()
-    log("info", "jars_fetching", set=folder.name, jars=len(missing), repository=repository)
-    with TemporaryDirectory(dir=folder.parent, prefix=".") as place:  # beside the folder, so that a rename is enough
+    waiting = Wait("jars_fetching", set=folder.name, jars=len(missing), repository=repository)
+    # beside the folder, so that a rename is enough
+    with waiting, TemporaryDirectory(dir=folder.parent, prefix=".") as place:
         said = run_ivy(missing, url, Path(place))
         came = [pin for pin in missing if (Path(place) / file_name(pin)).exists()]
         for pin in came:

@@ -5,6 +5,7 @@ A query that fails is started again from its checkpoint:
 |---|---|
 | Kafka did not answer | again after 1 s, 2 s, … 30 s, for ever: readings wait at the broker |
 | offsets are gone from the topic | the job fails at once: only a person may decide to go on without them |
+| a file of the checkpoint cannot be read | the same: only a person may decide to begin anew |
 | anything else | again, at most 5 times without a finished batch in between; then the job fails |
 """
 
@@ -13,21 +14,35 @@ import time
 from dataclasses import dataclass, field
 from threading import Event
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from drupelet.command_line import announce
+from drupelet.config_check import nearest
 from spark import failures, notify, progress, topics
+from spark.checkpoint import NEW_ONE, agree_on_cluster
 from spark.config import Settings
 from spark.jobs import Job, StartQuery
 from spark.logs import log
 from spark.session import JVM_GONE
+from spark.waiting import Wait
 
 POLL_S = 1.0
 PROGRESS_S = 10.0
 BACKOFF_S_MAX = 30.0
 RESTARTS_MAX = 5
 DATA_LOSS_MARKS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "data may have been lost", "failOnDataLoss")
+DAMAGE_MARKS = (
+    *("Failed to read log file", "JsonEOFException", "MismatchedInputException", "requirement failed"),  # Spark's log
+    *(
+        "KeptRowsLostError",
+        "CANNOT_READ_FILE_FOOTER",
+        "is not a Parquet file",
+        "FAILED_READ_FILE",
+    ),  # what batches leave
+)
 IDLE_MARK = "Waiting for"  # how Spark begins the message of a query that has nothing to do: data, or the next trigger
 KAFKA_MARKS = ("org.apache.kafka.common.errors", "org.apache.kafka.common.KafkaException")
 
@@ -62,40 +77,48 @@ def quiet(session: SparkSession) -> None:
 
 
 def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Event) -> bool:
-    """Create the results topics and wait for the input; False if `stop` was set first."""
+    """Check the cluster, create the results topics and wait for the input; False if `stop` was set first."""
+    waiting = Wait("waiting_for_broker", level="warning", bootstrap=settings.bootstrap)
     while not stop.is_set():
         try:
+            agree_on_cluster(settings, topics.cluster_id(session, settings))
             for topic, policy in job.topics(settings).items():
                 created = topics.ensure_topic(session, settings, topic, policy)
                 log("info", "topic_created" if created else "topic_found", topic=topic, cleanup_policy=policy)
             break
         except topics.BrokerUnavailableError as error:
-            wait_for_broker(error)
+            wait_for_broker(waiting, error)
             stop.wait(POLL_S)
     return wait_for_input(session, settings, stop)
 
 
-def wait_for_broker(error: topics.BrokerUnavailableError) -> None:
+def wait_for_broker(waiting: Wait, error: topics.BrokerUnavailableError) -> None:
     """Say that the broker does not answer."""
-    log("warning", "waiting_for_broker", reason=error)
+    waiting.say(reason=error)
     notify.tell("WATCHDOG=1", f"STATUS=waiting for the broker: {error}")
 
 
 def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bool:
     """Wait until somebody has created the input topic."""
-    said = False
+    topic = Wait("waiting_for_topic", topic=settings.topic)
+    broker = Wait("waiting_for_broker", level="warning", bootstrap=settings.bootstrap)
     while not stop.is_set():
         try:
-            if settings.topic in topics.topic_names(session, settings):
+            names = topics.topic_names(session, settings)
+            if settings.topic in names:
                 return True
+            near = nearest(settings.topic, names - job_topics(settings))
+            topic.say(**({"did_you_mean": near} if near else {}), then="it begins when somebody creates it")
             notify.tell("WATCHDOG=1", f"STATUS=waiting for topic {settings.topic}")
         except topics.BrokerUnavailableError as error:
-            wait_for_broker(error)
-        if not said:
-            log("info", "waiting_for_topic", topic=settings.topic)
-            said = True
+            wait_for_broker(broker, error)
         stop.wait(POLL_S)
     return False
+
+
+def job_topics(settings: Settings) -> set[str]:
+    """Name the topics that jobs write."""
+    return {settings.windows_topic, settings.late_topic, settings.alarms_topic}
 
 
 @dataclass
@@ -113,9 +136,13 @@ class Supervised:
     told: dict[int, progress.Fields] = field(default_factory=dict)  # by batch id, until a line says it
 
     def start(self, session: SparkSession, settings: Settings) -> None:
-        """Start the query from its checkpoint."""
-        self.query = self.begin(session, settings, self.told.__setitem__)
+        """Start the query from its checkpoint; what keeps it from starting is a failure as any other."""
         self.told_at_s = time.monotonic()
+        try:
+            self.query = self.begin(session, settings, self.told.__setitem__)
+        except (Py4JJavaError, PySparkException) as error:
+            self.fail(settings, failures.described(error))
+            return
         log("info", "query_started", query=self.name, failures=self.failures)
 
     def reports(self) -> list[progress.Report]:
@@ -145,19 +172,32 @@ class Supervised:
 
     def fail(self, settings: Settings, text: str) -> None:
         """Take note of a failure: a pause, or the end of the job."""
-        self.tell()
+        if self.query is not None:
+            self.tell()
         self.query, self.failures = None, self.failures + 1
         pause_s = min(2.0 ** (self.failures - 1), BACKOFF_S_MAX)
         self.retry_at_s = time.monotonic() + pause_s
-        log("error", "query_failed", query=self.name, failures=self.failures, pause_s=pause_s, reason=text)
+        log(
+            "error",
+            "query_failed",
+            query=self.name,
+            failures=self.failures,
+            pause_s=pause_s,
+            reason=failures.root(text),
+        )
         if any(mark in text for mark in DATA_LOSS_MARKS):
             raise JobError(
                 f"query {self.name}: offsets that {settings.checkpoint} needs are gone from topic {settings.topic} "
                 f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left: "
                 f"{failures.root(text)}"
             )
+        if any(mark in text for mark in DAMAGE_MARKS):
+            raise JobError(
+                f"query {self.name}: a file below {settings.checkpoint} is damaged, as a power cut may leave it: "
+                f"{NEW_ONE} ({failures.root(text)})"
+            )
         if self.failures > RESTARTS_MAX and not any(mark in text for mark in KAFKA_MARKS):
-            raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.root(text)}")
+            raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.with_remedy(text)}")
 
     def moved(self) -> bool:
         """Whether it waits for its next trigger, has finished a batch since it was last asked, or is in a pause."""
@@ -166,6 +206,12 @@ class Supervised:
         last = self.query.lastProgress
         before, self.moved_batch_id = self.moved_batch_id, -1 if last is None else last.batchId
         return self.moved_batch_id != before
+
+    def began(self) -> bool:
+        """Whether it has nothing to do yet, or has finished a batch."""
+        if self.query is None:
+            return False
+        return self.query.lastProgress is not None or self.query.status["message"].startswith(IDLE_MARK)
 
     def stop(self) -> None:
         """End the query, and tell of its last batches; what a batch did not finish is done again by the next start."""
@@ -181,9 +227,11 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
     """Look after the queries until `stop` is set; systemd's watchdog hears of it each time that all have moved."""
     tell_at_s = time.monotonic() + PROGRESS_S
     still = queries
+    first: Wait | None = Wait("waiting_for_first_batches")
     while not stop.wait(POLL_S):
         for query in queries:
             query.check(session, settings)
+        first = said_first(first, queries)
         still = [query for query in still if not query.moved()]
         if not still:
             notify.tell("WATCHDOG=1", f"STATUS={state(queries)}")
@@ -193,6 +241,18 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
             for query in queries:
                 if query.query is not None:
                     query.tell()
+
+
+def said_first(first: Wait | None, queries: list[Supervised]) -> Wait | None:
+    """Say which queries have yet to finish their first batch since the start; None once that is none."""
+    if first is None:
+        return None
+    waiting = [query.name for query in queries if not query.began()]
+    if waiting:
+        first.say(unfinished=", ".join(waiting))
+        return first
+    log("info", "running", queries=len(queries))
+    return None
 
 
 def state(queries: list[Supervised]) -> str:

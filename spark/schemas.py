@@ -35,7 +35,7 @@ ARRIVED_COLUMNS = (*READING_COLUMNS, "window_start_ms", "window_end_ms")
 OPEN_COLUMNS = ("device", "window_start_ms", "window_end_ms", "min", "total", "max", "count")
 OPEN = "device STRING, window_start_ms BIGINT, window_end_ms BIGINT, min DOUBLE, total DOUBLE, max DOUBLE, count BIGINT"
 DEVICE_COLUMNS = ("device", "newest_ms", "late")
-DEVICES = "device STRING, newest_ms BIGINT, late BIGINT"
+DEVICES = "device STRING, newest_ms BIGINT, late BIGINT, watermark_ms BIGINT"
 LATE_COLUMNS = (
     *("device", "topic", "partition", "offset", "seq", "time_ms", "value"),
     *("window_start_ms", "window_end_ms", "watermark_ms"),

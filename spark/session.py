@@ -7,6 +7,8 @@ memory and its start small; `--set spark.…` overrides any of it.
 
 import logging
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +16,19 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.accumulators import AccumulatorServer
 from pyspark.sql import SparkSession
 
+from drupelet import log_tree
+from drupelet.addresses import host_and_port
+from drupelet.errors import ConfigurationError
 from spark.config import Settings
 from spark.jars import connector_jars
 from spark.java import java_home
 from spark.logs import log
+from spark.waiting import Wait
 
+LOOPBACK = "127.0.0.1"
 JVM_STOP_S = 10
 JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -53,11 +61,28 @@ OPTIONS = {
 def start_session(settings: Settings, name: str) -> SparkSession:
     """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had."""
     prepare_environment(settings.master)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises as well
+    quiet_libraries()
     builder = SparkSession.builder.master(settings.master).appName(name)
-    for key, value in session_options(settings).items():
+    options = session_options(settings)
+    for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    java, heap = os.environ["JAVA_HOME"], options["spark.driver.memory"]
+    with Wait("waiting_for_jvm", master=settings.master, java=java, heap=heap):
+        return builder.getOrCreate()
+
+
+def quiet_libraries() -> None:
+    """Let what PySpark says be lines like ours, without tracebacks: it logs what it raises as well."""
+    log_tree.set_up("spark", silent=["py4j"])
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(without_traceback)
+    AccumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # prints the end of a JVM
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Cut a library's record to its message."""
+    record.exc_info = None
+    return True
 
 
 def session_options(settings: Settings) -> dict[str, str]:
@@ -67,8 +92,43 @@ def session_options(settings: Settings) -> dict[str, str]:
     """
     jars = ":".join(str(jar) for jar in connector_jars())
     paths = {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
-    here = {"spark.driver.host": "127.0.0.1"} if is_local(settings.master) else {}
-    return {**OPTIONS, **here, **paths, **settings.spark}
+    return {**OPTIONS, **driver_address(settings.master), **paths, **settings.spark}
+
+
+def driver_address(master: str) -> dict[str, str]:
+    """Bind the driver to one address, else Spark listens on every interface: to loopback where it has no executors.
+
+    In a cluster, to the address that `$SPARK_CONF_DIR/spark-defaults.conf` names, else the one towards the master.
+    """
+    if is_local(master):
+        return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    given = default_options()
+    address = address_towards(*host_and_port(master.removeprefix("spark://").split(",")[0]))
+    ours = {"spark.driver.host": address, "spark.driver.bindAddress": given.get("spark.driver.host", address)}
+    return {key: value for key, value in ours.items() if key not in given}
+
+
+def default_options() -> dict[str, str]:
+    """Read `$SPARK_CONF_DIR/spark-defaults.conf`, as far as a key and its value stand on one line."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    path = Path(folder or ".") / "spark-defaults.conf"
+    if not folder or not path.exists():
+        return {}
+    found = (re.fullmatch(r"\s*([\w.]+)(?:\s*[=:]\s*|\s+)(.*?)\s*", line) for line in path.read_text().splitlines())
+    return {each[1]: each[2] for each in found if each}
+
+
+def address_towards(host: str, port: int) -> str:
+    """Tell from which of its addresses this machine would speak to another; nothing is sent."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigurationError(
+            f"the master {host}:{port} cannot be reached from here ({error.strerror or error}): give another --master"
+        ) from error
 
 
 def is_local(master: str) -> bool:

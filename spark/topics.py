@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from drupelet.errors import ConfigurationError
 from spark.config import Settings
+from spark.failures import chain, root
 
 REQUEST_TIMEOUT_MS = 2_500
 
@@ -29,7 +30,10 @@ def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
     timeouts = {"request.timeout.ms": str(REQUEST_TIMEOUT_MS), "default.api.timeout.ms": str(2 * REQUEST_TIMEOUT_MS)}
     for key, value in {**timeouts, **given, "bootstrap.servers": settings.bootstrap}.items():
         properties.setProperty(key, value)
-    client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    try:
+        client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    except Py4JJavaError as error:
+        raise not_made(settings, error) from error
     try:
         yield client
     except Py4JJavaError as error:
@@ -38,6 +42,21 @@ def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
         raise
     finally:
         client.close()
+
+
+def not_made(settings: Settings, error: Py4JJavaError) -> Exception:
+    """Say why there is no client: a name that nobody knows yet, or a setting that Kafka refuses."""
+    reason = root(chain(error.java_exception)).partition(": ")[2]
+    if "bootstrap urls" in reason or "DNS" in reason:
+        return BrokerUnavailableError(f"{settings.bootstrap} cannot be looked up")
+    return ConfigurationError(f"Kafka's client refuses the kafka settings given with --set: {reason}")
+
+
+def cluster_id(session: SparkSession, settings: Settings) -> str | None:
+    """Ask the cluster for its id; raises BrokerUnavailableError."""
+    with admin(session, settings) as client:
+        found = client.describeCluster().clusterId().get()
+        return None if found is None else str(found)
 
 
 def cause_name(error: Py4JJavaError) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from drupelet.errors import ConfigurationError
 from spark.config import Settings
 from spark.jobs import alarms, malformed, windows
 from spark.progress import Tell
@@ -18,7 +17,6 @@ StartQuery = Callable[[SparkSession, Settings, Tell], StreamingQuery]
 class Job:
     """One job: its queries by name, each startable again after a failure, and its results topics with their policy."""
 
-    summary: str
     queries: dict[str, StartQuery]
     topics: Callable[[Settings], dict[str, str]]
 
@@ -39,21 +37,12 @@ MALFORMED: dict[str, StartQuery] = {"malformed": malformed.start}
 
 JOBS: dict[str, Job] = {
     "readings": Job(
-        "windows and alarms in one process",
         {**WINDOWS, **ALARMS, **MALFORMED},
         lambda settings: {**windows_topics(settings), **alarms_topics(settings)},
     ),
     "windows": Job(
-        "min, mean, max and count per device and event-time window, to a compacted topic and to Parquet; late readings",
         {**WINDOWS, **MALFORMED},
         windows_topics,
     ),
-    "alarms": Job("readings far from their device's recent mean, to a topic", {**ALARMS, **MALFORMED}, alarms_topics),
+    "alarms": Job({**ALARMS, **MALFORMED}, alarms_topics),
 }
-
-
-def job_named(name: str) -> Job:
-    """Look a job up; raises ConfigurationError that lists the jobs."""
-    if name not in JOBS:
-        raise ConfigurationError(f"there is no job {name!r}: the jobs are {', '.join(JOBS)}")
-    return JOBS[name]

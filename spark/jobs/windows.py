@@ -27,9 +27,9 @@ LISTED_OFFSETS_MAX = 100
 
 
 class Counts(NamedTuple):
-    """What a batch brought: the newest event time, and how many readings were late."""
+    """A time, such as the newest event time, or NO_WATERMARK_MS; and how many readings were late."""
 
-    newest_ms: int
+    time_ms: int
     late: int
 
 
@@ -46,45 +46,31 @@ def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) 
     """Write the windows that a batch changes, its late readings, the windows that it ends, and what stays open."""
     open_windows = sources.kept_rows(readings, settings.place(OPEN), batch_id, schemas.OPEN)
     devices = sources.kept_rows(readings, settings.place(DEVICES), batch_id, schemas.DEVICES)
-    newest_ms = newest(devices)
-    watermark_ms = watermark(newest_ms, settings)
+    before = counts_of(devices.agg(F.max("watermark_ms"), F.sum("late")))
+    watermark_ms = before.time_ms
     arrivals = transforms.arrived(readings, settings.window_ms).persist()
-    counts = counted(arrivals, watermark_ms)
-    next_watermark_ms = watermark(max(newest_ms, counts.newest_ms), settings)
+    new = counts_of(arrivals.agg(F.max("time_ms"), F.count_if(transforms.is_late(watermark_ms))))
+    next_watermark_ms = max(watermark_ms, new.time_ms - settings.lateness_max_ms)  # it never goes back
     windows = transforms.windows_after(open_windows, arrivals, watermark_ms).persist()
     devices = transforms.devices_after(devices, arrivals, watermark_ms).persist()
     try:
         changed = transforms.window_statistics(windows.where("new > 0"))
         sinks.write_to_kafka(transforms.window_records(changed), settings, settings.windows_topic)
-        if counts.late:
-            tell_late(settings, arrivals, watermark_ms, counts.late)
+        if new.late:
+            tell_late(settings, arrivals, watermark_ms, new.late)
+        write_finished(settings, windows, batch_id, (watermark_ms, next_watermark_ms))
         write_state(settings, windows, devices, batch_id, next_watermark_ms)
-        total = devices.agg(F.sum("late")).collect()[0][0] or 0
-        tell(
-            batch_id,
-            {"watermark": utc(next_watermark_ms), "late_records": counts.late, "late_records_ever": total},
-        )
     finally:
         for each in (arrivals, windows, devices):
             each.unpersist()
+    ever = before.late + new.late
+    tell(batch_id, {"watermark": utc(next_watermark_ms), "late_records": new.late, "late_records_ever": ever})
 
 
-def newest(devices: DataFrame) -> int:
-    """Return the newest event time of the batches before, or NO_WATERMARK_MS."""
-    found: int | None = devices.agg(F.max("newest_ms")).collect()[0][0]
-    return transforms.NO_WATERMARK_MS if found is None else found
-
-
-def watermark(newest_ms: int, settings: Settings) -> int:
-    """Tell which windows have ended once this event time was seen."""
-    return max(newest_ms - settings.lateness_max_ms, transforms.NO_WATERMARK_MS)
-
-
-def counted(arrivals: DataFrame, watermark_ms: int) -> Counts:
-    """Count a batch's late readings, and find its newest."""
-    late = F.count_if(transforms.is_late(watermark_ms))
-    newest_ms, count = arrivals.agg(F.max("time_ms"), late).collect()[0]
-    return Counts(transforms.NO_WATERMARK_MS if newest_ms is None else newest_ms, count)
+def counts_of(figures: DataFrame) -> Counts:
+    """Read the one row of a time and a count; both are null where there were no rows."""
+    time_ms, late = figures.collect()[0]
+    return Counts(transforms.NO_WATERMARK_MS if time_ms is None else time_ms, late or 0)
 
 
 def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count: int) -> None:
@@ -107,14 +93,23 @@ def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count:
     )
 
 
-def write_state(settings: Settings, windows: DataFrame, devices: DataFrame, batch_id: int, watermark_ms: int) -> None:
-    """Write the windows that have ended, each once, then what the next batch needs to know."""
-    ended = F.col("window_end_ms") <= watermark_ms
-    finished = transforms.window_files(transforms.window_statistics(windows.where(ended)))
+def write_finished(settings: Settings, windows: DataFrame, batch_id: int, watermarks_ms: tuple[int, int]) -> None:
+    """Write the windows that a batch ends, each once; nothing is looked at unless the watermark passes an end."""
+    before, after = (each // settings.window_ms for each in watermarks_ms)
+    if before == after:
+        return
+    ended = windows.where(F.col("window_end_ms") <= watermarks_ms[1])
+    finished = transforms.window_files(transforms.window_statistics(ended))
     sinks.write_dated_batch(finished, settings.place(FINISHED), batch_id)
-    sinks.write_batch(windows.where(~ended).select(*schemas.OPEN_COLUMNS), settings.place(OPEN), batch_id, "parquet")
+
+
+def write_state(settings: Settings, windows: DataFrame, devices: DataFrame, batch_id: int, watermark_ms: int) -> None:
+    """Write what the next batch needs to know: the windows that are open, and the devices."""
+    still_open = windows.where(F.col("window_end_ms") > watermark_ms).select(*schemas.OPEN_COLUMNS)
+    sinks.write_batch(still_open, settings.place(OPEN), batch_id, "parquet")
     if batch_id % BATCHES_TO_FORGET == 0:
         devices = transforms.without_silent_devices(devices, watermark_ms - FORGOTTEN_AFTER_MS)
-    sinks.write_batch(devices, settings.place(DEVICES), batch_id, "parquet")
+    marked = devices.withColumn("watermark_ms", F.lit(watermark_ms).cast("bigint"))
+    sinks.write_batch(marked, settings.place(DEVICES), batch_id, "parquet")
     for name in (OPEN, DEVICES):
         sinks.delete_batch(devices, settings.place(name), batch_id - 2)

@@ -22,7 +22,7 @@ from spark import jars, java, progress, run, standalone
 from spark.cli import main
 from spark.config import SETTABLE, Settings, with_assignments
 from spark.failures import chain, root
-from spark.jobs import JOBS, job_named
+from spark.jobs import JOBS
 from spark.session import session_options
 from tests.support.notify_socket import NotifySocket
 
@@ -61,7 +61,9 @@ def test_a_bad_setting_is_named(word: str, said: str) -> None:
 
 def test_the_command_refuses_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "reading"]) == 2
-    assert capsys.readouterr().err == f"edge-spark: there is no job 'reading': the jobs are {', '.join(JOBS)}\n"
+    assert capsys.readouterr().err == (
+        f"edge-spark: there is no job 'reading': did you mean 'readings'? The jobs are {', '.join(JOBS)}\n"
+    )
     assert main(["run", "readings", "--set", "window_ms=0"]) == 2
     with pytest.raises(SystemExit, match="2"):
         main(["run"])
@@ -75,9 +77,8 @@ def test_list_names_jobs_and_settings(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_job_readings_is_all_the_others() -> None:
     settings = Settings()
-    parts = [job_named("windows"), job_named("alarms")]
-    assert job_named("readings").queries == parts[0].queries | parts[1].queries
-    assert job_named("readings").topics(settings) == {
+    assert JOBS["readings"].queries == JOBS["windows"].queries | JOBS["alarms"].queries
+    assert JOBS["readings"].topics(settings) == {
         "readings_windows": "compact",
         "readings_late": "compact",
         "readings_alarms": "delete",
@@ -179,7 +180,6 @@ def test_the_operators_options_win() -> None:
     assert options["spark.driver.memory"] == "1g"
     assert options["spark.driver.host"] == "127.0.0.1"
     assert options["spark.driver.extraClassPath"].count(".jar") == 4
-    assert "spark.driver.host" not in session_options(Settings(master="spark://pi-1:7077"))
 
 
 def test_shipped_jars_are_taken_as_they_are_and_none_is_fetched(
@@ -279,6 +279,30 @@ def test_a_chain_of_causes_begins_with_the_root() -> None:
     assert text.startswith("b.Root: because because")
     assert text.endswith("a.Outer: it failed")
     assert len(root(text)) < 700
+
+
+def test_what_a_batch_raised_in_python_is_the_root() -> None:
+    trace = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+    trace += (
+        '  File "x.py", line 1\n    raise e\n' * 40
+        + "spark.failures.BatchError: org.apache.kafka.common.errors.T: no\n"
+    )
+    text = chain(Cause("org.apache.spark.Query", "failed", Cause("py4j.Py4JException", trace)))
+    assert root(text) == "spark.failures.BatchError: org.apache.kafka.common.errors.T: no"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.lang.IllegalStateException: Failed to read log file file:/c/offsets/0. Incomplete log file",
+        "spark.failures.BatchError: java.lang.RuntimeException: file:/c/x.parquet is not a Parquet file",
+    ],
+)
+def test_a_damaged_checkpoint_ends_the_job_at_once(text: str) -> None:
+    query = failing(Cause("java.lang.RuntimeException", text))
+    query.start(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
+    with pytest.raises(run.JobError, match=r"a file below /place is damaged, .* give a new --checkpoint"):
+        query.check(None, Settings(checkpoint="/place"))  # type: ignore[arg-type]
 
 
 class DeadQuery:

@@ -183,7 +183,7 @@ def test_a_window_that_has_ended_takes_nothing_and_each_late_reading_is_a_row(se
         "time_ms": START_MS + 4000,
         "watermark_ms": watermark_ms,
     }
-    devices = session.createDataFrame([("a", START_MS + 13_000, 7), ("c", 5, 1)], schemas.DEVICES)
+    devices = session.createDataFrame([("a", START_MS + 13_000, 7, 0), ("c", 5, 1, 0)], schemas.DEVICES)
     assert rows(transforms.devices_after(devices, arrivals, watermark_ms)) == [
         ("a", START_MS + 13_000, 10),
         ("b", START_MS + 25_000, 1),
@@ -192,7 +192,9 @@ def test_a_window_that_has_ended_takes_nothing_and_each_late_reading_is_a_row(se
 
 
 def test_late_readings_of_forgotten_devices_stay_counted(session: SparkSession) -> None:
-    devices = session.createDataFrame([("a", 100, 2), ("b", 5, 1), ("c", 6, 3), ("d", 7, 0)], schemas.DEVICES)
+    devices = session.createDataFrame(
+        [("a", 100, 2, 9), ("b", 5, 1, 9), ("c", 6, 3, 9), ("d", 7, 0, 9)], schemas.DEVICES
+    )
     kept = transforms.without_silent_devices(devices, 50)
     again = transforms.without_silent_devices(kept, 200)
     assert {tuple(row) for row in kept.collect()} == {("a", 100, 2), (None, 7, 4)}
@@ -236,6 +238,21 @@ def test_a_batch_that_runs_again_takes_the_same_readings_and_finds_the_same_late
     assert rows(finished.select("device", "window_start_ms", "mean", "count")) == expected
     assert [path.name for path in (tmp_path / "finished_windows").glob("batch=2/date=*")] == ["date=2025-11-24"]
     assert sorted(path.name for path in (tmp_path / "windows_open").iterdir()) == ["batch=2", "batch=3"]
+
+
+def test_a_longer_lateness_opens_no_window_again(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "write_to_kafka", lambda *_: None)
+    told: dict[int, dict[str, Any]] = {}
+    for number, lateness_max_ms in enumerate([10_000, 600_000, 0, 0]):
+        settings = Settings(checkpoint=str(tmp_path), lateness_max_ms=lateness_max_ms)
+        batch = session.createDataFrame(
+            [reading(0, "a", 45, 1.0), reading(1, "a", 5, 1.0)][: 2 - number // 3], READINGS
+        )
+        windows.advance(settings, told.__setitem__, batch, number)
+    assert [told[number]["late_records"] for number in range(4)] == [0, 1, 1, 0]
+    assert told[1]["watermark"] == told[0]["watermark"] < told[2]["watermark"]
 
 
 STEADY = [reading(number, "a", number, 20.0 + number % 2) for number in range(20)]

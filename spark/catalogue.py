@@ -1,0 +1,80 @@
+"""The jobs and their settings as a person reads them: `edge-spark list`.
+
+Here: names, units, meanings, which job has which setting. Never here: Spark, so that a wrong word is answered at once.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from drupelet.config_check import nearest
+from drupelet.errors import ConfigurationError
+from spark.config import BOUNDS, Settings
+
+SUMMARIES = {
+    "readings": "windows and alarms in one process",
+    "windows": "min, mean, max, count per device and event-time window, to a compacted topic and to Parquet",
+    "alarms": "readings far from their device's recent mean, to a topic",
+}
+ALL, WINDOWS, ALARMS = frozenset(SUMMARIES), frozenset({"readings", "windows"}), frozenset({"readings", "alarms"})
+
+
+class Meaning(NamedTuple):
+    """What a setting is; `unit` is empty for names."""
+
+    jobs: frozenset[str]
+    unit: str
+    text: str
+
+
+MEANINGS = {
+    "topic": Meaning(ALL, "", "the topic that is read"),
+    "trigger_ms": Meaning(ALL, "ms", "time from one batch to the next; longer saves processor time and card writes"),
+    "batch_records_max": Meaning(
+        ALL, "records", "most that a batch takes, of all partitions together; bounds its memory"
+    ),
+    "ahead_max_ms": Meaning(ALL, "ms", "a reading dated further past its receipt is malformed"),
+    "malformed_trigger_ms": Meaning(ALL, "ms", "how often records are looked at that are no readings"),
+    "output_partitions": Meaning(ALL, "partitions", "of a results topic that the job creates"),
+    "windows_topic": Meaning(WINDOWS, "", "where windows are written; compacted"),
+    "late_topic": Meaning(WINDOWS, "", "where readings are written that came too late for their window; compacted"),
+    "window_ms": Meaning(WINDOWS, "ms", "length of a window of event time; needs a new --checkpoint when it changes"),
+    "lateness_max_ms": Meaning(WINDOWS, "ms", "how far behind the newest event time a window still changes"),
+    "alarms_topic": Meaning(ALARMS, "", "where alarms are written"),
+    "recent_readings": Meaning(ALARMS, "readings", "of a device, with which its next one is compared"),
+    "recent_readings_min": Meaning(ALARMS, "readings", "a device with fewer has no alarms yet"),
+    "alarm_score_min": Meaning(ALARMS, "standard deviations", "distance from the recent mean that is an alarm"),
+    "deviation_min": Meaning(
+        ALARMS, "in the reading's unit", "least standard deviation, so that a steady device is quiet"
+    ),
+}
+
+
+def checked_job(name: str) -> str:
+    """Return a job's name; raises ConfigurationError that lists the jobs."""
+    if name not in SUMMARIES:
+        near = nearest(name, SUMMARIES)
+        meant = f"did you mean {near!r}? " if near else ""
+        raise ConfigurationError(f"there is no job {name!r}: {meant}The jobs are {', '.join(SUMMARIES)}")
+    return name
+
+
+def listing(job: str | None) -> Iterator[str]:
+    """Write the lines that describe one job and its settings, or all."""
+    yield "jobs (edge-spark run JOB):"
+    for name, summary in SUMMARIES.items():
+        if job in (None, name):
+            yield f"  {name:10} {summary}"
+    for title, jobs in (("every job", ALL), ("windows and readings", WINDOWS), ("alarms and readings", ALARMS)):
+        if job is None or job in jobs:
+            yield f"\nsettings of {title} (--set KEY=VALUE):"
+            for key, meaning in MEANINGS.items():
+                if meaning.jobs == jobs:
+                    yield described(key, meaning)
+    yield "\nalso --set spark.…=… (options of Spark) and --set kafka.…=… (of every Kafka client); no secrets: they show"
+
+
+def described(key: str, meaning: Meaning) -> str:
+    """Describe one setting: key and default, what it is, its unit and bounds."""
+    bounds = " to ".join(f"{bound:.10g}" for bound in BOUNDS.get(key, ()))
+    range_ = f" ({bounds} {meaning.unit})" if bounds else ""
+    return f"  {key}={getattr(Settings(), key)}".ljust(34) + f" {meaning.text}{range_}"

@@ -1,0 +1,89 @@
+"""What is looked at before a JVM starts, as it takes a second here and many there: addresses, ports, memory values.
+
+Here: sentences about the command line. Never here: Spark, a Kafka client, or the checkpoint (checkpoint.py).
+"""
+
+import errno
+import re
+import socket
+from collections.abc import Mapping
+
+from drupelet.addresses import host_and_port
+from drupelet.connection_errors import explained
+from drupelet.errors import ConfigurationError
+from spark.config import Settings
+from spark.logs import log
+
+CONNECT_S = 1.0
+DRIVER_MB_MIN = 450  # Spark: 1.5 times the 300 MB that it reserves; the heap that Java reports is some 5 % smaller
+UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+MASTERS = "give local[CORES] or spark://HOST:PORT"
+
+
+def check_addresses(settings: Settings) -> None:
+    """Refuse addresses that are none; say at once which broker or master does not answer, as it will be waited for."""
+    brokers = [address_in("--bootstrap", each) for each in settings.bootstrap.split(",")]
+    reasons = [refused(*each) for each in brokers]
+    if None not in reasons:
+        log("warning", "broker_not_reachable", bootstrap=settings.bootstrap, reason=reasons[0], then="it is waited for")
+    if not settings.master.startswith("local"):
+        check_master(settings.master)
+    elif not re.fullmatch(r"local(\[(\*|[1-9]\d*)(,\d+)?\])?", settings.master):
+        raise ConfigurationError(f"--master {settings.master}: {MASTERS}")
+
+
+def check_master(url: str) -> None:
+    """Refuse a URL that names no master; say at once that it does not answer."""
+    if not url.startswith("spark://"):
+        raise ConfigurationError(f"{url} is no master's URL: {MASTERS}")
+    reasons = [refused(*address_in("the master's URL", each)) for each in url.removeprefix("spark://").split(",")]
+    if None not in reasons:
+        log("warning", "master_not_reachable", master=url, reason=reasons[0], then="it is waited for")
+
+
+def address_in(name: str, text: str) -> tuple[str, int]:
+    """Read HOST:PORT; raises ConfigurationError that says where it stands."""
+    try:
+        host, port = host_and_port(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}, such as 192.168.1.20:9092") from None
+    if not port:
+        raise ConfigurationError(f"{name}: {text!r} has port 0: give the port that is listened on")
+    return host, port
+
+
+def refused(host: str, port: int) -> str | None:
+    """Say why nothing takes a connection there within a second, or None."""
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
+    except OSError as error:
+        return f"{host}:{port} {explained(error)}"
+    return None
+
+
+def check_free(name: str, host: str, port: int) -> None:
+    """Refuse an address that this machine does not have, or a port that is taken: Spark would take the next one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, OverflowError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise ConfigurationError(f"{host}:{port} is taken by another process: give another {name}") from error
+        raise ConfigurationError(f"{name}: {host}:{port} cannot be listened on: {error}") from error
+
+
+def check_memory(given: Mapping[str, str]) -> None:
+    """Refuse memory values that Java or Spark would refuse with a stack trace."""
+    for key in ("spark.driver.memory", "spark.executor.memory"):
+        if key in given and checked_size(key, given[key]) < DRIVER_MB_MIN:
+            raise ConfigurationError(f"{key}={given[key]}: Spark needs {DRIVER_MB_MIN + 22}m or more")
+
+
+def checked_size(name: str, text: str) -> float:
+    """Read a size such as 512m or 1g in MB; raises ConfigurationError."""
+    found = re.fullmatch(r"([1-9]\d{0,9})([kmgt])b?", text.lower())
+    if found is None:
+        raise ConfigurationError(f"{name}={text}: give a size with its unit, such as 512m or 1g")
+    return int(found[1]) * UNITS[found[2]]
