@@ -188,8 +188,7 @@ class Supervised:
         if any(mark in text for mark in DATA_LOSS_MARKS):
             raise JobError(
                 f"query {self.name}: offsets that {settings.checkpoint} needs are gone from topic {settings.topic} "
-                f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left: "
-                f"{failures.root(text)}"
+                f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left"
             )
         if any(mark in text for mark in DAMAGE_MARKS):
             raise JobError(
