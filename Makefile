@@ -159,7 +159,7 @@ install-demo:
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
 
 install-test:
-	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client
+	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

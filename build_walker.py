@@ -1,5 +1,7 @@
 """Builds the compiled walker of records into wheels, and for this machine into an editable checkout: a hatchling hook.
 
+Wheels and editable checkouts also get completion and man pages, wheels and source archives the commit (build_texts.py).
+
 | asked for | compiled by | where it cannot |
 |---|---|---|
 | a wheel, DRUPELET_WALKERS=all | the ziglang wheel, for x86_64 and aarch64 on whatever machine | the build fails |
@@ -26,8 +28,10 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path("edge_broker/compiled/walk.c")
+COMMIT = "drupelet/commit.txt"
 MACHINES = ("x86_64", "aarch64")
 ZIGLANG = "ziglang==0.17.1"  # pinned: another version may compile to other bytes
+SHTAB = "shtab==1.13.0"  # pinned for the same reason: completion scripts are part of the wheel
 FLAGS = ("-O2", "-shared", "-fPIC", "-ffreestanding", "-nostdlib", "-fno-stack-protector", "-Wall", "-Wextra", "-s")
 
 
@@ -37,11 +41,15 @@ class WalkerHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs besides hatchling: ziglang, when a wheel for all machines has to be compiled."""
-        return [ZIGLANG] if _all_wanted() and any(not _cached(self._source, one).exists() for one in MACHINES) else []
+        """What the build needs besides hatchling: shtab; ziglang, when a wheel for all machines has to be compiled."""
+        compiling = _all_wanted() and any(not _cached(self._source, one).exists() for one in MACHINES)
+        return [SHTAB, ZIGLANG] if compiling else [SHTAB]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and name the results as part of the wheel."""
+        self._make_texts(build_data, commit=version != "editable")
+        if self.target_name != "wheel":
+            return
         if version == "editable":
             self._build_here(self._source.parent / _name(os.uname().machine))
             return
@@ -56,6 +64,18 @@ class WalkerHook(BuildHookInterface[Any]):
                 self._build_here(built)
             if built.exists():
                 build_data["force_include"][str(built)] = str(SOURCE.parent / _name(machine))
+
+    def _make_texts(self, build_data: dict[str, Any], *, commit: bool) -> None:
+        """Have build_texts.py write, and name what it wrote; a source archive has the commit already."""
+        texts = Path(self.directory).absolute() / "texts"
+        shutil.rmtree(texts, ignore_errors=True)
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "build_texts.py", str(texts)]
+        subprocess.run(command, cwd=self.root, env=environment, check=True)  # noqa: S603 - our own
+        if commit and not Path(self.root, COMMIT).exists():
+            build_data["force_include"][str(texts / "commit.txt")] = COMMIT
+        if self.target_name == "wheel":
+            build_data["shared_data"][str(texts / "share")] = "share"
 
     @property
     def _source(self) -> Path:

@@ -10,7 +10,10 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHOWN_MAX = 60  # characters of what somebody wrote
 _CHOICE = re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
@@ -106,6 +109,13 @@ def not_empty(text: str) -> str:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError("is empty: give it a value")
     return text
+
+
+def path(text: str) -> Path:
+    """A type of options: the path of a file or folder; an empty one is no way to say the current folder."""
+    from pathlib import Path  # noqa: PLC0415 - the broker does without
+
+    return Path(not_empty(text))
 
 
 def shown(text: str) -> str:

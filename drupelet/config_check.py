@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
             raise ConfigurationError(f"{path} is larger than {CONFIG_BYTES_MAX} bytes: is it a configuration?")
         return content.decode()
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8.") from error
 

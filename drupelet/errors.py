@@ -3,6 +3,8 @@
 Must never come in: an error that one part alone raises, and anything that costs time to import.
 """
 
+import os
+
 
 class ConfigurationError(Exception):
     """One sentence that names the file, key or option, what is wrong, and the remedy; the command ends with exit 2."""
@@ -18,6 +20,10 @@ def sentence(error: BaseException) -> str:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, within a sentence: `no space left on device`, without number and file name."""
-    text = error.strerror or sentence(error)
+    """Why the system refused, within a sentence: `no space left on device`, without number and file name.
+
+    What libraries make of it is left out. Numbers below 0 are those of name look-ups, which have words of their own.
+    """
+    number = error.errno or 0
+    text = os.strerror(number) if number > 0 else error.strerror or sentence(error)
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

@@ -61,7 +61,7 @@ def _git(checkout: str, *arguments: str) -> str | None:
     """What git prints; None when it fails, or there is none."""
     try:
         done = subprocess.run(  # noqa: S603 - no argument comes from outside
-            ["git", "-C", checkout, *arguments],  # noqa: S607 - where the system has it
+            ["git", "--no-optional-locks", "-C", checkout, *arguments],  # noqa: S607 - where the system has it
             capture_output=True,
             text=True,
             timeout=GIT_S,

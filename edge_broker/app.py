@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from drupelet.command_line import announce
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.systemd import Notifier
@@ -197,8 +197,7 @@ async def _serve_metrics(
         http = await serve_http(endpoint.host, endpoint.port, pages)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {error.strerror or error}; "
-            "choose another --metrics"
+            f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {reason(error)}; choose another --metrics"
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http

@@ -8,12 +8,13 @@ are quick.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from drupelet.arguments import Parser, not_empty
 from drupelet.command_line import run
-from drupelet.errors import CommandFailed, ConfigurationError
+from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
 from edge_broker.tools.arguments import add_tools
@@ -91,9 +92,13 @@ def parser() -> Parser:
     serve.add_argument(
         "--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0 picks a free one"
     )
-    serve.add_argument("--advertise", metavar="HOST:PORT", help="the address that clients are told; default: --listen")
-    serve.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health here; default: off")
-    serve.add_argument("--config", metavar="FILE.toml", help="configuration keys as TOML")
+    serve.add_argument(
+        "--advertise", type=not_empty, metavar="HOST:PORT", help="the address that clients are told; default: --listen"
+    )
+    serve.add_argument(
+        "--metrics", type=not_empty, metavar="HOST:PORT", help="serve /metrics and /health here; default: off"
+    )
+    serve.add_argument("--config", type=not_empty, metavar="FILE.toml", help="configuration keys as TOML")
     serve.add_argument(
         "--set",
         action="append",
@@ -161,6 +166,8 @@ def _tool(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from edge_broker.config import Endpoint, read_config  # noqa: PLC0415 - --help needs none of it
 
+    if not os.path.isdir(options.data_dir) and os.path.lexists(options.data_dir):
+        raise ConfigurationError(f"--data-dir {options.data_dir} is no directory: name another one, or move it away")
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
     listen = Endpoint(*parse_endpoint("--listen", options.listen))
@@ -192,8 +199,10 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read --config {path}: {error}") from None
+    except OSError as error:
+        raise ConfigurationError(f"--config {path} cannot be read: {reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--config {path} is not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:

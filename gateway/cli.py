@@ -7,9 +7,8 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 
-from drupelet.arguments import Parser
+from drupelet.arguments import Parser, path
 from drupelet.command_line import announce, run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
@@ -59,7 +58,7 @@ def parser() -> Parser:
             name, help=text, description=text.capitalize(), epilog=f"example: {_EXAMPLES[name]}"
         )
         if name != "example":
-            command.add_argument("--config", type=Path, required=True, metavar="FILE.toml", help="the configuration")
+            command.add_argument("--config", type=path, required=True, metavar="FILE.toml", help="the configuration")
         if name == "check":
             command.add_argument("--connect", action="store_true", help="also try the Kafka broker and mosquitto")
     return root

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from drupelet.arguments import Parser
+from drupelet.arguments import Parser, path
 from drupelet.command_line import run as run_command
+from drupelet.errors import ConfigurationError
 from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
@@ -102,7 +103,7 @@ def add_health(command: argparse.ArgumentParser) -> None:
 def add_place(command: argparse.ArgumentParser) -> None:
     """Describe which machine is read."""
     place = command.add_mutually_exclusive_group()
-    place.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="read another machine's files")
+    place.add_argument("--root", type=path, default=Path("/"), metavar="DIR", help="read another machine's files")
     place.add_argument("--mock", choices=mock_names(), help="read a board that comes with this package")
 
 
@@ -110,6 +111,8 @@ def add_place(command: argparse.ArgumentParser) -> None:
 def chosen_root(parsed: argparse.Namespace) -> Iterator[Path]:
     """Give the tree to read: the running machine, a directory, or a mock board for as long as it is read."""
     if parsed.mock is None:
+        if not parsed.root.is_dir():
+            raise ConfigurationError(f"--root {parsed.root} is no directory: name one with another machine's files")
         yield parsed.root
         return
     with tempfile.TemporaryDirectory() as directory:

@@ -9,12 +9,12 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 
 from drupelet.addresses import host_and_port
 from drupelet.command_line import announce
+from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from mirror import metrics, topics
@@ -43,7 +43,7 @@ async def run(config: Config) -> int:
         try:
             server = await metrics.serve(*host_and_port(config.metrics), figures.registry, replicator.trouble)
         except OSError as error:
-            _log.error("metrics_port_refused", address=config.metrics, error=error)
+            _log.error("metrics_port_refused", address=config.metrics, error=reason(error))
             return 1
     _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     announce("edge-mirror ready")
@@ -81,8 +81,8 @@ async def status(config: Config, *, as_json: bool) -> int:
         await source.open()
         found = await _standings(source, config)
     except SourceError as error:
-        print(f"The source {config.source} does not answer: {error}.", file=sys.stderr)
-        return 1
+        why = "" if "Unable to bootstrap" in str(error) else f" ({error})"
+        raise CommandFailed(f"the source {config.source} does not answer{why}: start it or correct --source") from error
     finally:
         await source.close()
     print(json.dumps([asdict(standing) for standing in found]) if as_json else _table(found))

@@ -9,9 +9,8 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from drupelet.arguments import Parser
+from drupelet.arguments import Parser, path
 from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
@@ -35,7 +34,7 @@ def _work(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
     required = ("source", "target", "topics") if given.command == "run" else ("source",)
     config = _load(given, required)
-    set_up("mirror")
+    set_up("mirror", silent=("aiokafka",) if given.command == "status" else ())  # one sentence says it
     return _start(given, config)
 
 
@@ -87,7 +86,7 @@ def _command(commands: argparse._SubParsersAction[Parser], name: str, text: str,
     )
     command.add_argument("--site", metavar="NAME", help="the site's name: prefix of the topics, part of the group id")
     command.add_argument(
-        "--config", metavar="FILE.toml", type=Path, help="more settings; the command line overrides it"
+        "--config", metavar="FILE.toml", type=path, help="more settings; the command line overrides it"
     )
     return command
 

@@ -17,7 +17,7 @@ import ipaddress
 import socket
 from collections import deque
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
@@ -75,9 +75,8 @@ class Server:
                 lambda: Connection(self, self._loop.time), endpoint.host, endpoint.port, backlog=BACKLOG
             )
         except OSError as error:
-            reason = error.strerror or str(error)
             raise ConfigurationError(
-                f"cannot listen on {endpoint.host}:{endpoint.port}: {reason}; choose another --listen"
+                f"cannot listen on {endpoint.host}:{endpoint.port}: {reason(error)}; choose another --listen"
             ) from None
         port = self._listener.sockets[0].getsockname()[1]
         self._loop.call_later(self._idle_s / 4, self._close_idle)

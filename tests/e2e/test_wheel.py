@@ -21,6 +21,7 @@ from tests.support.emulated import EmulatedLibrary
 
 ROOT = Path(__file__).parents[2]
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+PROGRAMS = ("edge-broker", "edge-gateway", "edge-mirror", "edge-spark", "edge-board")
 LOAD, DYNAMIC, NEEDED = 1, 2, 1
 
 
@@ -41,13 +42,10 @@ def wheel_of(checkout: Path, to: Path, **environment: str) -> Path:
 def copied(to: Path) -> Path:
     """What a build needs of the checkout, without what was built in it."""
     to.mkdir()
-    for name in ("pyproject.toml", "build_walker.py", "README.md", "LICENSE", ".gitignore"):
+    for name in ("pyproject.toml", "build_walker.py", "build_texts.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, to)
-    for name in ("drupelet", "edge_broker"):
+    for name in ("drupelet", "edge_broker", "gateway", "mirror", "spark", "hardware"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name in ("gateway", "mirror", "spark", "hardware"):
-        (to / name).mkdir()
-        (to / name / "__init__.py").touch()
     return to
 
 
@@ -84,6 +82,11 @@ def test_a_wheel_for_all_holds_both_libraries_and_is_the_same_twice(wheels: list
             assert tags
             assert NEEDED not in tags, "it asks for another library"
             assert len(content) < 20_000
+        assert wheel.read("drupelet/commit.txt") == b"unknown\n"  # it is a copy, and no checkout
+        share = {name.partition(".data/data/share/")[2] for name in wheel.namelist() if "/data/share/" in name}
+        for program in PROGRAMS:
+            names = {f"man/man1/{program}.1", f"zsh/site-functions/_{program}"}
+            assert share >= {*names, f"bash-completion/completions/{program}"}
         wheel.extractall(tmp_path / "installed")
     version = [sys.executable, "-m", "edge_broker", "--version"]
     done = subprocess.run(version, cwd=tmp_path / "installed", capture_output=True, text=True, check=True)
@@ -108,6 +111,23 @@ def test_the_library_for_aarch64_gives_the_same_verdicts(wheels: list[Path], tmp
         reference.feed(area, last=True)
         found = CompiledWalk.from_buffer_copy(library.read(place, size))
         assert outcome(found) == outcome(reference), f"seed {first + number - len(catalogue)}"
+
+
+def test_a_wheel_has_the_commit_it_was_built_from_also_by_way_of_a_source_archive(tmp_path: Path) -> None:
+    checkout = copied(tmp_path / "checkout")
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=one"]):
+        subprocess.run(["git", "-C", checkout, *who, *words], check=True)
+    head = ["git", "-C", checkout, "rev-parse", "HEAD"]
+    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout[:12]
+    with zipfile.ZipFile(wheel_of(checkout, tmp_path / "wheel")) as wheel:
+        assert wheel.read("drupelet/commit.txt").decode() == f"{commit}\n"
+    build = "import sys; from hatchling.build import build_sdist; print(build_sdist(sys.argv[1]))"
+    archive = subprocess.run(
+        [sys.executable, "-c", build, tmp_path / "archive"], cwd=checkout, check=True, capture_output=True, text=True
+    ).stdout.split()[-1]
+    with zipfile.ZipFile(wheel_of(tmp_path / "archive" / archive, tmp_path / "again")) as wheel:
+        assert wheel.read("drupelet/commit.txt").decode() == f"{commit}\n"
 
 
 def test_without_a_compiler_the_python_walker_is_installed(tmp_path: Path) -> None:

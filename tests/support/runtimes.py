@@ -69,6 +69,16 @@ def kcat() -> Path:
     return _program("kcat", "kcat")
 
 
+def zsh() -> Path:
+    """Return zsh, whose completion is tested in one that runs."""
+    return _program("zsh", "zsh")
+
+
+def man() -> Path:
+    """Return man, which shows the pages."""
+    return _program("man", "man-db")
+
+
 def mcopy() -> Path:
     """Return mtools' mcopy, which edge-board flash writes FAT partitions with."""
     return _program("mcopy", "mtools")
@@ -148,6 +158,8 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "mosquitto": mosquitto,
     "mosquitto-clients": mosquitto_pub,
     "kcat": kcat,
+    "zsh": zsh,
+    "man-db": man,
     "mtools": mcopy,
     "e2fsprogs": mke2fs,
     "dosfstools": mkfs_vfat,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Three commands:
-#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto mosquitto-clients kcat, for
+#   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto mosquitto-clients kcat zsh man-db, for
 #                                  images mtools e2fsprogs dosfstools fdisk, for a disk of the tests fuse3, for a clock of
 #                                  the tests libfaketime, and for test hosts
 #                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated

@@ -4,13 +4,19 @@
 set -euo pipefail
 shopt -s nullglob
 cd "$2"
+root=$PWD
 # Our files, sorted, relative to /; passwords are among them.
 our_files() {
     local places
     cd /
     places=(etc/drupele[t] etc/mosquitt[o] etc/kafk[a] opt/kafka/curren[t]
         etc/systemd/system/{edge-*.service,kafk[a].service,mosquitto.service.[d]})
-    find "${places[@]}" '(' -type f -o -type l ')' | sort
+    {
+        find "${places[@]}" '(' -type f -o -type l ')'
+        # Programs, man pages and completion; usr/local/bin is everywhere, and others' files are in all of them.
+        find usr/local/bin usr/local/share/{man/man[1],bash-completion/completion[s],zsh/site-function[s]} \
+            -maxdepth 1 -type l -lname "$root/current/*"
+    } | sort
 }
 
 keep() {
