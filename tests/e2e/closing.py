@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from tests.e2e import report
 from tests.e2e.accounting import TopicAccount
@@ -33,10 +35,10 @@ TOPIC_HEADS = (
 )
 
 
-def closing_report(road: Road, watch: Watch, found: Findings, faults: Sequence[str]) -> str:
+def closing_report(road: Road, watch: Watch, found: Findings, faults: Sequence[str], slow: Sequence[str]) -> str:
     """Everything that is worth saying at the end."""
     parts = ["", f"after {watch.elapsed_s():.0f} s:", "", topics(found.accounts), "", notes(found.accounts, found)]
-    parts += ["", results(found), "", costs(watch), "", f"everything is kept in {road.root}", verdict(faults)]
+    parts += ["", results(found), "", costs(watch), "", f"everything is kept in {road.root}", verdict(faults, slow)]
     return "\n".join(parts)
 
 
@@ -114,28 +116,41 @@ def costs(watch: Watch) -> str:
     return report.table(("process", "RSS MB", "highest", "CPU s"), rows)
 
 
-def verdict(faults: Sequence[str]) -> str:
-    """One line when all is well, else a line per fault."""
-    if not faults:
-        return "OK: every acked record is there, in order; no part died."
-    return "\n".join(["FAILED:", *(f"  - {fault}" for fault in faults)])
+def verdict(faults: Sequence[str], slow: Sequence[str] = ()) -> str:
+    """One line when all is well, else a line per fault; what was too slow is no loss, and is not called one."""
+    waits = [f"  - {wait}" for wait in slow]
+    if faults:
+        return "\n".join(["FAILED:", *(f"  - {fault}" for fault in faults), *waits])
+    if slow:
+        head = "NOTHING LOST, BUT NOT ALL SHOWN: every acked record is there, in order; no part died. Slow, not lost:"
+        return "\n".join([head, *waits, "exit status 3; a longer run (SECONDS=) or a quieter machine shows the rest"])
+    return "OK: every acked record is there, in order; no part died."
 
 
 def how_to_look(road: Road) -> str:
-    """Commands to try while everything runs."""
+    """Commands to try while everything runs: our own tools first, then those that any Kafka knows."""
+    edge, central = road.edge.bootstrap, road.central_bootstrap
+    ours = isinstance(road.edge, EdgeBroker)
     lines = [
         "",
-        "Everything runs, with fresh load. To look into it:",
-        f"  kcat -C -b {road.edge.bootstrap} -t readings -o end",
-        f"  kcat -C -b {road.central_bootstrap} -t {road.at_central('readings_windows')} -o beginning -e",
-        f"  kafka-console-consumer.sh --bootstrap-server {road.central_bootstrap} "
-        f"--topic {road.at_central('readings_alarms')} --from-beginning",
+        "Everything runs, with fresh load. To look into it, in another terminal:",
+        f"  export PATH={Path(sys.executable).parent}:$PATH",
+        f"  edge-broker topics --bootstrap {edge}",
+        f"  edge-broker tail readings --follow --bootstrap {edge}",
+        f"  edge-broker tail {road.at_central('readings_windows')} --bootstrap {central}    (in the datacenter)",
+        f"  edge-broker groups --bootstrap {edge}",
+        *([f"  edge-broker ledger --data-dir {road.edge_data}"] if ours else []),
+        f"  edge-mirror status --source {edge} --site {road.site}",
+        *(
+            [f"  curl {road.edge.metrics_url.replace('/metrics', '/health')}    (edge broker; also /metrics)"]
+            if isinstance(road.edge, EdgeBroker)
+            else []
+        ),
+        f"  curl http://127.0.0.1:{road.gateway_metrics_port}/health    (gateway; also /metrics)",
+        f"  curl http://127.0.0.1:{road.mirror_metrics_port}/health    (mirror; also /metrics)",
+        f"  kcat -C -b {edge} -t readings -o end",
         f"  mosquitto_sub -p {road.mosquitto.port} -t 'sites/#'",
-        f"  curl http://127.0.0.1:{road.gateway_metrics_port}/metrics    (gateway)",
-        f"  curl http://127.0.0.1:{road.mirror_metrics_port}/metrics    (mirror)",
     ]
-    if isinstance(road.edge, EdgeBroker):
-        lines.append(f"  curl {road.edge.metrics_url}    (edge broker)")
     if road.link is not None:
         lines.append(f"  kill -USR1 {road.link.pid} cuts the link, kill -USR2 {road.link.pid} restores it")
     return "\n".join(

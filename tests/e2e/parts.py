@@ -72,7 +72,8 @@ class Road:
         self.log_journal = root / "log_writer.journal"
         self.link_status = root / "link.json"
         self.checkpoint = root / "spark"
-        self.edge = _broker(edge, self.logs, "edge", root / "edge-data", None)
+        self.edge_data = root / "edge-data"
+        self.edge = _broker(edge, self.logs, "edge", self.edge_data, None)
         self.central, self.link, self.central_bootstrap = self._far_side(central)
         self.gateway_metrics_port = free_port()
         self.mirror_metrics_port = free_port()

@@ -10,11 +10,14 @@ from collections.abc import Callable
 
 from tests.e2e import observe, report
 from tests.e2e.parts import Road
+from tests.e2e.patience import Patience
 from tests.e2e.read_back import Tail
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import Deadline
 
 TICK_S = 1.0
+QUERIES = 3  # of the readings job
+CPU_STEP_S = 5.0  # of CPU time that a start has used up: it goes on
 
 
 class Watch:
@@ -33,6 +36,7 @@ class Watch:
         self.down: set[str] = set()
         self.deaths: dict[str, str] = {}
         self.usage: dict[str, observe.Usage] = {}
+        self.spark = Patience(time.monotonic())
 
     def elapsed_s(self) -> float:
         """Seconds since the load began."""
@@ -51,11 +55,25 @@ class Watch:
             self.look()
         return True
 
-    def look(self) -> None:
-        """Wait for the next second, then look at every part and show what was seen."""
+    def until_spark(self, condition: Callable[[], bool]) -> str:
+        """Look once a second until the condition holds; else why waiting for Spark is over."""
+        self.spark.begin(time.monotonic())
+        while not condition():
+            if self.deaths or (why := self.spark.ran_out(time.monotonic())):
+                return ", ".join(self.deaths.values()) or why
+            self.look()
+        return ""
+
+    def look_quietly(self) -> None:
+        """Wait for the next second, then look whether every part lives, and show nothing."""
         time.sleep(max(0.0, self._next_s - time.monotonic()))
         self._next_s = max(self._next_s + TICK_S, time.monotonic())
         self.sample()
+
+    def look(self) -> None:
+        """Wait for the next second, then look at every part and show what was seen."""
+        self.look_quietly()
+        self.spark.saw(self._spark_progress(), time.monotonic())
         self.fleet.read()
         self.log.read()
         self._screen.live(self._lines())
@@ -147,11 +165,19 @@ class Watch:
     def _spark_line(self, edge: observe.Metrics | None) -> str:
         positions = observe.spark_positions(self._road.checkpoint, "readings")
         if not positions:
-            return "starting" if self.elapsed_s() < 60 else "no batch yet"
+            return "starting, no batch yet"
         slowest = min(sum(position.values()) for position in positions.values())
         end = edge.total("edge_broker_log_end_offset", topic="readings") if edge is not None else None
         backlog = "" if end is None else f", backlog {max(0, end - slowest):.0f}"
         return f"{len(positions)} queries, readings taken in {slowest}{backlog}"
+
+    def _spark_progress(self) -> object:
+        """What changes while Spark goes on: its batches; until all queries had one, the CPU time of its start."""
+        batches = sorted(path.name for path in self._road.checkpoint.rglob("commits/*") if path.name.isdigit())
+        positions = observe.spark_positions(self._road.checkpoint, "readings")
+        used = self.usage.get("spark")
+        starting = len(positions) < QUERIES and used is not None
+        return len(batches), int(used.cpu_s / CPU_STEP_S) if starting and used is not None else None
 
     def _central_line(self, now_s: float) -> str:
         if self.tail is None or not self.tail.is_alive():

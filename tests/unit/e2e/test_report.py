@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import io
+import shlex
+from pathlib import Path
 
+import edge_broker.cli as broker
+import mirror.cli as mirror
+from tests.e2e.closing import how_to_look
 from tests.e2e.demo import Timeline
+from tests.e2e.parts import Road
 from tests.e2e.report import Screen, amount, table
 
 
@@ -50,3 +56,20 @@ def test_the_cut_is_20_s_long_and_scaled_in_a_short_demo() -> None:
     assert 7 < short.restore_s - short.cut_s < 9
     for line in (whole, short, Timeline.of(30), Timeline.of(3_600)):
         assert 0 < line.cut_s < line.kill_s < line.restore_s < line.end_s
+
+
+def test_the_hints_name_our_own_tools_first_with_the_addresses_of_this_run(tmp_path: Path) -> None:
+    road = Road(tmp_path, "demo", edge="edge", central="127.0.0.1:9", rotate_after_s=10)
+    lines = [line.strip() for line in how_to_look(road).splitlines() if line.startswith("  ")]
+    assert [line.split()[:2] for line in lines[1:7]] == [
+        ["edge-broker", "topics"],
+        ["edge-broker", "tail"],
+        ["edge-broker", "tail"],
+        ["edge-broker", "groups"],
+        ["edge-broker", "ledger"],
+        ["edge-mirror", "status"],
+    ]
+    assert len([line for line in lines if line.startswith("curl") and "/health" in line]) == 3
+    for line in lines[1:6]:
+        broker.parser().parse_args(shlex.split(line.partition("    ")[0])[1:])
+    mirror.parser().parse_args(shlex.split(lines[6])[1:])
