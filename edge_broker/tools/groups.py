@@ -70,11 +70,11 @@ def _standings(offsets: Mapping[Place, int], ends: _Ends) -> list[Standing]:
 
 
 def _standing(place: Place, offset: int, ends: _Ends) -> Standing:
-    found = ends.ends.get(place)
-    if found is None or found.error_code:
+    found, begin = ends.ends.get(place), ends.starts.get(place)
+    if found is None or begin is None or found.error_code:
         gone = "no leader" if place in ends.partitions else "no such partition any more"
         return Standing(*place, offset, None, None, None, error_name(found.error_code) if found else gone)
-    start = ends.starts[place].offset
+    start = begin.offset
     problem = f"offsets {offset} to {start - 1} are gone" if offset < start else ""
     if offset > found.offset:
         problem = "committed behind the end"

@@ -144,10 +144,12 @@ class Cluster:
             for name, numbers in by_topic(places).items()
         ]
         answer = self.at(leader).ask(apis.LIST_OFFSETS, ListOffsetsRequest(replica_id=-1, topics=topics))
+        asked = frozenset(places)  # what else an answer may hold was not asked for
         return {
             (topic.name, one.partition_index): Found(one.offset, one.timestamp, one.error_code)
             for topic in answer.topics
             for one in topic.partitions
+            if (topic.name, one.partition_index) in asked
         }
 
     def settings(self, names: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, list[Setting]]:

@@ -58,12 +58,13 @@ def list_groups(cluster: Cluster) -> dict[str, Listed]:
 
 def describe(cluster: Cluster, groups: list[Listed]) -> dict[str, Described]:
     """State and members of groups that were listed."""
-    found: dict[str, Described] = {}
     listed = {group.name: group for group in groups}
+    found = {group.name: Described(group.state or "unknown", None) for group in groups}  # what is not answered stays so
     for node, some in _at_once(groups):
         request = DescribeGroupsRequest(groups=[group.name for group in some])
         for one in cluster.at(node).ask(apis.DESCRIBE_GROUPS, request).groups:
-            found[one.group_id] = _described(listed[one.group_id], one)
+            if one.group_id in listed:
+                found[one.group_id] = _described(listed[one.group_id], one)
     return found
 
 

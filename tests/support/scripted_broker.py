@@ -21,8 +21,10 @@ Answer = Callable[[Any], Message | bytes | None]
 class ScriptedBroker:
     """Answers each API by a function of the request: a message, raw bytes for a whole frame, None for silence."""
 
-    def __init__(self, answers: dict[int, Answer]) -> None:
+    def __init__(self, answers: dict[int, Answer], spoil: Callable[[bytes], bytes] = bytes) -> None:
+        """Serve what `answers` has; `spoil` changes the bytes of every message but ApiVersions'."""
         self.answers = answers
+        self.spoil = spoil
         self.asked: list[Message] = []
         broker = self
 
@@ -55,7 +57,9 @@ class ScriptedBroker:
         answer = self._versions() if key == API_VERSIONS and key not in self.answers else self.answers[key](request)
         if isinstance(answer, Message):
             flexible = version >= api.flexible_from and key != API_VERSIONS
-            body = correlation_id.to_bytes(4, "big") + (b"\0" if flexible else b"") + b"".join(encode(answer, version))
+            content = b"".join(encode(answer, version))
+            content = content if key == API_VERSIONS else self.spoil(content)
+            body = correlation_id.to_bytes(4, "big") + (b"\0" if flexible else b"") + content
             answer = len(body).to_bytes(4, "big") + body
         if answer is not None:
             handler.wfile.write(answer)
