@@ -32,7 +32,8 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh \
 	ansible/playbooks/files/kept.sh ansible/playbooks/files/wheel.sh ansible/playbooks/files/preflight.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
-	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh
+	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
+	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
 .PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule card clean distclean
