@@ -408,7 +408,7 @@ def test_what_fails_leaves_nothing_and_touches_nothing(release, root, monkeypatc
     first = provision(release, root)
     monkeypatch.setattr(release, "write_mark", fail)
     (root / f"{RELEASE}.part").mkdir()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(release.Trouble, match="was full before all was written"):
         release.install(root, RELEASE, WHEEL, [], index=False)
     assert names(root) == [RELEASE]
     assert release.check(root, RELEASE, []) == first
@@ -420,9 +420,7 @@ def test_a_full_disk_is_told_in_a_sentence(release, root, monkeypatch, capsys):
     (root / f"{RELEASE}.part").mkdir()
     assert release.main(["install", str(root), RELEASE, "--no-index", WHEEL]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(
-        f"install of {RELEASE} failed: the disk is full, and a release takes 50 MB, with Spark 500: "
-    )
+    assert said == f"install of {RELEASE} failed: {root} was full before all was written: make room there\n"
     assert names(root) == []
 
 
@@ -432,6 +430,43 @@ def fail(part: Path, *_rest: object) -> None:
 
 def test_a_disk_with_room_is_not_full(release, root):
     assert not release.is_full(root)
+
+
+def a_disk(release: ModuleType, monkeypatch: pytest.MonkeyPatch, *, megabytes: int, inodes: int = 1_000_000) -> None:
+    """One with so much left for an ordinary user; root would get 50 MB more."""
+    status = os.statvfs_result(
+        (1_000, 1_000, 10**6, (megabytes + 50) * 1000, megabytes * 1000, 10**6, 10**6, inodes, 0, 255)
+    )
+    monkeypatch.setattr(release.os, "statvfs", lambda path: status)
+
+
+@pytest.mark.parametrize(
+    ("extras", "tars", "takes"),
+    [
+        ([], [], 116),
+        (["gateway", "mirror"], ["15800000"], 111),
+        (["spark"], ["15800000", "435200000"], 1007),
+        (["spark"], [], 1886),
+        ([], ["200000000"], 401),  # while it is unpacked, a bundle may take more than what is made of it
+    ],
+)
+def test_what_is_needed_is_known_before_anything_is_written(release, root, monkeypatch, capsys, extras, tars, takes):
+    command = ["room", f"--wheels={','.join(tars)}", str(root / "not/yet"), RELEASE, *extras]
+    a_disk(release, monkeypatch, megabytes=takes)
+    assert release.main(command) == 0
+    a_disk(release, monkeypatch, megabytes=takes - 2)
+    assert release.main(command) == 1
+    assert capsys.readouterr().err == (
+        f"room of {RELEASE} failed: {RELEASE} takes {takes} MB while it is installed, and the disk of {root} has "
+        f"{takes - 2} MB left: make room there for 2 MB more\n"
+    )
+    assert names(root) == []
+
+
+def test_a_disk_without_inodes_is_told_too(release, root, monkeypatch, capsys):
+    a_disk(release, monkeypatch, megabytes=5000, inodes=100)
+    assert release.main(["room", str(root), RELEASE]) == 1
+    assert "takes 3500 files, and the disk of" in capsys.readouterr().err
 
 
 # --- the real venv and pip -------------------------------------------------------------------------------------------
@@ -462,6 +497,7 @@ def test_a_real_environment_names_the_folder_it_is_in_and_its_records_are_right(
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"whole": true' in done.stdout
+    assert not (root / RELEASE / "fetched").exists()
     assert (tmp_path / "run" / f"{RELEASE}.seen").exists()
     assert names(root) == [RELEASE]
     assert subprocess.check_output([root / RELEASE / "bin/edge-broker"], text=True) == "edge-broker 1.2.3\n"

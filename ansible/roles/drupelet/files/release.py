@@ -20,6 +20,8 @@ standard library may be imported here, and nothing below ROOT/RELEASE may be wri
   check ROOT RELEASE [EXTRA ...]     prints {"whole", "why", "installation", "leftovers"}
   clean ROOT                         removes the leftovers of runs that were cut off, prints their names
   prune ROOT COUNT                   removes older releases until COUNT are left, prints their names
+  room [--wheels BYTES,...] ROOT RELEASE [EXTRA ...]
+      fails where the disk has less room than the installation takes; BYTES are the sizes of the bundle's tars
   install ROOT RELEASE [--no-index] WHEEL [EXTRA ...]
       WHEEL is the name of a file in RELEASE.part; --no-index installs from the wheels in RELEASE.part/wheels alone;
       prints the same as check
@@ -58,12 +60,18 @@ from typing import Any
 MARK = ".installed"
 PART = ".part"
 WHEELS = "wheels"
+FETCHED = "fetched"
 RELEASE = re.compile(r"[0-9].*-[0-9a-f]{8}")  # VERSION-CHECKSUM
 UNITS = Path("/etc/systemd/system")
 MEMO = Path("/run/drupelet")  # emptied by every boot, and never on the card
 FAILED = "failed: "  # how an answer begins that is none
 ANSWER_S = 120.0  # for a program to tell its version, on a busy small board
 ROOM_MIN = 4 << 20  # bytes; a disk with less is called full when an installation fails
+RELEASE_BYTES, RELEASE_FILES = 95_000_000, 3_500  # of a virtual environment with all extras but Spark, measured
+SPARK_BYTES, SPARK_FILES = 460_000_000, 3_500  # what Spark adds to it
+FETCHED_BYTES = 20_000_000  # wheels that pip fetches, while it installs
+SPARK_FETCHED_BYTES = 1_310_000_000  # Spark's sources, unpacked, and the wheel that pip makes of them
+FULL = (errno.ENOSPC, errno.EDQUOT)
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 PROGRAMS = {  # extra: its program, and what that one imports before it serves
@@ -273,6 +281,38 @@ def prune(root: Path, count: int) -> list[str]:
     return [entry.name for entry in removed]
 
 
+# --- room for it -----------------------------------------------------------------------------------------------------
+
+
+def room(root: Path, release: str, extras: Iterable[str], tars: Sequence[int]) -> None:
+    """Trouble where the disk has less room than the installation takes at its peak; `tars` are sizes of a bundle's."""
+    spark = "spark" in extras
+    bytes_needed = RELEASE_BYTES + spark * SPARK_BYTES
+    if tars:  # all of them are copied, then unpacked one by one, then installed from
+        bytes_needed = max(bytes_needed + sum(tars), sum(tars) + max(tars))
+    else:
+        bytes_needed += FETCHED_BYTES + spark * SPARK_FETCHED_BYTES
+    demand(root, release, bytes_needed, RELEASE_FILES + spark * SPARK_FILES)
+
+
+def demand(path: Path, what: str, bytes_needed: int, files_needed: int) -> None:
+    """Trouble, in a sentence with numbers, where the file system of `path` has room for less, for an ordinary user."""
+    while not path.exists():
+        path = path.parent
+    status = os.statvfs(path)
+    free = status.f_bavail * status.f_frsize
+    if free < bytes_needed:
+        raise Trouble(
+            f"{what} takes {bytes_needed // 1_000_000 + 1} MB while it is installed, and the disk of {path} has "
+            f"{free // 1_000_000} MB left: make room there for {(bytes_needed - free) // 1_000_000 + 1} MB more"
+        )
+    if status.f_files > 0 and status.f_favail < files_needed:
+        raise Trouble(
+            f"{what} takes {files_needed} files, and the disk of {path} has inodes left for {status.f_favail}: "
+            "remove files there"
+        )
+
+
 # --- what comes there ------------------------------------------------------------------------------------------------
 
 
@@ -293,12 +333,10 @@ def install(root: Path, release: str, wheel: str, extras: Sequence[str], *, inde
         sync_file_system(part)
         put(part, final)
     except (Trouble, OSError) as error:
-        full = is_full(root)
+        full = is_full(root) or (isinstance(error, OSError) and error.errno in FULL)
         shutil.rmtree(part, ignore_errors=True)
         if full:
-            raise Trouble(
-                f"the disk is full, and a release takes 50 MB, with Spark 500: make room for {root}"
-            ) from error
+            raise Trouble(f"{root} was full before all was written: make room there") from error
         raise
     sync_directory(root)
     shutil.rmtree(part, ignore_errors=True)  # what was there before, if anything: else the next run removes it
@@ -310,13 +348,24 @@ def build(part: Path, wheel: str, extras: Sequence[str], *, index: bool) -> None
     run([sys.executable, "-m", "venv", str(part)])
     wanted = str(part / wheel) + (f"[{','.join(extras)}]" if extras else "")
     sources = [] if index else ["--no-index", "--find-links", str(part / WHEELS)]
-    run([str(part / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *sources, wanted])
+    # What pip fetches and makes lies here too, and not in /tmp, which may be small; no cache stays on the card.
+    (part / FETCHED).mkdir()
+    pip = [str(part / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    run([*pip, *sources, wanted], {"TMPDIR": str(part / FETCHED)})
+    shutil.rmtree(part / FETCHED)
     shutil.rmtree(part / WHEELS, ignore_errors=True)
 
 
-def run(command: Sequence[str]) -> None:
+def run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
     """Run a step of the installation; Trouble with the errors that it printed when it fails."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 - the board's own Python
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
     if done.returncode != 0:
         printed = (done.stderr + done.stdout).splitlines()
         errors = [line.removeprefix("ERROR: ") for line in printed if line.startswith("ERROR: ")]
@@ -438,17 +487,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands; the exit status: 0 done, 1 failed, with one sentence on standard error."""
     parser = argparse.ArgumentParser(prog="release.py")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("check", "clean", "prune", "install"):
+    for name in ("check", "clean", "prune", "room", "install"):
         command = commands.add_parser(name)
         command.add_argument("root", type=Path)
         if name == "prune":
             command.add_argument("count", type=int)
-        if name in ("check", "install"):
+        if name in ("check", "room", "install"):
             command.add_argument("release")
+        if name == "room":
+            command.add_argument("--wheels", default="", help="bytes of each tar, with commas between them")
         if name == "install":
             command.add_argument("--no-index", action="store_true")
             command.add_argument("wheel")
-        if name in ("check", "install"):
+        if name in ("check", "room", "install"):
             command.add_argument("extras", nargs="*")
     options = parser.parse_args(arguments)
     os.umask(0o022)
@@ -459,6 +510,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(prune(options.root, options.count)))
         elif options.command == "check":
             print(json.dumps(check(options.root, options.release, options.extras)))
+        elif options.command == "room":
+            tars = [int(size) for size in options.wheels.split(",") if size]
+            room(options.root, options.release, options.extras, tars)
         else:
             index = not options.no_index
             print(json.dumps(install(options.root, options.release, options.wheel, options.extras, index=index)))
