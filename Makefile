@@ -36,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
 .PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
-	install-test install-check molecule card clean distclean
+	install-test install-check molecule page card clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,12 +97,13 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, a long fuzz, disk-full, the card, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, a long fuzz, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card
+	$(MAKE) page
 	$(MAKE) mirrormaker
 	$(MAKE) test-loaded
 
@@ -145,6 +146,11 @@ molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-ansible
 	ansible/molecule/run $(SCENARIO)
+
+page: root-only  ## FROM-A-BARE-CARD.md followed literally on fresh hosts, packages from their registries (root; nightly, half an hour)
+	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2 mtools e2fsprogs dosfstools fdisk
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
+	$(PYTEST) -x -s tests/page $(ARGS)
 
 card:  ## a card made, flashed, booted in an emulator, provisioned and used, its power cut (root; nightly, it takes long)
 	@$(SETUP) packages venv mmdebstrap qemu-system-arm qemu-user-static openssh-client mtools e2fsprogs dosfstools fdisk
