@@ -131,9 +131,16 @@ def in_our_words(message: str) -> str:
         return f"{name} is {text}{_perhaps(text.strip(chr(39)), known) or ': it can be ' + _list(known)}"
     for pattern, words in _WORDS:
         if pattern.fullmatch(message):
-            said = pattern.sub(words, message)
-            return said.replace(" is missing", " are missing") if ", " in said and said.endswith("is missing") else said
+            return _in_the_plural(pattern.sub(words, message))
     return message
+
+
+def _in_the_plural(said: str) -> str:
+    """`A, B is missing` with the verb and the conjunction of several."""
+    names, is_missing, _ = said.partition(" is missing")
+    if not is_missing or ", " not in names or names.startswith("one of"):
+        return said
+    return " and ".join(names.rsplit(", ", 1)) + " are missing"
 
 
 def _perhaps(name: str, known: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ def parser() -> Parser:
         ("--versoin", "p: there is no option '--versoin'; did you mean --version? See p --help"),
         ("serve --data-dri d", "p serve: there is no option '--data-dri'; did you mean --data-dir? See p serve --help"),
         ("serve --data-dri=d", "p serve: there is no option '--data-dri'; did you mean --data-dir? See p serve --help"),
-        ("serve", "p serve: --data-dir, --listen are missing; see p serve --help"),
+        ("serve", "p serve: --data-dir and --listen are missing; see p serve --help"),
         ("serve --listen l", "p serve: --data-dir is missing; see p serve --help"),
         ("serve --data-dir", "p serve: --data-dir needs a value; see p serve --help"),
         ("serve --data-dir=", "p serve: --data-dir is empty: give it a value; see p serve --help"),
