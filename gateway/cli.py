@@ -13,7 +13,7 @@ from drupelet.command_line import announce, run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
 from gateway import notices
-from gateway.config import GatewayConfig, default_client_id, load_config
+from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config
 from gateway.routing import Route
 from gateway.state import StateError
 
@@ -108,7 +108,7 @@ def describe(config: GatewayConfig) -> list[str]:
     """Return what a configuration does, a line per source and route."""
     lines = [f"kafka {','.join(config.kafka.bootstrap_servers)}, dead letters -> {config.kafka.dead_letter_topic}"]
     if config.mqtt is not None:
-        lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {config.mqtt.client_id or default_client_id()}")
+        lines.append(f"mqtt {config.mqtt.host}:{config.mqtt.port} as {_client_id(config.mqtt)}")
         lines += [
             f"  {route.pattern} -> {route.topic}, key {route.key}, {_time(route)}" for route in config.mqtt.routes
         ]
@@ -118,6 +118,10 @@ def describe(config: GatewayConfig) -> list[str]:
     if config.board is not None:
         lines.append(f"board {config.board.name} -> {config.board.topic}, every {config.board.interval_ms} ms")
     return lines
+
+
+def _client_id(mqtt: MqttConfig) -> str:
+    return mqtt.client_id or f"{default_client_id()}, or as before"
 
 
 def _time(route: Route) -> str:
