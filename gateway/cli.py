@@ -55,7 +55,7 @@ def parser() -> Parser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in _HELP.items():
         command = commands.add_parser(
-            name, help=text, description=text.capitalize(), epilog=f"example: {_EXAMPLES[name]}"
+            name, help=text, description=text[0].upper() + text[1:], epilog=f"example: {_EXAMPLES[name]}"
         )
         if name != "example":
             command.add_argument("--config", type=path, required=True, metavar="FILE.toml", help="the configuration")
