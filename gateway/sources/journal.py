@@ -294,7 +294,11 @@ def _check_said(errors: str, status: int | None) -> None:
     if "Failed to seek to cursor" in errors:
         raise JournalFailure("journalctl does not know the saved place: remove journal.json in state_dir")
     if status:
-        raise JournalFailure(f"journalctl failed ({(errors.strip() or str(status)).splitlines()[-1][:200]})")
+        raise JournalFailure(f"journalctl failed ({(errors.strip() or _ending(status)).splitlines()[-1][:200]})")
+
+
+def _ending(status: int) -> str:
+    return f"ended by signal {-status}" if status < 0 else f"status {status}"
 
 
 def _check_rights(errors: str) -> None:
