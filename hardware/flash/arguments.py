@@ -56,6 +56,12 @@ def add_first_boot(group: "argparse._ArgumentGroup") -> None:
         "--enable", action="append", default=[], metavar="NAME[,NAME]", help="i2c, spi, onewire, serial, usb-gadget"
     )
     group.add_argument(
+        "--known-hosts", type=Path, metavar="FILE", help="put the board's host key into it, such as ~/.ssh/known_hosts"
+    )
+    group.add_argument(
+        "--known-as", action="append", default=[], metavar="NAME", help="further name or address in --known-hosts"
+    )
+    group.add_argument(
         "--file", action="append", default=[], metavar="SRC:DST", help="own file; DST below /boot/firmware or anywhere"
     )
     group.add_argument("--as", dest="treat_as", choices=KINDS, help="customise as this kind, whatever the image is")

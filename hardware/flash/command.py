@@ -14,7 +14,7 @@ import zoneinfo
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from getpass import getpass
 from pathlib import Path, PurePosixPath
 from types import FrameType
@@ -24,8 +24,10 @@ from drupelet.errors import ConfigurationError
 from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
-from hardware.flash.first_boot import FirstBoot, RootFile, first_boot
+from hardware.flash.first_boot import HOST_KEY, HOST_KEY_CONFIG, FirstBoot, RootFile, first_boot
+from hardware.flash.host_key import make_host_key
 from hardware.flash.images import Disk, Image, identify
+from hardware.flash.known_hosts import check_names, check_writable, replace_line
 from hardware.flash.programs import program
 from hardware.flash.progress import Progress, amount
 from hardware.flash.recognition import (
@@ -37,7 +39,7 @@ from hardware.flash.recognition import (
     remedy_of,
     words_of,
 )
-from hardware.flash.settings import Settings, Static, Wifi, read_keys
+from hardware.flash.settings import HostKey, Settings, Static, Wifi, read_keys
 from hardware.flash.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
 from hardware.flash.targets import Device, check_device, check_file, device_name
 from hardware.flash.writer import Target, Written
@@ -56,6 +58,15 @@ class OwnFile:
     place: str
     content: bytes
     mode: int
+
+
+@dataclass(frozen=True)
+class Customised:
+    """What was done to a written image, line by line, what was not, and the host key that the board now has."""
+
+    said: tuple[str, ...] = ()
+    complaints: tuple[str, ...] = ()
+    host_key: HostKey | None = None
 
 
 def flash(parsed: argparse.Namespace) -> int:
@@ -84,8 +95,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Check everything that can be checked, then write, read back, customise, and make the card bootable."""
     settings, own_files, expected = settings_of(parsed), [own_file(text) for text in parsed.file], expected_of(parsed)
     say_name_servers(settings)
-    for name in ("mcopy", "debugfs") if settings else ():
-        program(name)
+    if settings:
+        settings = with_host_key(parsed, settings)
     with untouched():
         source = ImageSource(parsed.image)
     with source:
@@ -99,12 +110,14 @@ def run(parsed: argparse.Namespace) -> int:
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
             check_length(source, layout, written.size, expected)
-            said, complaint = customise(parsed, target, written, settings, own_files) if settings else ([], None)
+            done = customise(parsed, target, written, settings, own_files) if settings else Customised()
             target.finish(written.head)
-    sys.stdout.writelines(f"{line}\n" for line in [*said, f"{path}: {amount(written.size)}, SHA-256 {sha256}"])
-    if complaint:
-        sys.stderr.write(f"edge-board flash: {complaint}\n")
-    return 1 if complaint else 0
+    said, complaints = make_known(parsed, settings, done.host_key) if settings and done.host_key else ([], [])
+    said = [*done.said, f"{path}: {amount(written.size)}, SHA-256 {sha256}", *said]
+    sys.stdout.writelines(f"{line}\n" for line in said)
+    complaints = [*done.complaints, *complaints]
+    sys.stderr.writelines(f"edge-board flash: {complaint}\n" for complaint in complaints)
+    return 1 if complaints else 0
 
 
 @contextmanager
@@ -160,17 +173,58 @@ def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -
 
 def customise(
     parsed: argparse.Namespace, target: Target, written: Written, settings: Settings, own_files: list[OwnFile]
-) -> tuple[list[str], str | None]:
-    """Write the first-boot files for what the image is: what was done, line by line, and in a sentence what was not."""
+) -> Customised:
+    """Write the first-boot files for what the image is."""
     image = identify(Disk(target.path, written.head))
     kind = chosen_kind(image, parsed.treat_as)
     if kind is None or image.boot is None:
         better = f"; if you know better, add {remedy_of()}" if image.boot else ""
-        return [], f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
+        complaint = f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
+        return Customised(complaints=(complaint,))
+    complaints = []
+    if image.root is None:
+        settings = replace(settings, host_key=None)
+        complaints = ["the board makes its own host key: the image has no ext4 root file system to put one into."]
     made = first_boot(kind, settings, files_present(image))
     names = write_files(target, image, made, own_files)
     words = f"{target.path}: {words_of(image, kind, parsed.treat_as)}"
-    return [words, *(f"  {name}" for name in names)], left_out_words(made) or None
+    left_out = left_out_words(made)
+    complaints += [left_out] if left_out else []
+    return Customised((words, *(f"  {name}" for name in names)), tuple(complaints), settings.host_key)
+
+
+def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
+    """Check what the customising needs, and give the board its key."""
+    for name in ("mcopy", "debugfs", "ssh-keygen"):
+        program(name)
+    check_names(names_of(parsed, settings))
+    if parsed.known_hosts:
+        check_writable(parsed.known_hosts)
+    elif parsed.known_as:
+        raise ConfigurationError("--known-as belongs to --known-hosts: give the file too.")
+    with untouched():
+        return replace(settings, host_key=make_host_key())
+
+
+def names_of(parsed: argparse.Namespace, settings: Settings) -> list[str]:
+    """List what a board is called by who logs in: its name, with and without `.local`, its address, what was given."""
+    address = [str(settings.static.address.ip)] if settings.static else []
+    return list(dict.fromkeys([settings.host, f"{settings.host}.local", *address, *parsed.known_as]))
+
+
+def make_known(parsed: argparse.Namespace, settings: Settings, key: HostKey) -> tuple[list[str], list[str]]:
+    """Put the board into the known_hosts file that was asked for: what is said of its key, and what was not done."""
+    said = [f"host key of {settings.host}: {key.fingerprint} (ED25519)"]
+    if parsed.known_hosts is None:
+        return said, []
+    names = names_of(parsed, settings)
+    try:
+        replace_line(parsed.known_hosts, names, key)
+    except OSError as error:
+        line = f"{','.join(names)} {key.public}"
+        complaint = f"the card is written, but not {parsed.known_hosts} ({error.strerror}). Add this line to it: {line}"
+        return said, [complaint]
+    return [*said, f"{parsed.known_hosts} knows it as {', '.join(names)}"], []
 
 
 def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[OwnFile]) -> list[str]:
@@ -208,7 +262,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
     """Make the settings of the arguments; None if the card is to be written as it is."""
     needed = {"--host": parsed.host, "--user": parsed.user, "--ssh-key": parsed.ssh_key}
     network = (parsed.wifi, parsed.wifi_country, parsed.static, parsed.gateway, parsed.dns, parsed.interface)
-    others = (parsed.timezone, parsed.keyboard, parsed.enable, parsed.file, parsed.treat_as)
+    others = (parsed.timezone, parsed.keyboard, parsed.enable, parsed.file, parsed.treat_as, parsed.known_hosts)
     if not any((*needed.values(), *network, *others)):
         return None
     missing = [name for name, value in needed.items() if not value]
@@ -297,6 +351,8 @@ def own_file(text: str) -> OwnFile:
     if not source or not place or place.endswith("/"):
         raise ConfigurationError(f"--file {text!r} is not SRC:DST: give the file here and its name on the card.")
     relative = next((place.removeprefix(each) for each in BOOT_FOLDERS if place.startswith(each)), place)
+    if relative in {HOST_KEY, f"{HOST_KEY}.pub", HOST_KEY_CONFIG}:
+        raise ConfigurationError(f"{place} is the place of the host key that is made for the card: give another DST.")
     if relative.startswith("/"):
         checked(relative)
     elif FAT_FORBIDDEN.search(relative) or {"..", ".", ""} & set(relative.split("/")):

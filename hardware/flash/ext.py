@@ -5,13 +5,12 @@ follow a symbolic link that is the last part of a name.
 """
 
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from drupelet.errors import ConfigurationError
 from hardware.flash.errors import FlashError
-from hardware.flash.programs import run
+from hardware.flash.programs import memory_file, run
 
 NAME = re.compile(r"(/[\w.@+:,=-]+)+")  # what debugfs' own quoting cannot spoil
 MISSING = "File not found"
@@ -49,17 +48,16 @@ class ExtPartition:
         made = [f"mkdir {folder}" for folder in missing]
         made += [line for folder in missing for line in owned(folder, 0o40000 | folder_mode, owner)]
         removed = [f"rm {name}"] if self.exists(name) else []
-        with tempfile.NamedTemporaryFile() as file:  # 0600: it may hold a secret
-            file.write(content)
-            file.flush()
+        with memory_file(content) as file:  # it may be a secret: no kill leaves it anywhere
             fields = owned(name, 0o100000 | mode, owner)
             path = PurePosixPath(name)  # older versions of debugfs write into the current folder only
-            self._change([*made, *removed, f"cd {path.parent}", f"write {file.name} {path.name}", *fields])
+            source = f"/proc/self/fd/{file}"
+            self._change([*made, *removed, f"cd {path.parent}", f"write {source} {path.name}", *fields], (file,))
         if self.read(name) != content:
             raise FlashError(f"{name} was written to {self.path} and reads back differently: use another card.")
 
-    def _change(self, requests: list[str]) -> None:
-        done = run(["debugfs", "-w", "-f", "-", self._place()], "\n".join(requests).encode() + b"\n")
+    def _change(self, requests: list[str], files: tuple[int, ...]) -> None:
+        done = run(["debugfs", "-w", "-f", "-", self._place()], "\n".join(requests).encode() + b"\n", files)
         errors = without_version(done.stderr)
         if errors or done.returncode:
             self._fail(requests[-1], errors)

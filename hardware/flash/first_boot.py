@@ -10,7 +10,8 @@ PURE: values in, values out. Never here: what the image is (`images`), or any re
 | bullseye | custom.toml | fixed address (dhcpcd), sudo | the same, since 2022-09 |
 | preseed | rpi-preseed.toml | network, SSH keys | rpi-preseed's schema; Raspberry Pi calls it a prototype |
 | debian | sysconf.txt | | raspi.debian.net: `rpi-set-sysconf` |
-All: cmdline.txt and config.txt. What a kind cannot be told is listed, never dropped in silence.
+All: cmdline.txt, config.txt, and the ssh host key in the root file system.
+What a kind cannot be told is listed, never dropped in silence.
 """
 
 import json
@@ -29,6 +30,8 @@ SUDOERS = "/etc/sudoers.d/010_pi-nopasswd"
 USERS = "/etc/passwd"
 NEEDED_ROOT_FILES = (USERS, SUDOERS, DHCPCD)
 GADGET = "usb-gadget"
+HOST_KEY = "/etc/ssh/edge_host_ed25519_key"  # no ssh_host_*: those are removed by the first boot
+HOST_KEY_CONFIG = "/etc/ssh/sshd_config.d/05-edge-host-key.conf"
 FIRST_USER = "1000"  # renamed by the first boot of Raspberry Pi's images, home and all
 
 
@@ -67,9 +70,21 @@ def first_boot(kind: Kind, settings: Settings, present: Mapping[str, str]) -> Fi
     refused = root_refused(settings) if kind is not Kind.DEBIAN else ()
     return FirstBoot(
         {**made.boot_files, **more.boot_files},
-        {**made.root_files, **more.root_files},
+        {**made.root_files, **more.root_files, **host_key_files(settings)},
         refused + made.left_out + more.left_out,
     )
+
+
+def host_key_files(settings: Settings) -> dict[str, RootFile]:
+    """Give the board's host key, and what makes sshd offer it alone."""
+    if settings.host_key is None:
+        return {}
+    config = f"# Written by edge-board flash.\nHostKey {HOST_KEY}\n"
+    return {
+        HOST_KEY: RootFile(settings.host_key.private, 0o600),
+        f"{HOST_KEY}.pub": RootFile(f"{settings.host_key.public}\n".encode(), 0o644),
+        HOST_KEY_CONFIG: RootFile(config.encode(), 0o644),
+    }
 
 
 def firmware(kind: Kind, settings: Settings, present: Mapping[str, str]) -> FirstBoot:

@@ -17,8 +17,9 @@ class Progress:
     """One step's progress; `total_bytes` is None where only a fraction is known."""
 
     def __init__(
-        self, step: str, out: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic, quiet: bool = False
+        self, step: str, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic, quiet: bool = False
     ) -> None:
+        out = out or sys.stderr  # as it is now, not when this was imported
         self._step, self._out, self._clock, self._quiet = step, out, clock, quiet
         self._started = self._said = clock()
         self._interval_s = TERMINAL_INTERVAL_S if out.isatty() else LOG_INTERVAL_S

@@ -129,8 +129,22 @@ def reserved(address: Address, network: Network) -> str | None:
 
 
 @dataclass(frozen=True)
+class HostKey:
+    """The key pair by which sshd proves which host it is: OpenSSH's private file; type and key of the public one."""
+
+    private: bytes = field(repr=False)
+    public: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What ssh shows for the key."""
+        digest = hashlib.sha256(base64.b64decode(self.public.split()[1])).digest()
+        return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+@dataclass(frozen=True)
 class Settings:
-    """Everything a card is told; `instance_id` and `throwaway_password` must be fresh for each card."""
+    """Everything a card is told; `instance_id`, `throwaway_password` and `host_key` must be fresh for each card."""
 
     host: str
     user: str
@@ -145,6 +159,7 @@ class Settings:
     interfaces: tuple[str, ...] = ()
     cgroup_memory: bool = True
     watchdog: bool = True
+    host_key: HostKey | None = None
 
     def __post_init__(self) -> None:
         require(

@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.host_key import make_host_key
 from hardware.flash.settings import Settings, Static, Wifi, wifi_key
 from tests.support.card_images import LAYOUTS
 from tests.support.first_boot import KEY, SETTINGS, lay_out_card
@@ -241,7 +242,8 @@ def test_wpa_supplicant_gets_the_wireless_network_that_was_asked_for(name: str, 
 def booted(folder: Path) -> Path:
     """The whole first boot of a card that was told everything."""
     case = folder / "booted"
-    lay_out_card(made(Kind.TRIXIE, CASES["everything"]), case)
+    settings = dataclasses.replace(CASES["everything"], host_key=make_host_key())
+    lay_out_card(made(Kind.TRIXIE, settings), case)
     read_by("first_boot.sh", case)
     return case
 
@@ -271,6 +273,15 @@ def test_the_user_gets_in_by_key_alone(booted: Path) -> None:
     rules = [path.read_text() for path in (outcome / "etc/sudoers.d").iterdir()]
     assert any("site ALL=(ALL) NOPASSWD:ALL" in text for text in rules)
     assert all(line.endswith("parsed OK") for line in said(booted, "visudo").splitlines())
+
+
+def test_sshd_offers_the_host_key_of_the_card_alone(booted: Path) -> None:
+    public = (booted / "root/etc/ssh/edge_host_ed25519_key.pub").read_text().strip()
+    offered = [line for line in said(booted, "keyscan").splitlines() if not line.startswith("#")]
+    assert offered == [f"127.0.0.1 {public}"]
+    # cloud-init has made others meanwhile, in place of those that it found.
+    other = (booted / "outcome/etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    assert public.split()[1] not in other
 
 
 def test_the_board_is_what_the_card_was_told(booted: Path) -> None:

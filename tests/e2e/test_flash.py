@@ -235,6 +235,44 @@ def test_a_preseed_image_without_a_first_user_cannot_be_entered_and_says_so(
     assert "cannot be told the SSH keys: it has no first user" in capsys.readouterr().err
 
 
+def test_a_card_written_anew_is_known_by_its_new_host_key_alone(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card, known = tmp_path / "card", tmp_path / "known_hosts"
+    known.write_text("other ssh-ed25519 AAAA\npi-7.local ssh-rsa AAAA\n")
+    public = ""
+    for _ in range(2):
+        more = ["--known-hosts", str(known), "--known-as", "10.0.0.7", "--yes-really", str(card)]
+        assert main(["flash", str(images["bookworm"]), *arguments, *more]) == 0
+        before, public = public, debugfs(card, "cat /etc/ssh/edge_host_ed25519_key.pub").strip()
+        assert public != before
+        assert known.read_text() == f"other ssh-ed25519 AAAA\npi-7,pi-7.local,10.0.0.7 {public}\n"
+    (tmp_path / "key").write_text(debugfs(card, "cat /etc/ssh/edge_host_ed25519_key"))
+    (tmp_path / "key").chmod(0o600)
+    shown = subprocess.check_output(["ssh-keygen", "-l", "-f", tmp_path / "key"], text=True).split()[1]
+    said = capsys.readouterr()
+    assert f"host key of pi-7: {shown} (ED25519)\n{known} knows it as pi-7, pi-7.local, 10.0.0.7\n" in said.out
+    assert "PRIVATE" not in said.out + said.err
+    assert "Mode:  0600" in debugfs(card, "stat /etc/ssh/edge_host_ed25519_key")
+    assert "HostKey /etc/ssh/edge_host_ed25519_key" in debugfs(card, "cat /etc/ssh/sshd_config.d/05-edge-host-key.conf")
+    assert card.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_known_hosts_file_that_cannot_be_written_leaves_the_card_untouched(
+    images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, said in (
+        (["--known-hosts", str(tmp_path / "no/such/folder")], "give another --known-hosts"),
+        (["--known-hosts", str(tmp_path)], "is no file"),
+        (["--known-as", "pi-7"], "--known-as belongs to --known-hosts"),
+        (["--known-hosts", str(tmp_path / "new"), "--known-as", "a,b"], "is not a name or an address"),
+        (["--file", f"{tmp_path}/keys.pub:/etc/ssh/edge_host_ed25519_key"], "give another DST"),
+    ):
+        assert main(["flash", str(images["bookworm"]), *arguments, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "card").exists()
+
+
 OLD = {
     "resize": "from before cloud-init (2025-11-24): take a newer one",
     "init=/usr/lib/raspi-config/init_resize.sh": "from before custom.toml (2022-09): take a newer one",

@@ -71,6 +71,7 @@ def inventory(tmp_path: Path, silent_port: int) -> dict[str, Any]:
         "flash_wifi_password": "{{ vault_wifi_password }}",
         "flash_files": [f"{tmp_path}/own.conf:/etc/own.conf"],
         "ansible_user": "site",
+        "flash_known_hosts": f"{tmp_path}/known/hosts",
     }
     hosts = {
         f"pi-{number}": {"ansible_host": f"127.0.0.1{number}", "flash_address": f"192.0.2.1{number}"}
@@ -106,11 +107,21 @@ def test_every_board_gets_its_own_card(inventory: dict[str, Any], tmp_path: Path
         check_card(tmp_path / f"pi-{number}.img", f"pi-{number}", f"192.0.2.1{number}/24")
         assert f"pi-{number}.img is the card of pi-{number} now" in done.stdout
         assert f"no --dns: pi-{number} asks its gateway, 192.0.2.1, for names" in done.stdout
+        check_known(tmp_path, number, inventory["all"]["vars"]["ansible_port"])
     assert not (tmp_path / "pi-3.img").exists()
+    assert "PRIVATE KEY" not in done.stdout + done.stderr
     assert "pi-3: left alone: 127.0.0.1 answers" in done.stdout
     assert "run playbooks/provision.yml" in done.stdout
     assert SECRET not in done.stdout + done.stderr
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def check_known(folder: Path, number: int, port: int) -> None:
+    """Raise unless ssh finds the host key that is on the card, as Ansible will ask for it."""
+    public = debugfs(folder / f"pi-{number}.img", "cat /etc/ssh/edge_host_ed25519_key.pub").strip()
+    for name in (f"pi-{number}", f"192.0.2.1{number}", f"[127.0.0.1{number}]:{port}"):
+        command = ["ssh-keygen", "-F", name, "-f", folder / "known/hosts"]
+        assert subprocess.check_output(command, text=True).splitlines()[1].partition(" ")[2] == public
 
 
 def check_card(card: Path, host: str, address: str) -> None:
@@ -140,6 +151,7 @@ def test_a_board_that_answers_is_written_when_forced_and_devices_are_asked_for(
         done = play(tmp_path, inventory, "-e", "flash_again=true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "pi-3.img").exists()
+    assert len((tmp_path / "known/hosts").read_text().splitlines()) == 1
     inventory["all"]["vars"]["flash_to"] = "/dev/does-not-exist"
     done = play(tmp_path, inventory, "-e", "flash_again=true")
     assert done.returncode != 0
