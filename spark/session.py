@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,13 @@ JVM_STOP_S = 10
 JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOGGED = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+# Java 17 by itself begins with a 64th of the board's memory as heap, gives none back before 70 % of it are free, and
+# bounds neither classes nor buffers beside it. README.md has what each part came to.
 JVM_OPTIONS = (
-    f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=96m -XX:+ExitOnOutOfMemoryError {LOGGED}"
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MaxNewSize=64m"
+    " -XX:MinHeapFreeRatio=30 -XX:MaxHeapFreeRatio=50 -XX:MaxMetaspaceSize=256m"
+    " -XX:ReservedCodeCacheSize=96m -XX:MaxDirectMemorySize=128m"
+    f" -XX:+ExitOnOutOfMemoryError {LOGGED}"
 )
 
 OPTIONS = {
@@ -60,10 +66,10 @@ OPTIONS = {
 
 def start_session(settings: Settings, name: str) -> SparkSession:
     """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had."""
-    prepare_environment(settings.master)
+    options = session_options(settings)
+    prepare_environment(options)
     quiet_libraries()
     builder = SparkSession.builder.master(settings.master).appName(name)
-    options = session_options(settings)
     for key, value in options.items():
         builder = builder.config(key, value)
     java, heap = os.environ["JAVA_HOME"], options["spark.driver.memory"]
@@ -136,13 +142,13 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def prepare_environment(master: str) -> None:
-    """Set what PySpark reads from the environment: Java, this Python, the loopback address, fewer malloc arenas."""
+def prepare_environment(options: Mapping[str, str]) -> None:
+    """Set what PySpark reads from the environment: Java, this Python, the driver's address, fewer malloc arenas."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    if is_local(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "spark.driver.bindAddress" in options:  # else spark-defaults.conf has it; Spark warns of a host without
+        os.environ.setdefault("SPARK_LOCAL_IP", options["spark.driver.bindAddress"])
 
 
 def stop_session(session: SparkSession) -> None:
