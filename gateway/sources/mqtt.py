@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as paho
+import paho.mqtt.properties as paho_properties
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -52,6 +53,20 @@ PACKETS_PER_TURN = 20
 CONNECT_TIMEOUT_S = 10.0
 PASSWORD_BYTES_MAX = 4_096
 _log = Log("gateway.mqtt")
+
+
+def _read_text(buffer: bytes, bytes_max: int) -> tuple[str, int]:
+    """Read a text of a property and how long it was with its length; whatever mosquitto let through is taken."""
+    end = 2 + int.from_bytes(buffer[:2], "big")
+    if len(buffer) < end or end > bytes_max:
+        raise _paho_reads.MalformedPacket("a property's text is longer than its packet")
+    return buffer[2:end].decode("utf-8", "backslashreplace"), end
+
+
+# paho calls U+FEFF malformed, which MQTT 5, section 1.5.4, allows: mosquitto sends such a message again and again, and
+# nothing behind it would ever arrive
+_paho_reads: Any = paho_properties
+_paho_reads.readUTF = _read_text
 
 
 @dataclass(slots=True, eq=False)

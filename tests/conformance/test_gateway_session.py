@@ -12,6 +12,7 @@ import json
 import platform
 import re
 import shutil
+import socket
 import uuid
 
 import paho.mqtt.client as paho
@@ -111,7 +112,8 @@ def test_a_session_left_behind_is_told_once(edge, site):
         site.gateway.start()
         wait_until(lambda: "mqtt.client_id was changed" in site.log(), 20, "told")
         wait_until(lambda: site.health()[0] == 200 and site.metric("pending_records") <= 1, 20, "nothing waits")
-    assert len(re.findall(r" loss .*mqtt.client_id was changed", site.log())) == 1
+    ids = re.findall(r"mqtt\.client_id was changed.* id=(\S+)", site.log())
+    assert len(set(ids)) == 1  # a kill before the broker's answer repeats the record, with its id
 
 
 def test_properties_retain_and_qos_are_headers(edge, site):
@@ -152,3 +154,18 @@ def test_a_packet_too_large_for_mosquitto_is_counted_and_its_device_named(edge, 
         _, text = site.health()
     assert text == f'ok; device "{device.name}" sends packets that are larger than mosquitto\'s max_packet_size\n'
     assert f"packet_too_large client_id={device.name}" in site.log()
+
+
+def test_a_byte_order_mark_in_a_property_stops_nobody(edge, site):
+    """paho calls U+FEFF malformed, mosquitto and MQTT 5 (1.5.4) do not; a message like that comes again and again."""
+    with socket.create_connection(("127.0.0.1", site.mosquitto.port), timeout=CALL_S) as device:
+        device.sendall(b"\x10\x10\0\x04MQTT\x05\x02\0\x1e\0\0\x03bom")
+        device.recv(100)
+        topic, mark = b"sites/a/devices/bom/readings", "\ufeff".encode()
+        properties = b"\x03\0\x03" + mark + b"\x26\0\x01k\0\x03" + mark
+        body = len(topic).to_bytes(2, "big") + topic + b"\0\x01" + bytes([len(properties)]) + properties + b"20.1"
+        device.sendall(b"\x32" + bytes([len(body)]) + body)
+        assert device.recv(4)[0] == 0x40  # PUBACK
+    wait_until(lambda: site.acked() == 1, 20, "the reading with the mark")
+    (message,) = read_whole(edge.bootstrap, site.topic)
+    assert headers(message)["mqtt.user.k"] == headers(message)["mqtt.content_type"] == mark
