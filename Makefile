@@ -30,7 +30,7 @@ SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
 SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
 	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
-	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh \
+	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh tests/golden/upstream/run.sh \
 	ansible/playbooks/files/kept.sh ansible/playbooks/files/wheel.sh ansible/playbooks/files/preflight.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh

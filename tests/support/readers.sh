@@ -8,7 +8,7 @@ set -euo pipefail
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/drupelet/roots
 declare -A PACKAGES=(
     [trixie]="cloud-init netplan.io network-manager openssh-server sudo tzdata"
-    # What Raspberry Pi's own first boot of bookworm calls; for tests/golden/upstream.sh.
+    # What Raspberry Pi's own first boot of bookworm calls; for tests/golden/upstream/run.sh.
     [bookworm]="network-manager openssh-server sudo tzdata python3-toml whiptail psmisc wpasupplicant rfkill iw procps
         keyboard-configuration console-setup systemd-sysv dhcpcd5"
 )
