@@ -39,7 +39,7 @@ def example(root: Path, bootstrap: str, mqtt_port: int) -> str:
         'metrics = "127.0.0.1:9404"': f'metrics = "127.0.0.1:{free_port()}"',
         '"127.0.0.1:9092"': f'"{bootstrap}"',
         "# port = 1883": f"port = {mqtt_port}",
-        'path = "/var/log/syslog"': f'path = "{root}/syslog"',
+        "\n[journal]\n": f'\n[[files]]\npath = "{root}/syslog"\n',
         '# listeners = ["127.0.0.1:1883"]': f'listeners = ["127.0.0.1:{mqtt_port}"]',
         '# persistence_dir = "/var/lib/mosquitto"': f'persistence_dir = "{root}/mosquitto"',
         '# user = "mosquitto"': f'user = "{getpass.getuser()}"',
