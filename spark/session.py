@@ -55,7 +55,7 @@ OPTIONS = {
     "spark.sql.adaptive.enabled": "false",  # replanning costs more than these batches
     "spark.sql.codegen.wholeStage": "false",  # compiling Java costs more than it saves on these batches
     "spark.locality.wait": "0",
-    "spark.network.maxRemoteBlockSizeFetchToMem": "64m",  # an executor does not start unless it is below its direct memory
+    "spark.network.maxRemoteBlockSizeFetchToMem": "64m",  # below the direct memory, or no executor starts
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "30",
     "spark.ui.retainedJobs": "20",
