@@ -14,7 +14,7 @@ from edge_broker.handlers import APIS, HANDLERS
 from tests.support.supported import NOT_SERVED, PATH, supported
 
 ROOT = Path(edge_broker.__file__).parent
-SYNCHRONOUS = ("handlers", "broker", "coordinator", "protocol")
+SYNCHRONOUS = ("handlers", "broker", "coordinator", "protocol", "security")
 PURE = sorted(path for name in SYNCHRONOUS for path in (ROOT / name).rglob("*.py"))
 ALL = sorted(path for path in ROOT.rglob("*.py") if "testing" not in path.parts)  # the fakes are no part of what runs
 ASYNC = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
