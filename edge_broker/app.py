@@ -32,6 +32,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
+from edge_broker.listeners import Listener, endpoint_text, is_loopback
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
@@ -40,7 +41,7 @@ from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import health_problem, health_text, metrics_text, refused_codecs
 from edge_broker.network.notify import keep_alive
 from edge_broker.network.scrubbing import keep_scrubbing
-from edge_broker.network.server import Server, is_loopback
+from edge_broker.network.server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
 from edge_broker.runs_in import LOOP, enter, runs_in
@@ -67,8 +68,7 @@ class Options(NamedTuple):
     """What the command line says."""
 
     data_dir: str
-    listen: Endpoint
-    advertise: Endpoint | None
+    listeners: Sequence[Listener]
     metrics: Endpoint | None
     config: BrokerConfig
 
@@ -92,21 +92,20 @@ async def _serve(options: Options) -> int:
     store = await _open_with_space(options, clock, notifier)
     config = options.config
     workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
-    broker = Broker(config, store, clock, options.advertise or options.listen)
+    broker = Broker(config, store, clock, options.listeners)
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
     ledger = LoopLedger(loop, dispatcher, store.topics[LEDGER_TOPIC].partitions[0])
     store.use_ledger(ledger)
     server = Server(config, dispatcher, loop)
     try:
-        bound = await server.listen(options.listen)
+        bound = await server.listen(options.listeners)
         http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, clock.wall_ms())
     except ConfigurationError:
         server.refuse()
         store.close()
         raise
-    broker.listens = bound
-    if options.advertise is None:
-        broker.advertised = bound
+    broker.listeners = {listener.name: listener for listener in bound}
+    addresses = ", ".join(endpoint_text(listener.bind) for listener in bound)
     _warn(options)
     enter(LOOP)
     dispatcher.start(lambda: load_groups(broker))
@@ -122,17 +121,17 @@ async def _serve(options: Options) -> int:
     log_line(
         "info",
         "started",
-        listen=f"{bound.host}:{bound.port}",
+        listen=addresses,
         leader_epoch=store.leader_epoch,
         topics=len(store.topics),
         walker=walker_name(),
     )
     if missing := missing_codecs():
         log_line("warning", "codecs-missing", text=refused_codecs(missing))
-    announce(f"edge-broker ready on {bound.host}:{bound.port}")
-    notifier.tell("READY=1", f"STATUS={_status(broker, bound)}")
+    announce(f"edge-broker ready on {addresses}")
+    notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
     chores.append(
-        loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, bound)))
+        loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, addresses)))
     )
     await stop.wait()
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
@@ -203,8 +202,8 @@ async def _serve_metrics(
     return http
 
 
-def _status(broker: Broker, bound: Endpoint) -> str:
-    return health_problem(broker) or f"serving {len(broker.store.topics)} topics on {bound.host}:{bound.port}"
+def _status(broker: Broker, addresses: str) -> str:
+    return health_problem(broker) or f"serving {len(broker.store.topics)} topics on {addresses}"
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -215,7 +214,7 @@ def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _warn(options: Options) -> None:
-    for name, endpoint in (("--listen", options.listen), ("--metrics", options.metrics)):
+    for name, endpoint in (*((one.name, one.bind) for one in options.listeners), ("--metrics", options.metrics)):
         if endpoint is not None and not is_loopback(endpoint.host):
             log_line(
                 "warning",

@@ -90,7 +90,9 @@ def parser() -> Parser:
         help="where logs and offsets are kept; made when missing",
     )
     serve.add_argument(
-        "--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0 picks a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        help="where clients connect; port 0 picks a free one; short for one PLAINTEXT listener, see the key listeners",
     )
     serve.add_argument(
         "--advertise", type=not_empty, metavar="HOST:PORT", help="the address that clients are told; default: --listen"
@@ -165,22 +167,20 @@ def _tool(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from edge_broker.config import Endpoint, read_config  # noqa: PLC0415 - --help needs none of it
+    from edge_broker.listeners import read_listeners  # noqa: PLC0415
 
     if not os.path.isdir(options.data_dir) and os.path.lexists(options.data_dir):
         raise ConfigurationError(f"--data-dir {options.data_dir} is no directory: name another one, or move it away")
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
-    listen = Endpoint(*parse_endpoint("--listen", options.listen))
+    listen = Endpoint(*parse_endpoint("--listen", options.listen)) if options.listen is not None else None
     advertise = Endpoint(*parse_endpoint("--advertise", options.advertise)) if options.advertise else None
     metrics = Endpoint(*parse_endpoint("--metrics", options.metrics)) if options.metrics else None
-    if advertise is None and listen.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
-        raise ConfigurationError(
-            f"--listen {options.listen} is no address that clients could be told; add --advertise HOST:PORT"
-        )
+    listeners = read_listeners(config, listen, advertise)
 
     from edge_broker.app import Options, run  # noqa: PLC0415
 
-    return run(Options(options.data_dir, listen, advertise, metrics, config))
+    return run(Options(options.data_dir, listeners, metrics, config))
 
 
 def _keys(_options: argparse.Namespace) -> int:

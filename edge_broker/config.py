@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from drupelet.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
+from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, SECURITY_KEYS
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -167,7 +168,7 @@ _TABLE = (
         kind=Kind.INT,
     ),
 )
-KEYS: dict[str, Key] = {key.name: key for key in (*_TABLE, *BROKER_KEYS)}
+KEYS: dict[str, Key] = {key.name: key for key in (*_TABLE, *SECURITY_KEYS, *BROKER_KEYS)}
 
 
 class BrokerConfig:
@@ -175,7 +176,7 @@ class BrokerConfig:
 
     def __init__(self, explicit: Mapping[str, Value] | None = None) -> None:
         self.explicit = dict(explicit or {})
-        unknown = [name for name in self.explicit if name not in KEYS]
+        unknown = [name for name in self.explicit if key_of(name) is None]
         if unknown:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
@@ -203,6 +204,11 @@ class BrokerConfig:
         """The value of a boolean key."""
         return bool(self._values[name])
 
+    def of_listener(self, listener: str, name: str) -> str:
+        """The value of a key for one listener: its own, else what holds for all."""
+        own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return as_text(self.explicit.get(own, self._values[name]))
+
     def networks(self, name: str) -> tuple[Network, ...]:
         """The networks that the value of a key names, addresses as networks of one."""
         return tuple(_networks(name, self.text(name)))
@@ -220,6 +226,14 @@ def _networks(name: str, text: str) -> Iterable[Network]:
             raise ConfigurationError(
                 f"{name} names {word!r}, which is no address and no network; write such as 10.0.0.7 or 10.0.0.0/24"
             ) from None
+
+
+def key_of(name: str) -> Key | None:
+    """What is declared of a key, by its own name or behind the prefix of a listener; None: nothing."""
+    if name.startswith(LISTENER_PREFIX):
+        name = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        return KEYS[name] if name in LISTENER_KEYS else None
+    return KEYS.get(name)
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
@@ -258,13 +272,16 @@ def checked(name: str, raw: object, where: str) -> Value:
     """The value of key `name` from a TOML value or a text; ConfigurationError names the key, the value and the
     bounds.
     """
-    key = KEYS.get(name)
+    key = key_of(name)
     if key is None:
         raise ConfigurationError(unknown_key(name, KEYS))
+    key = key._replace(name=name)
     if isinstance(key.default, bool):
         return _boolean(key, raw, where)
     if isinstance(key.default, (int, float)):
         return _number(key, type(key.default), raw, where)
+    if key.type == Kind.LIST and isinstance(raw, list):
+        raw = ",".join(map(str, raw))
     text = as_text(raw) if isinstance(raw, bool) else str(raw)
     entries = text.split(",") if key.type == Kind.LIST else [text]
     if key.choices and not set(map(str.strip, entries)) <= set(key.choices):

@@ -5,9 +5,10 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.context import Session
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
@@ -16,6 +17,7 @@ from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.listeners import Listener
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage import single_board
@@ -37,13 +39,13 @@ class Broker:
     is known. `offsets_retention_ms` is None where committed offsets stay.
     """
 
-    def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, advertised: Endpoint) -> None:
+    def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
         self.config = config
         self.store = store
         self.clock = clock
         self.time = Time(clock, store)
         self.groups = Groups(config, store, self.is_connected, self.time.ahead())
-        self.advertised = self.listens = advertised
+        self.listeners = {listener.name: listener for listener in listeners}
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)
         self.cleaner = LogCleaner(
@@ -63,6 +65,10 @@ class Broker:
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
+
+    def advertised_to(self, session: Session) -> Endpoint:
+        """The address that a client is told: of the listener that it came in by."""
+        return self.listeners[session.listener].advertised
 
     def is_connected(self, peer: str) -> bool:
         """Whether the client ADDRESS:PORT is still there, as far as anybody knows."""

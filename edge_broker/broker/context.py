@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ANONYMOUS = "User:ANONYMOUS"
-PLAINTEXT = "PLAINTEXT"
+from edge_broker.listeners import is_loopback
+from edge_broker.security.principals import ANONYMOUS
+from edge_broker.security_keys import PLAINTEXT
 
 
 class Session:
     """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
 
+    `local` says that it comes from this machine, `secure` that it is encrypted.
+
     What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
     """
 
-    __slots__ = ("listener", "peer", "principal")
+    __slots__ = ("listener", "local", "peer", "principal", "secure")
 
-    def __init__(self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT) -> None:
+    def __init__(
+        self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT, secure: bool = False
+    ) -> None:
         self.peer = peer
         self.principal = principal
         self.listener = listener
+        self.secure = secure
+        self.local = not self.host or is_loopback(self.host)
 
     @property
     def host(self) -> str:

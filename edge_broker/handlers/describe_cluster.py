@@ -39,7 +39,8 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
         return Reply(DescribeClusterResponse(error_code=code, error_message=message))
-    node = DescribeClusterBroker(broker_id=broker.node_id, host=broker.advertised.host, port=broker.advertised.port)
+    advertised = broker.advertised_to(context.session)
+    node = DescribeClusterBroker(broker_id=broker.node_id, host=advertised.host, port=advertised.port)
     return Reply(
         DescribeClusterResponse(
             cluster_id=broker.store.cluster_id,

@@ -13,8 +13,9 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.broker.topic_configs import BROKER, TOPIC
 from edge_broker.broker.topics import Operation
-from edge_broker.config import KEYS, Endpoint
+from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.listeners import listeners_text
 from edge_broker.protocol.api import DESCRIBE_CONFIGS
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -28,6 +29,8 @@ from edge_broker.storage.topic_config import TopicConfigEntry, describe_topic_co
 from edge_broker.storage.topics import check_topic_name
 
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+ADDRESSES = frozenset({"listeners", "advertised.listeners"})
+"""Keys whose values are what became of them, with the ports that were free."""
 
 
 @Served(
@@ -133,27 +136,20 @@ def _broker_entries(broker: Broker) -> list[DescribeConfigsResourceResult]:
             _broker_synonyms(broker, key.name, key.default),
         )
         for key in (*KEYS.values(), *SHOWN_BROKER_KEYS)
+        if key.name not in ADDRESSES
     ]
     return entries + [_told(key, value) for key, value in _addresses(broker)]
 
 
 def _addresses(broker: Broker) -> list[tuple[Key, str]]:
     """Which broker this is, where it listens, and where its data are."""
-    listens, advertised = broker.listens, broker.advertised
+    listeners = list(broker.listeners.values())
     return [
         (Key("node.id", 1, "Node id of this broker: broker.id.", high=INT_MAX), str(broker.node_id)),
-        (Key("listeners", "", "Where clients connect: --listen.", kind=Kind.LIST), _listener(listens)),
-        (
-            Key("advertised.listeners", "", "The address that clients are told: --advertise.", kind=Kind.LIST),
-            _listener(advertised),
-        ),
+        (KEYS["listeners"], listeners_text(listeners)),
+        (KEYS["advertised.listeners"], listeners_text(listeners, advertised=True)),
         (Key("log.dirs", "", "Where logs and offsets are kept: --data-dir.", kind=Kind.LIST), broker.store.data_dir),
     ]
-
-
-def _listener(endpoint: Endpoint) -> str:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"PLAINTEXT://{host}:{endpoint.port}"
 
 
 def _told(key: Key, value: str) -> DescribeConfigsResourceResult:

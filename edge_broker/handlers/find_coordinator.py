@@ -10,6 +10,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
+from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -50,9 +51,10 @@ def find_coordinator(broker: Broker, context: RequestContext, request: FindCoord
 
 def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Taken:
     keys = request.coordinator_keys if context.api_version >= BATCHED_FROM else [request.key]
+    advertised = broker.advertised_to(context.session)
     found: list[Coordinator] = []
     for key in keys:
-        found.append(_coordinator(broker, key, refusal))
+        found.append(_coordinator(broker, advertised, key, refusal))
         yield found[-1]
     if context.api_version >= BATCHED_FROM:
         return Reply(FindCoordinatorResponse(coordinators=found))
@@ -76,8 +78,7 @@ def _other_type(key_type: int) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served; ask for groups (0)")
 
 
-def _coordinator(broker: Broker, key: str, refusal: Refusal | None) -> Coordinator:
+def _coordinator(broker: Broker, advertised: Endpoint, key: str, refusal: Refusal | None) -> Coordinator:
     if refusal is not None:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=refusal.code, error_message=refusal.message)
-    advertised = broker.advertised
     return Coordinator(key=key, node_id=broker.node_id, host=advertised.host, port=advertised.port, error_message="")

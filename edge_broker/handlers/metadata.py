@@ -135,7 +135,7 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
         for answer in topics:
             yield None
             answer.topic_authorized_operations = TOPIC_OPERATIONS
-    advertised = broker.advertised
+    advertised = broker.advertised_to(context.session)
     return Reply(
         MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],

@@ -35,6 +35,7 @@ from typing import Protocol, cast
 from edge_broker.broker.context import Session
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
+from edge_broker.security_keys import PLAINTEXT
 
 RECEIVE_BUFFER_BYTES = 262_144
 UNANSWERED_MAX = 256
@@ -137,10 +138,10 @@ class Connection(asyncio.BufferedProtocol):
         "work_seconds",
     )
 
-    def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
+    def __init__(self, owner: Owner, now: Callable[[], float], listener: str = PLAINTEXT) -> None:
         self.owner = owner
         self.transport: asyncio.Transport | None = None
-        self.session = Session("")
+        self.session = Session("", listener=listener)
         self.unanswered: deque[Exchange] = deque()
         self.on_close: dict[int, Callable[[], None]] = {}
         self.last_active = now()
@@ -171,7 +172,8 @@ class Connection(asyncio.BufferedProtocol):
         """Take the transport and register, or close at once when the broker is full."""
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        self.session = Session(f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local")
+        peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self.session = Session(peer, listener=self.session.listener)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()

@@ -1,4 +1,4 @@
-"""The listener: accepts connections, bounds their number and memory, closes the idle ones.
+"""The listeners: accepts connections, bounds their number and memory, closes the idle ones.
 
 | closed | when |
 |---|---|
@@ -13,13 +13,14 @@ Lives here: what all connections share. Must never come in: requests and their m
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections import deque
+from collections.abc import Iterable
 
 from drupelet.errors import ConfigurationError, reason
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.config import BrokerConfig
 from edge_broker.errors import ProtocolViolation
+from edge_broker.listeners import Listener, endpoint_text, is_loopback
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher
@@ -66,26 +67,33 @@ class Server:
         self._connections_by_ip: dict[str, int] = {}
         self._came_from: dict[Connection, tuple[str, str]] = {}
         self._idle_s = config.integer("connections.max.idle.ms") / 1000
-        self._listener: asyncio.Server | None = None
+        self._listening: list[asyncio.Server] = []
 
-    async def listen(self, endpoint: Endpoint) -> Endpoint:
-        """Accept connections; the endpoint with its real port. ConfigurationError when the address cannot be had."""
+    async def listen(self, listeners: Iterable[Listener]) -> list[Listener]:
+        """Accept connections; the listeners with their real ports. ConfigurationError: an address cannot be had."""
+        bound = [await self._listen(listener) for listener in listeners]
+        self._loop.call_later(self._idle_s / 4, self._close_idle)
+        return bound
+
+    async def _listen(self, listener: Listener) -> Listener:
         try:
-            self._listener = await self._loop.create_server(
-                lambda: Connection(self, self._loop.time), endpoint.host, endpoint.port, backlog=BACKLOG
+            listening = await self._loop.create_server(
+                lambda: Connection(self, self._loop.time, listener.name),
+                listener.bind.host or None,
+                listener.bind.port,
+                backlog=BACKLOG,
             )
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen on {endpoint.host}:{endpoint.port}: {reason(error)}; choose another --listen"
+                f"cannot listen on {endpoint_text(listener.bind)}: {reason(error)}; choose another address or port"
             ) from None
-        port = self._listener.sockets[0].getsockname()[1]
-        self._loop.call_later(self._idle_s / 4, self._close_idle)
-        return Endpoint(endpoint.host, port)
+        self._listening.append(listening)
+        return listener.bound(listening.sockets[0].getsockname()[1])
 
     def refuse(self) -> None:
         """Take no new connections and no new requests; `close_connections` follows once enough is answered."""
-        if self._listener is not None:
-            self._listener.close()
+        for listening in self._listening:
+            listening.close()
         for connection in list(self.connections):
             connection.halt()
 
@@ -237,13 +245,3 @@ class Server:
             if connection.last_active < oldest and not connection.unanswered:
                 connection.abort()
         self._loop.call_later(self._idle_s / 4, self._close_idle)
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -13,6 +13,7 @@ from edge_broker.network.connection import Connection
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
+from edge_broker.security_keys import PLAINTEXT
 
 if TYPE_CHECKING:
     from edge_broker.testing.site import Site
@@ -83,9 +84,9 @@ class Transport:
 class Client:
     """One connection; requests go through the codec, answers come back through it, in the order they were sent."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, listener: str = PLAINTEXT) -> None:
         self.site = site
-        self.connection = Connection(site.server, site.loop.time)
+        self.connection = Connection(site.server, site.loop.time, listener)
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(cast(Any, self.transport))

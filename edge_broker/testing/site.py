@@ -22,9 +22,11 @@ from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.outcome import WorkerName
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import APIS, HANDLERS
+from edge_broker.listeners import plaintext
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
 from edge_broker.protocol.message import Message
+from edge_broker.security_keys import PLAINTEXT
 from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
@@ -75,7 +77,7 @@ class Site:
         self.clock = HandClock(self.loop, self.chance, start_ms)
         config = BrokerConfig(self.settings)
         self.store = LogStore.open(self.disk, "/data", log_settings(config), self.clock.look(), self.clock.new_uuid)
-        self.broker = Broker(config, self.store, self.clock, Endpoint("edge.local", 9092))
+        self.broker = Broker(config, self.store, self.clock, [plaintext(Endpoint("edge.local", 9092))])
         self.workers = {name: HandWorker(self.loop, name) for name in get_args(WorkerName)}
         self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))
         self.dispatcher = Dispatcher(
@@ -105,9 +107,9 @@ class Site:
             mark(self.store, *logs)
         return logs
 
-    def client(self) -> Client:
-        """A new connection."""
-        return Client(self)
+    def client(self, listener: str = PLAINTEXT) -> Client:
+        """A new connection to a listener."""
+        return Client(self, listener)
 
     def run(self, key: int, request: Message, version: int = -1) -> Any:
         """The outcome of one handler as a plain function, with nothing around it."""

@@ -20,6 +20,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.handlers import HANDLERS
+from edge_broker.listeners import plaintext
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.worker import Worker
@@ -40,7 +41,7 @@ class Running:
         self.store = LogStore.open(Disk(), str(path), log_settings(config), clock.look(), uuid.uuid4)
         self.log = self.store.topics[LEDGER_TOPIC].partitions[0]
         self.workers: dict[WorkerName, Worker] = {name: Worker(name, loop) for name in get_args(WorkerName)}
-        broker = Broker(config, self.store, clock, Endpoint("localhost", 0))
+        broker = Broker(config, self.store, clock, [plaintext(Endpoint("localhost", 0))])
         self.dispatcher = Dispatcher(broker, HANDLERS, loop, self.workers)
         self.ledger = LoopLedger(loop, self.dispatcher, self.log)
         self.store.use_ledger(self.ledger)

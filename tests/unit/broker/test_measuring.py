@@ -15,6 +15,7 @@ from edge_broker.broker.outcome import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import HANDLERS
+from edge_broker.listeners import plaintext
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import metrics_text
@@ -32,7 +33,7 @@ class Running:
     def __init__(self, data_dir: str, disk: Disk) -> None:
         config, clock, loop = BrokerConfig({}), SystemClock(), asyncio.get_running_loop()
         self.store = LogStore.open(disk, data_dir, log_settings(config), clock.look(), clock.new_uuid)
-        self.broker = Broker(config, self.store, clock, Endpoint("127.0.0.1", 0))
+        self.broker = Broker(config, self.store, clock, [plaintext(Endpoint("127.0.0.1", 0))])
         self.workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
         self.dispatcher = Dispatcher(self.broker, HANDLERS, loop, self.workers)
         self.server = Server(config, self.dispatcher, loop)

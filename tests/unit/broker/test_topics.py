@@ -494,7 +494,7 @@ def test_admin_clients_find_the_keys_of_the_broker_that_they_look_for() -> None:
     assert found["unclean.leader.election.enable"] == ("false", DEFAULT_CONFIG)
     assert found["node.id"] == ("1", STATIC_BROKER_CONFIG)
     assert found["log.dirs"] == (site.store.data_dir, STATIC_BROKER_CONFIG)
-    advertised = site.broker.advertised
+    advertised = site.broker.listeners["PLAINTEXT"].advertised
     assert found["advertised.listeners"] == (f"PLAINTEXT://{advertised.host}:{advertised.port}", STATIC_BROKER_CONFIG)
     assert found["listeners"] == found["advertised.listeners"]
     assert len(found) == len(result.configs)

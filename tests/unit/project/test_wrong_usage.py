@@ -17,7 +17,7 @@ CASES = [
     (
         [*SERVE, "127.0.0.1:TAKEN"],
         2,
-        "cannot listen on 127.0.0.1:TAKEN: address already in use; choose another --listen",
+        "cannot listen on 127.0.0.1:TAKEN: address already in use; choose another address or port",
     ),
     ([*SERVE, "127.0.0.1:0", "--metrics", "127.0.0.1:TAKEN"], 2, "address already in use; choose another --metrics"),
     ([*SERVE, "127.0.0.1:0", "--metrics="], 2, "--metrics is empty: give it a value"),

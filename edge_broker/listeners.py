@@ -1,0 +1,197 @@
+"""Where a broker listens, what each listener speaks, and what its clients are told.
+
+| refused | why |
+|---|---|
+| --listen or --advertise beside `listeners` | one would be meant and the other served |
+| a name or a port twice | Kafka's rule; one port for an IPv4 and an IPv6 address is none twice |
+| a name without a protocol | `listener.security.protocol.map` says it for any other than the four protocols' own |
+| an advertised name that nobody listens by, or a listener that clients are told no address of | |
+| 0.0.0.0 or :: as what clients are told | it is no address that they could connect to |
+
+Lives here: these rules. Must never come in: sockets, certificates, who may connect.
+Source: Kafka documentation, "Broker Configs"; KIP-103; Kafka's SocketServerConfigs and KafkaConfig.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from drupelet.addresses import PORT_MAX
+from drupelet.errors import ConfigurationError
+from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
+
+SERVED = (PLAINTEXT,)
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
+EXAMPLE = "PLAINTEXT://127.0.0.1:9092"
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_ENTRY = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%\w]*)\]|([0-9A-Za-z._%-]*)):([0-9]{1,5})")
+
+
+class Listener(NamedTuple):
+    """One listener: `bind` is where, `advertised` what its clients are told; an advertised port 0 is the bound one."""
+
+    name: str
+    protocol: str
+    bind: Endpoint
+    advertised: Endpoint
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.protocol in (SSL, SASL_SSL)
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether its clients log in by SASL."""
+        return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+    def bound(self, port: int) -> Listener:
+        """The same listener, on the port that it was given."""
+        advertised = self.advertised if self.advertised.port else self.advertised._replace(port=port)
+        return self._replace(bind=self.bind._replace(port=port), advertised=advertised)
+
+
+def plaintext(bind: Endpoint, advertised: Endpoint | None = None) -> Listener:
+    """The one listener of the short form."""
+    return Listener(PLAINTEXT, PLAINTEXT, bind, advertised or bind)
+
+
+def read_listeners(config: BrokerConfig, listen: Endpoint | None, advertise: Endpoint | None) -> tuple[Listener, ...]:
+    """All listeners, by the options of the short form or by the keys; ConfigurationError names what is wrong."""
+    if not config.text("listeners"):
+        return (_short_form(config, listen, advertise),)
+    if listen is not None or advertise is not None:
+        option, key = ("--listen", "listeners") if listen is not None else ("--advertise", "advertised.listeners")
+        raise ConfigurationError(f"{option} and the key listeners are both given; leave {option} out and set {key}")
+    binds = dict(_entries("listeners", config.text("listeners")))
+    _check_ports(binds)
+    told = dict(_entries("advertised.listeners", config.text("advertised.listeners"))) or binds
+    for name in told:
+        if name not in binds:
+            raise ConfigurationError(f"advertised.listeners names {name}, and listeners does not; add it there")
+    protocols = _protocols(config.text("listener.security.protocol.map"))
+    _check_prefixes(config, binds)
+    return tuple(_listener(name, bind, told, protocols) for name, bind in binds.items())
+
+
+def _short_form(config: BrokerConfig, listen: Endpoint | None, advertise: Endpoint | None) -> Listener:
+    if listen is None:
+        raise ConfigurationError("no listener is named; add --listen HOST:PORT, or the key listeners")
+    if config.text("advertised.listeners"):
+        raise ConfigurationError(
+            "advertised.listeners belongs to the key listeners; beside --listen use --advertise HOST:PORT"
+        )
+    if advertise is None and listen.host in EVERYWHERE:
+        raise ConfigurationError(
+            f"--listen {endpoint_text(listen)} is no address that clients could be told; add --advertise HOST:PORT"
+        )
+    _check_prefixes(config, [PLAINTEXT])
+    return plaintext(listen, advertise)
+
+
+def _listener(name: str, bind: Endpoint, told: Mapping[str, Endpoint], protocols: Mapping[str, str]) -> Listener:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigurationError(
+            f"listener {name} has no protocol; add such as {name}:SSL to listener.security.protocol.map"
+        )
+    if protocol not in SERVED:
+        raise ConfigurationError(f"listener {name} is {protocol}, which is not served; use {' or '.join(SERVED)}")
+    if name not in told:
+        raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address that its clients are told")
+    if told[name].host in EVERYWHERE:
+        raise ConfigurationError(
+            f"clients of listener {name} cannot be told {endpoint_text(told[name])}; name it in advertised.listeners "
+            "with an address that they can reach"
+        )
+    return Listener(name, protocol, bind, told[name])
+
+
+def _entries(key: str, text: str) -> Iterable[tuple[str, Endpoint]]:
+    found = [_entry(key, word) for word in filter(None, map(str.strip, text.split(",")))]
+    for name, times in Counter(name for name, _ in found).items():
+        if times > 1:
+            raise ConfigurationError(f"{key} names {name} {times} times; each listener needs a name of its own")
+    return found
+
+
+def _entry(key: str, word: str) -> tuple[str, Endpoint]:
+    match = _ENTRY.fullmatch(word)
+    if match is None or int(match[4]) > PORT_MAX:
+        raise ConfigurationError(f"{key} names {word!r}; write NAME://HOST:PORT, for example {EXAMPLE}")
+    return _name(key, match[1]), Endpoint(match[2] or match[3] or "", int(match[4]))
+
+
+def _name(key: str, name: str) -> str:
+    """Kafka takes a listener's name in any case, and prefixes of keys in small letters."""
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"{key} names a listener {name!r}; use letters, digits, - and _")
+    return name.upper()
+
+
+def _check_ports(binds: Mapping[str, Endpoint]) -> None:
+    by_port: dict[int, list[str]] = {}
+    for name, bind in binds.items():
+        if bind.port:
+            by_port.setdefault(bind.port, []).append(name)
+    for port, names in by_port.items():
+        versions = sorted(_version(binds[name].host) for name in names)
+        if len(names) > 1 and versions != [4, 6]:
+            raise ConfigurationError(f"listeners {' and '.join(names)} both have port {port}; give each one of its own")
+
+
+def _version(host: str) -> int:
+    """The version of an address; 0 for a name, and for every address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).version
+    except ValueError:
+        return 0
+
+
+def _protocols(text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for word in filter(None, map(str.strip, text.split(","))):
+        name, colon, protocol = map(str.strip, word.partition(":"))
+        if not colon or protocol.upper() not in PROTOCOLS:
+            raise ConfigurationError(
+                f"listener.security.protocol.map says {word!r}; write NAME:PROTOCOL, one of {', '.join(PROTOCOLS)}"
+            )
+        protocols[_name("listener.security.protocol.map", name)] = protocol.upper()
+    return protocols
+
+
+def _check_prefixes(config: BrokerConfig, names: Iterable[str]) -> None:
+    known = {name.lower() for name in names}
+    for key in config.explicit:
+        if key.startswith(LISTENER_PREFIX):
+            name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+            if name not in known:
+                raise ConfigurationError(f"{key} is for listener {name.upper()}, which listeners does not name")
+
+
+def endpoint_text(endpoint: Endpoint) -> str:
+    """HOST:PORT, an IPv6 address in brackets."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"
+
+
+def listeners_text(listeners: Sequence[Listener], *, advertised: bool = False) -> str:
+    """NAME://HOST:PORT of each, as Kafka's key has it."""
+    return ",".join(f"{one.name}://{endpoint_text(one.advertised if advertised else one.bind)}" for one in listeners)
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
