@@ -9,8 +9,15 @@
 | no room for BLOCKED_S | journalctl is ended; the next one starts at the place, and looks whether it is still there |
 | memory | one line, LINE_BYTES_MAX; a longer one is a dead letter with its beginning, the rest a ledger record |
 
-journalctl is asked, rather than libsystemd: it comes with every systemd and needs no C binding. Source: journalctl(1),
-systemd.journal-fields(7), the Journal JSON Format.
+journalctl is asked, not libsystemd: it comes with every systemd and needs no C binding. Its options have reasons:
+- `--merge`: else `--follow` shows this boot alone, `--boot=all` or not. What a reboot left unread would be lost, and
+  everything where /proc tells another boot id than journald's, as in a unit's own /proc inside systemd-nspawn;
+- `_MACHINE_ID=`: else `--merge` shows containers, and what systemd-journal-remote received, too;
+- `--lines=all`: else `--follow` shows 10, and the others not before something new is logged;
+- `--cursor=`, and the entry read last is passed over here: `--after-cursor=` of systemd 252 passes over the first entry
+  that it would show, also when the cursor's is none of those.
+
+Source: journalctl(1), systemd.journal-fields(7), the Journal JSON Format; journalctl.c of systemd 252 and 257.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ KEPT_BYTES_MAX = 65_536  # of a line that is too long
 BLOCKED_S = 5.0
 ASK_TIMEOUT_S = 60.0  # a cold journal on a card
 SAVE_RETRY_S = 1.0
+MACHINE_ID = Path("/etc/machine-id")
 _FIELDS = {"_HOSTNAME": "host", "_SYSTEMD_UNIT": "unit", "SYSLOG_IDENTIFIER": "identifier", "PRIORITY": "priority"}
 _OUTPUT = ["--output=json", "--all", f"--output-fields=MESSAGE,{','.join(_FIELDS)}"]
 _log = Log("gateway.journal")
@@ -63,16 +71,28 @@ class _Cut:
     bytes: int
 
 
-def arguments(config: JournalConfig, cursor: str | None) -> list[str]:
-    """Return what follows the journal after a cursor, or from its beginning."""
+def arguments(config: JournalConfig, cursor: str | None, machine_id: str | None) -> list[str]:
+    """Return what follows the journal from a cursor on, or from its beginning; `machine_id` is this machine's."""
     chosen = [f"--unit={unit}" for unit in config.units]
     chosen += [] if config.priority == "debug" else [f"--priority={config.priority}"]
-    after = "--lines=all" if cursor is None else f"--after-cursor={cursor}"
-    return [*_journalctl(config), "--follow", *_OUTPUT, *chosen, after]
+    chosen += [] if cursor is None else [f"--cursor={cursor}"]
+    return [*_journalctl(config, machine_id), "--follow", "--lines=all", *_OUTPUT, *chosen]
 
 
-def _journalctl(config: JournalConfig) -> list[str]:
-    return ["journalctl", "--no-pager", *([] if config.directory is None else [f"--directory={config.directory}"])]
+def _journalctl(config: JournalConfig, machine_id: str | None) -> list[str]:
+    """A directory that was named may be any machine's."""
+    whose = [] if machine_id is None else [f"_MACHINE_ID={machine_id}"]
+    where = whose if config.directory is None else [f"--directory={config.directory}"]
+    return ["journalctl", "--no-pager", "--merge", *where]
+
+
+def _machine_id() -> str | None:
+    """This machine's id, as machine-id(5) has it; None before systemd has given one."""
+    try:
+        text = MACHINE_ID.read_text(errors="replace").strip()
+    except OSError:
+        return None
+    return text if len(text) == 32 and text.isalnum() else None
 
 
 def entry_record(config: JournalConfig, entry: dict[str, Any], now_ms: int) -> Record:
@@ -166,7 +186,7 @@ class JournalSource:
 
     async def _ask(self, *options: str) -> str | None:
         """Return the cursor of the entry that the options choose, None when there is none."""
-        command = [*_journalctl(self._config), "--output=json", "--output-fields=PRIORITY", *options]
+        command = [*_journalctl(self._config, _machine_id()), "--output=json", "--output-fields=PRIORITY", *options]
         async with _running(command) as process:
             try:
                 output, errors = await asyncio.wait_for(process.communicate(), ASK_TIMEOUT_S)
@@ -189,7 +209,7 @@ class JournalSource:
         self._publisher.report(loss, partial(self._acked, waiting), reason=reason)
 
     async def _follow(self, backoff: Backoff) -> None:
-        async with _running(arguments(self._config, self._read_up_to)) as process:
+        async with _running(arguments(self._config, self._read_up_to, _machine_id())) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             said = _Said()
@@ -198,10 +218,10 @@ class JournalSource:
                 self._trouble = None
                 self.ready.set()
                 async for line in _lines(process.stdout):
-                    backoff.reset()
                     if not await self._has_room():
                         return
-                    self._take(line)
+                    if self._take(line):
+                        backoff.reset()
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
@@ -217,17 +237,20 @@ class JournalSource:
         await self._publisher.room()
         return time.monotonic() - began_s < BLOCKED_S
 
-    def _take(self, line: bytes | _Cut) -> None:
+    def _take(self, line: bytes | _Cut) -> bool:
+        """Whether it was new, and not the entry read last, with which journalctl begins."""
         now_ms = time.time_ns() // 1_000_000
         entry = None if isinstance(line, _Cut) else _entry(line)
         cursor = None if entry is None else entry.get("__CURSOR")
+        if cursor is not None and cursor == self._read_up_to:
+            return False
         waiting = _Waiting(cursor if isinstance(cursor, str) else None)
         self._waiting.append(waiting)
         on_acked = partial(self._acked, waiting)
         if entry is not None:
             self._read_up_to = waiting.cursor or self._read_up_to
             self._publisher.offer(entry_record(self._config, entry, now_ms), on_acked)
-            return
+            return True
         beginning = entry_record(self._config, {}, now_ms)
         if isinstance(line, _Cut):
             letter = replace(beginning, value=line.beginning)
@@ -237,6 +260,7 @@ class JournalSource:
         else:
             letter = replace(beginning, value=line)
             self._publisher.dead_letter(letter, REASON_NOT_JSON, "journalctl wrote no JSON object", on_acked)
+        return True
 
     def _acked(self, waiting: _Waiting) -> None:
         waiting.acked = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ JOURNALCTL = """\
 #!{python}
 import json, sys, time
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
+json.dump(sys.argv, open("{directory}/asked", "w"))
 said = open("{directory}/said").read()
 sys.stderr.write(said)
 if said:
@@ -39,7 +41,7 @@ if "follow" not in options:
     start = cursors.index(options["cursor"]) if options.get("cursor") in cursors else 0
     sys.stdout.writelines(lines[start : start + 1] if "cursor" in options else lines[-1:])
     sys.exit()
-shown = cursors.index(options["after-cursor"]) + 1 if options.get("after-cursor", "-") in cursors else 0
+shown = cursors.index(options["cursor"]) if options.get("cursor", "-") in cursors else 0
 while not open("{directory}/end").read():
     lines = open("{directory}/journal").readlines()
     sys.stdout.writelines(lines[shown:])
@@ -54,7 +56,7 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        for name in ("journal", "said", "end"):
+        for name in ("journal", "said", "end", "asked"):
             (directory / name).touch()
         program = directory / "journalctl"
         program.write_text(JOURNALCTL.format(python=sys.executable, directory=directory))
@@ -65,6 +67,10 @@ class Journal:
             for message in messages:
                 entry = {"__CURSOR": f"s={message}", "__REALTIME_TIMESTAMP": "1764000000123456", "MESSAGE": message}
                 file.write(json.dumps({**entry, **fields}) + "\n")
+
+    def asked(self) -> list[str]:
+        """The words of the last journalctl."""
+        return json.loads((self.directory / "asked").read_text() or "[]")
 
     def vacuum(self) -> None:
         (self.directory / "journal").write_text("")
@@ -216,9 +222,32 @@ def test_an_entry_is_its_message_under_headers_that_say_whose() -> None:
 
 def test_units_and_priority_are_arguments_of_their_own() -> None:
     config = JournalConfig("logs", ("ssh.service",), "warning", "end", Path("/j"), 0)
-    command = arguments(config, "s=1")
-    assert {"--unit=ssh.service", "--priority=warning", "--directory=/j", "--after-cursor=s=1"} <= set(command)
-    assert "--lines=all" in arguments(config, None)
+    command = arguments(config, "s=1", "5" * 32)
+    assert {"--unit=ssh.service", "--priority=warning", "--directory=/j", "--cursor=s=1"} <= set(command)
+
+
+def test_every_boot_of_this_machine_is_followed_and_no_other_machine() -> None:
+    command = arguments(CONFIG, None, "5" * 32)
+    assert {"--merge", "--lines=all", f"_MACHINE_ID={'5' * 32}"} <= set(command)
+    assert not [word for word in command if word.startswith(("--boot", "--cursor"))]
+    assert not [word for word in arguments(CONFIG, None, None) if word.startswith("_MACHINE_ID")]
+    of_a_directory = arguments(replace(CONFIG, directory=Path("/j")), None, "5" * 32)
+    assert not [word for word in of_a_directory if word.startswith("_MACHINE_ID")]
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [("0123456789abcdef" * 2 + "\n", True), ("uninitialized\n", False), ("", False), (None, False)],
+)
+async def test_the_machine_is_named_when_it_has_a_name(
+    tmp_path: Path, written: Journal, monkeypatch: pytest.MonkeyPatch, content: str | None, named: bool
+) -> None:
+    monkeypatch.setattr(journal, "MACHINE_ID", tmp_path / "machine-id")
+    if content is not None:
+        (tmp_path / "machine-id").write_text(content)
+    async with running_task(source(tmp_path, FakePublisher()).run()):
+        await until(lambda: "--follow" in written.asked())
+    assert (f"_MACHINE_ID={'0123456789abcdef' * 2}" in written.asked()) is named
 
 
 @pytest.mark.parametrize("content", [{}, {"cursor": 1}, {"cursor": ""}, {"cursor": "a\nb"}])
