@@ -1,6 +1,6 @@
 """Makes what a wheel has and a checkout has not: shell completion and man pages out of the parsers, and the commit.
 
-    python build_texts.py OUT      writes OUT/commit.txt and OUT/share/…, as a virtual environment has it
+    python build_texts.py OUT      writes OUT/commit.txt, date included, and OUT/share/…, as a virtual environment has
 
 | in share | from |
 |---|---|
@@ -60,9 +60,10 @@ def main(out: Path) -> None:
     """Write all of it."""
     sys.path.insert(0, str(ROOT))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    from drupelet.installation import commit  # noqa: PLC0415 - the checkout's, not an installed one
+    from drupelet.installation import commit, commit_date  # noqa: PLC0415 - the checkout's, not an installed one
 
-    write(out / "commit.txt", f"{commit()}\n")
+    date = commit_date(str(ROOT))
+    write(out / "commit.txt", f"{commit()}\n" + ("" if date is None else f"{date}\n"))
     for program, place in project["scripts"].items():
         parser = importlib.import_module(place.partition(":")[0]).parser()
         mark(parser)

@@ -20,7 +20,7 @@ _BY_NUMBER = {
     errno.EPIPE: "hung up: does another service listen on that port, or is TLS on at one end only?",
 }
 _BY_VERIFY_CODE = {
-    9: "has a certificate that is not valid yet: is this host's clock right?",
+    9: "has a certificate that is not valid yet: is this host's clock right?",  # both of who checks by the clock
     10: "has a certificate that has expired: renew it there, or set this host's clock",
     18: "has a certificate that signed itself: name it, or its CA, in ssl_ca_file",
     19: "has a certificate of an unknown CA: name that CA in ssl_ca_file",
@@ -28,6 +28,15 @@ _BY_VERIFY_CODE = {
     21: "has a certificate of an unknown CA: name that CA in ssl_ca_file",
     62: "has a certificate for another name: use the name that it holds, or renew it with this one",
     64: "has a certificate without this address: use the name that it holds, or renew it with the address",
+}
+_BY_ALERT = {  # what the peer says of our certificate before it hangs up
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "refuses this client's certificate as expired: renew it, or set the clock there",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "refuses this client's certificate as revoked: take another",
+    "TLSV1_ALERT_UNKNOWN_CA": "does not know the CA of this client's certificate: take another, or tell it that CA",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "refuses this client's certificate: is it one that it believes?",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "refuses this client's certificate, or wants one: see ssl_cert_file",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "has no TLS version that this client has: switch TLS 1.2 or 1.3 on there",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "has no cipher suite in common, or wants a client certificate: see ssl_cert_file",
 }
 
 
@@ -37,6 +46,9 @@ def explained(error: BaseException) -> str:
         return "has a name that is not found: mend it, or the host's DNS"
     if isinstance(error, TimeoutError):
         return _BY_NUMBER[errno.ETIMEDOUT]
+    told = getattr(error, "told", None)  # of ours, as drupelet.tls.CertificateEndedError
+    if isinstance(told, str):
+        return told
     code = getattr(error, "verify_code", None)
     if isinstance(code, int):
         return _BY_VERIFY_CODE.get(
@@ -57,6 +69,8 @@ def _tls(reason: str) -> str:
         return "hung up during the TLS handshake: does it speak TLS on that port?"
     if "CERTIFICATE_REQUIRED" in reason:
         return "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
+    if reason in _BY_ALERT:
+        return _BY_ALERT[reason]
     if reason.startswith(("TLSV1_ALERT", "TLSV13_ALERT", "SSLV3_ALERT")):
         return f"refuses the TLS connection ({reason.lower().replace('_', ' ')}): is it the client certificate?"
     return f"cannot be spoken to by TLS ({reason.lower().replace('_', ' ')})"

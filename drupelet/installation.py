@@ -2,7 +2,7 @@
 
 | installed from | the commit is | a missing package |
 |---|---|---|
-| a wheel | in `commit.txt`, written when the wheel was built | pip, with the wheel or a checkout |
+| a wheel | in `commit.txt`, with its date, written when the wheel was built | pip, with the wheel or a checkout |
 | a wheel, by the Ansible role | the same | the inventory's groups, and provision.yml |
 | a checkout | asked of git | pip, in the checkout |
 
@@ -22,6 +22,7 @@ MARK_OF_THE_ROLE = ".installed"  # ansible/roles/drupelet/files/release.py write
 GROUPS = {"gateway": "gateway", "hardware": "gateway", "mirror": "mirror", "spark": "spark_jobs"}  # bring the extra
 COMMIT_DIGITS = 12
 GIT_S = 10.0
+LEAST_S = 1_767_225_600  # 2026-01-01, before which nothing of this was built
 
 
 def version_line(program: str) -> str:
@@ -39,11 +40,31 @@ def commit() -> str:
     """The commit this was built from, `+dirty` behind it when files differed from it; `unknown` where nobody knows."""
     try:
         with open(COMMIT_FILE, encoding="ascii") as file:
-            return file.read().strip() or UNKNOWN
+            return file.readline().strip() or UNKNOWN
     except FileNotFoundError:
         return commit_of(ROOT)
     except (OSError, UnicodeDecodeError):
         return UNKNOWN
+
+
+def built_s() -> int:
+    """When this was committed, in seconds since 1970: no clock that shows less is right.
+
+    Git is not asked, as a service does at its start: in a checkout, and in a wheel without a date, it is LEAST_S.
+    """
+    try:
+        with open(COMMIT_FILE, encoding="ascii") as file:
+            return max(LEAST_S, int(file.read().split()[1]))
+    except (OSError, ValueError, IndexError):
+        return LEAST_S
+
+
+def commit_date(checkout: str) -> int | None:
+    """The date of a checkout's commit, in seconds since 1970, asked of git; None where nobody knows."""
+    if not os.path.exists(os.path.join(checkout, ".git")):
+        return None
+    found = _git(checkout, "log", "-1", "--format=%ct")
+    return int(found) if found and found.isdecimal() else None
 
 
 def commit_of(checkout: str) -> str:

@@ -1,35 +1,39 @@
 """What the clients of a Kafka cluster are told alike: where it is, how it is secured, how a producer is made safe.
 
 The values are arguments of aiokafka's clients, which is not imported here. Must never come in: a client, a topic, what
-one part alone sets. TLS with a certificate of one's own and SASL belong here.
+one part alone sets, and the keys of a configuration file (kafka_security.py).
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL")
+from drupelet.kafka_security import Security
+
 COMPRESSION_TYPES = ("none", "gzip", "lz4", "snappy", "zstd")
 REPLICAS_MAX = 3
 
 
 class ClientSettings(NamedTuple):
-    """A cluster, and who asks it; `bootstrap_servers` is HOST:PORT with commas between, `ssl_ca_file` a PEM file."""
+    """A cluster, and who asks it; `bootstrap_servers` is HOST:PORT with commas between."""
 
     bootstrap_servers: str
     client_id: str
     request_timeout_ms: int
-    security_protocol: str = "PLAINTEXT"
-    ssl_ca_file: str | None = None
+    security: Security = Security()
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments that every client of aiokafka takes; OSError when the CA's certificate cannot be read."""
+        """Arguments that every client of aiokafka takes, files and the password read anew.
+
+        ConfigurationError when one of them cannot be used.
+        """
         return {
             "bootstrap_servers": self.bootstrap_servers,
             "client_id": self.client_id,
             "request_timeout_ms": self.request_timeout_ms,
-            "security_protocol": self.security_protocol,
-            "ssl_context": self._ssl_context(),
+            "security_protocol": self.security.protocol,
+            "ssl_context": self.security.context(),
+            **self._login(),
         }
 
     def producer_arguments(self, compression_type: str, batch_bytes_max: int) -> dict[str, Any]:
@@ -45,12 +49,14 @@ class ClientSettings(NamedTuple):
             "max_batch_size": batch_bytes_max,
         }
 
-    def _ssl_context(self) -> Any:
-        if self.security_protocol == "PLAINTEXT":
-            return None
-        import ssl  # noqa: PLC0415 - 2 MB, for those who use it
-
-        return ssl.create_default_context(cafile=self.ssl_ca_file)
+    def _login(self) -> dict[str, str]:
+        if not self.security.has_login or self.security.password is None:
+            return {}
+        return {
+            "sasl_mechanism": self.security.mechanism,
+            "sasl_plain_username": self.security.username,
+            "sasl_plain_password": self.security.password.text(),
+        }
 
 
 def replicas_for(brokers: int) -> int:

@@ -14,7 +14,8 @@ from typing import Any
 from drupelet.addresses import host_and_port
 from drupelet.config_check import Keys, Table, parse_toml, read_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES, SECURITY_PROTOCOLS, ClientSettings
+from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
+from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.timestamps import TIME_UNITS
@@ -31,8 +32,7 @@ class KafkaConfig:
 
     bootstrap_servers: tuple[str, ...]
     dead_letter_topic: str
-    security_protocol: str
-    ssl_ca_file: Path | None
+    security: Security
     compression_type: str
     linger_ms: int
     batch_bytes_max: int
@@ -43,13 +43,7 @@ class KafkaConfig:
 
     def clients(self, node: str) -> ClientSettings:
         """What every client of that cluster is told, in the name of `node`."""
-        return ClientSettings(
-            ",".join(self.bootstrap_servers),
-            node,
-            self.request_timeout_ms,
-            self.security_protocol,
-            None if self.ssl_ca_file is None else str(self.ssl_ca_file),
-        )
+        return ClientSettings(",".join(self.bootstrap_servers), node, self.request_timeout_ms, self.security)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,7 @@ def _keys(kind: type, below: Keys | None = None) -> Keys:
 
 _ROUTE_KEYS: Keys = dict.fromkeys(("pattern", "topic", "key", "headers", "timestamp_field", "time_unit"))
 _TABLES: Keys = {
-    "kafka": _keys(KafkaConfig),
+    "kafka": dict.fromkeys(key for key in (*_keys(KafkaConfig), *SECURITY_KEYS) if key != "security"),
     "mqtt": _keys(MqttConfig, {"routes": _ROUTE_KEYS}),
     "files": _keys(FileConfig),
     "journal": _keys(JournalConfig),
@@ -252,8 +246,7 @@ def _kafka(table: Table) -> KafkaConfig:
     config = KafkaConfig(
         bootstrap_servers=tuple(server.strip() for server in servers.split(",")),
         dead_letter_topic=_topic(table, "dead_letter_topic", "dead_letters"),
-        security_protocol=table.choice("security_protocol", "PLAINTEXT", SECURITY_PROTOCOLS),
-        ssl_ca_file=table.optional_path("ssl_ca_file"),
+        security=security_from(table.values, table.file.parent, lambda key: f"{table.file}: kafka.{key}"),
         compression_type=table.choice("compression_type", "none", COMPRESSION_TYPES),
         linger_ms=table.number("linger_ms", 5, 0, 60_000),
         batch_bytes_max=table.number("batch_bytes_max", 65_536, 1_024, 1_000_000),
@@ -262,7 +255,6 @@ def _kafka(table: Table) -> KafkaConfig:
         pending_bytes_max=table.number("pending_bytes_max", 16_777_216, 65_536, 1 << 40),
         pending_records_max=table.number("pending_records_max", 10_000, 1, 10_000_000),
     )
-    _check_there(table, "ssl_ca_file", config.ssl_ca_file)
     if config.compression_type in ("lz4", "snappy", "zstd"):
         _check_codec(table, config.compression_type)
     return config

@@ -2,12 +2,12 @@
 
 | asked of the Kafka broker | how |
 |---|---|
-| is it there, and whom does it say to be? | a connection, TLS where configured, to each of bootstrap_servers |
+| is it there, whom does it say to be, does it take us? | a connection, TLS and log-in, to each of bootstrap_servers |
 | does it speak Kafka, and do its brokers' own addresses lead to them? | Metadata |
 | may this client write to the topics? | Produce without records, which brokers refuse, after the rights |
 
 Of mosquitto: connection, TLS, user and password, by a session of its own that ends with it. Blocking: an end
-that does not answer costs TIMEOUT_S. Source: KIP-98 and Kafka's schemas (Metadata 8, Produce 8); MQTT 5.0, section 3.2.
+that does not answer costs TIMEOUT_S. Source: KIP-98 and Kafka's schema of Produce 8; MQTT 5.0, section 3.2.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from drupelet.addresses import host_and_port
 from drupelet.connection_errors import explained
-from drupelet.errors import ConfigurationError, sentence
+from drupelet.errors import ConfigurationError
+from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
+from drupelet.kafka_security import Security
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation
-from edge_broker.protocol.api import METADATA, PRODUCE
+from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
-from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -34,23 +35,9 @@ from edge_broker.protocol.messages.produce import (
 )
 from gateway.config import GatewayConfig, KafkaConfig, MqttConfig
 
-TIMEOUT_S = 10.0
-ANSWER_BYTES_MAX = 16 << 20
-_VERSION = 8  # of both, served by Apache Kafka 2.4 to 4.x and by the edge broker
+_VERSION = 8  # served by Apache Kafka 2.4 to 4.x and by the edge broker
 _DENIED, _CLUSTER_DENIED = 29, 31
-_CORRELATION_ID = 5
 _Answer = TypeVar("_Answer", bound=Message)
-
-
-class End(NamedTuple):
-    """One thing that was tried; `trouble` is None where all is well, else what goes after the name."""
-
-    name: str
-    trouble: str | None
-
-
-class _Trouble(Exception):
-    """What is wrong with an end, as a predicate."""
 
 
 def try_all(config: GatewayConfig) -> Iterator[End]:
@@ -58,82 +45,32 @@ def try_all(config: GatewayConfig) -> Iterator[End]:
     topics = {config.kafka.dead_letter_topic: None, LEDGER_TOPIC: None}
     topics |= {route.topic: None for route in (config.mqtt.routes if config.mqtt else ())}
     topics |= {source.topic: None for source in (*config.files, config.journal, config.board) if source is not None}
-    yield from try_kafka(config.kafka, config.node, sorted(topics))
+    yield from try_kafka(config.kafka, sorted(topics))
     if config.mqtt is not None:
         yield try_mosquitto(config.mqtt)
 
 
-def try_kafka(config: KafkaConfig, node: str, topics: list[str]) -> Iterator[End]:
+def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
     """Try each bootstrap server; of the first that answers also what it says of its brokers and the topics."""
-    asked = False
-    for server in config.bootstrap_servers:
-        name = f"kafka {server}"
-        try:
-            with _connected(config, node, *host_and_port(server)) as connection:
-                metadata = _metadata(connection, topics)
-                yield End(name, None)
-                if not asked:
-                    asked = True
-                    yield from _try_brokers(config, node, metadata)
-                    yield from _try_topics(connection, topics)
-        except _Trouble as trouble:
-            yield End(name, str(trouble))
-
-
-def kafka_trouble(config: KafkaConfig, node: str) -> str | None:
-    """Say why none of the bootstrap servers can be connected to; None when one can."""
-    troubles = []
+    yield from try_cluster("kafka", config.security, list(config.bootstrap_servers))
     for server in config.bootstrap_servers:
         try:
-            _connected(config, node, *host_and_port(server)).close()
-        except _Trouble as trouble:
-            troubles.append(f"{server} {trouble}")
-        else:
-            return None
-    return "; ".join(troubles)
-
-
-def _connected(config: KafkaConfig, node: str, host: str, port: int) -> socket.socket:
-    try:
-        context = config.clients(node).arguments()["ssl_context"]
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or sentence(error)
-        raise _Trouble(f"is not tried, as ssl_ca_file {config.ssl_ca_file} holds no PEM certificate ({why})") from error
-    plain = None
-    try:
-        plain = socket.create_connection((host, port), TIMEOUT_S)
-        connection: socket.socket = plain if context is None else context.wrap_socket(plain, server_hostname=host)
-    except OSError as error:
-        if plain is not None:
-            plain.close()
-        raise _Trouble(explained(error)) from error
-    return connection
-
-
-def _metadata(connection: socket.socket, topics: list[str]) -> MetadataResponse:
-    names = [MetadataRequestTopic(name=topic) for topic in topics]
-    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
-    return _ask(connection, METADATA, request, MetadataResponse)
-
-
-def _try_brokers(config: KafkaConfig, node: str, metadata: MetadataResponse) -> Iterator[End]:
-    given = {host_and_port(server) for server in config.bootstrap_servers}
-    for broker in metadata.brokers:
-        if (broker.host, broker.port) in given:
+            connection = opened(config.security, *host_and_port(server))
+        except NotConnected:  # which is told already
             continue
-        name = f"kafka broker {broker.node_id} at {broker.host}:{broker.port}, the address that it advertises,"
-        try:
-            _connected(config, node, broker.host, broker.port).close()
-            yield End(name, None)
-        except _Trouble as trouble:
-            yield End(name, str(trouble))
+        with connection:
+            try:
+                yield from _try_topics(connection, config.security, topics)
+            except NotConnected as trouble:
+                yield End(f"kafka {server}", str(trouble))
+        return
 
 
-def _try_topics(connection: socket.socket, topics: list[str]) -> Iterator[End]:
+def _try_topics(connection: socket.socket, security: Security, topics: list[str]) -> Iterator[End]:
     for topic in topics:
         data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=None)])]
         request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
-        answer = _ask(connection, PRODUCE, request, ProduceResponse)
+        answer = _ask(connection, security, PRODUCE, request, ProduceResponse)
         codes = {found.error_code for told in answer.responses for found in told.partition_responses}
         yield End(f"kafka topic {topic}", _topic_trouble(topic, codes))
 
@@ -146,29 +83,12 @@ def _topic_trouble(topic: str, codes: set[int]) -> str | None:
     return "may not be written by this client: give it the right to WRITE there"
 
 
-def _ask(connection: socket.socket, key: int, request: Message, kind: type[_Answer]) -> _Answer:
-    head = key.to_bytes(2, "big") + _VERSION.to_bytes(2, "big") + _CORRELATION_ID.to_bytes(4, "big") + b"\0\x05check"
-    frame = head + b"".join(encode(request, _VERSION))
+def _ask(connection: socket.socket, security: Security, key: int, request: Message, kind: type[_Answer]) -> _Answer:
+    answer = asked(connection, security, key, _VERSION, b"".join(encode(request, _VERSION)))
     try:
-        connection.sendall(len(frame).to_bytes(4, "big") + frame)
-        size = int.from_bytes(_exactly(connection, 4), "big")
-        if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise _Trouble("does not speak the Kafka protocol: does another service listen on that port?")
-        return decode(kind, _VERSION, memoryview(_exactly(connection, size)), 4)
-    except OSError as error:
-        raise _Trouble(explained(error)) from error
+        return decode(kind, _VERSION, answer, 0)
     except ProtocolViolation as error:
-        raise _Trouble("does not speak the Kafka protocol: does another service listen on that port?") from error
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    got = bytearray()
-    while len(got) < size:
-        part = connection.recv(min(size - len(got), 65_536))
-        if not part:
-            raise _Trouble("hung up without an answer: does it want TLS, or a log-in that the gateway does not have?")
-        got += part
-    return bytes(got)
+        raise NotConnected("does not speak the Kafka protocol: does another service listen on that port?") from error
 
 
 def try_mosquitto(config: MqttConfig) -> End:
@@ -176,7 +96,7 @@ def try_mosquitto(config: MqttConfig) -> End:
     name = f"mqtt {config.host}:{config.port}"
     try:
         _log_in(config)
-    except _Trouble as trouble:
+    except NotConnected as trouble:
         return End(name, str(trouble))
     except ConfigurationError as error:
         return End(name, f"is not tried, as {error}")
@@ -207,6 +127,6 @@ def _log_in(config: MqttConfig) -> None:
         pass
     client.disconnect()
     if not answers:
-        raise _Trouble(hung_up(config))
+        raise NotConnected(hung_up(config))
     if answers[0]:
-        raise _Trouble(f"was reached, but {answers[0]}")
+        raise NotConnected(f"was reached, but {answers[0]}")

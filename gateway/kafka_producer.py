@@ -14,12 +14,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from drupelet.errors import sentence
+from drupelet import kafka_connection
+from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import replicas_for
 from drupelet.log_tree import Log
 from gateway import dead_letters
 from gateway.config import KafkaConfig
-from gateway.connect import kafka_trouble
 from gateway.publisher import (
     DeniedTopicError,
     KafkaFailure,
@@ -61,8 +61,12 @@ class KafkaProducer:
     @classmethod
     async def start(cls, config: KafkaConfig, node: str) -> KafkaProducer:
         """Connect and get a producer id; raises KafkaFailure when that takes too long or fails."""
+        try:
+            arguments = config.clients(node).producer_arguments(config.compression_type, config.batch_bytes_max)
+        except ConfigurationError as error:  # a file that is being replaced, as the start of the gateway has read it
+            raise KafkaFailure(sentence(error)) from error
         client = AIOKafkaProducer(
-            **config.clients(node).producer_arguments(config.compression_type, config.batch_bytes_max),
+            **arguments,
             linger_ms=config.linger_ms,
             max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX),
         )
@@ -73,7 +77,8 @@ class KafkaProducer:
         except BaseException as error:
             await producer.discard()
             if isinstance(error, (kafka_errors.KafkaError, OSError)):  # TimeoutError is an OSError
-                trouble = await asyncio.to_thread(kafka_trouble, config, node)
+                servers = list(config.bootstrap_servers)
+                trouble = await asyncio.to_thread(kafka_connection.trouble, config.security, servers)
                 raise KafkaFailure(trouble or sentence(error)) from error
             raise
         return producer
@@ -124,7 +129,8 @@ class DeadLetterTopic:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._make()
             self._made = True
-        except (kafka_errors.KafkaError, OSError, AttributeError) as error:  # the last: the controller is not known yet
+        except (kafka_errors.KafkaError, ConfigurationError, OSError, AttributeError) as error:
+            # AttributeError: the controller is not known yet
             topic, text = self._config.dead_letter_topic, sentence(error)
             _log.warning("dead_letter_topic_not_made", topic=topic, error=text)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import shown, whole_number
+from drupelet.arguments import path, shown, whole_number
 
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_S = 10.0
@@ -22,6 +22,7 @@ TOPICS_EXAMPLE = f"""examples:
   edge-broker topics                                   every topic: those with a problem first, then the largest
   edge-broker topics readings                          its partitions, and the settings that were changed
   edge-broker topics --bootstrap pi-3.local:9092 --json
+  edge-broker topics --bootstrap pi-3.local:9093 --command-config client.properties
 
 records: end - start, so compacted records and transaction markers count. bytes: only of brokers that tell them.
 {STATUS}
@@ -76,6 +77,12 @@ def _command(commands: argparse._SubParsersAction[Any], name: str, text: str, ep
     )
     command.add_argument(
         "--bootstrap", default=BOOTSTRAP, metavar="HOST:PORT", help="any broker of the cluster (default: %(default)s)"
+    )
+    command.add_argument(
+        "--command-config",
+        type=path,
+        metavar="FILE",
+        help="TLS and log-in, as Kafka's tools read them: security.protocol, ssl.truststore.location, sasl.jaas.config",
     )
     command.add_argument(
         "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help="for each answer (default: %(default)g)"

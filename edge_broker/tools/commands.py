@@ -9,6 +9,7 @@ import argparse
 
 from drupelet.addresses import host_and_port
 from drupelet.errors import CommandFailed, ConfigurationError
+from drupelet.kafka_security import Security
 from edge_broker.output import safe_text
 from edge_broker.wire_client.cluster import Cluster
 from edge_broker.wire_client.connection import WireFailure
@@ -17,7 +18,7 @@ from edge_broker.wire_client.connection import WireFailure
 def run(options: argparse.Namespace) -> int:
     """Run one of the tools; its exit status. CommandFailed, ConfigurationError."""
     try:
-        cluster = Cluster(*_address(options.bootstrap), options.timeout)
+        cluster = _cluster(options)
         try:
             return _tool(options, cluster)
         finally:
@@ -25,6 +26,18 @@ def run(options: argparse.Namespace) -> int:
     except WireFailure as failure:
         hint = f"; is it running, and is --bootstrap {options.bootstrap} right?" if failure.unreachable else ""
         raise CommandFailed(f"{safe_text(str(failure))}{hint}") from failure
+
+
+def _cluster(options: argparse.Namespace) -> Cluster:
+    return Cluster(*_address(options.bootstrap), options.timeout, _security(options))
+
+
+def _security(options: argparse.Namespace) -> Security:
+    if options.command_config is None:
+        return Security()
+    from drupelet.kafka_properties import security_of  # noqa: PLC0415 - for who has such a file
+
+    return security_of(options.command_config)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -46,4 +59,4 @@ def _tool(options: argparse.Namespace, cluster: Cluster) -> int:
     from edge_broker.tools.tail import Tail, Wanted  # noqa: PLC0415
 
     wanted = Wanted(options.topic, options.number, options.follow, options.partition, options.begin, options.json)
-    return Tail(cluster, wanted, options.timeout, lambda: Cluster(*_address(options.bootstrap), options.timeout)).run()
+    return Tail(cluster, wanted, options.timeout, lambda: _cluster(options)).run()

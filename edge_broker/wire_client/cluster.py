@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from drupelet.config_check import nearest
+from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -67,9 +68,10 @@ class Setting(NamedTuple):
 class Cluster:
     """The brokers behind one address, and a connection to each that was needed."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, security: Security) -> None:
         self._timeout_s = timeout_s
-        self.bootstrap = Connection(host, port, timeout_s)
+        self._security = security
+        self.bootstrap = Connection(host, port, timeout_s, security)
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, Connection] = {}
 
@@ -91,7 +93,7 @@ class Cluster:
         if node not in self._connections:
             host, port = self._addresses[node]
             what = f"broker {node} cannot be reached at {host}:{port}, the address that it gives to clients"
-            self._connections[node] = Connection(host, port, self._timeout_s, what)
+            self._connections[node] = Connection(host, port, self._timeout_s, self._security, what)
         return self._connections[node]
 
     def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:

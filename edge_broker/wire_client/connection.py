@@ -1,7 +1,7 @@
 """One connection to one broker: a request goes out, its answer comes back, within a time and a size.
 
 Lives here: the socket, frames, the choice of versions, and the sentences about a broker that does not answer. Must
-never come in: what is asked, TLS and log-ins (the broker has neither yet).
+never come in: what is asked, and how TLS and log-ins go (drupelet.kafka_connection).
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import socket
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
+from drupelet.connection_errors import explained
 from drupelet.errors import reason
+from drupelet.kafka_connection import NotConnected, answers_in_tls, connected
+from drupelet.kafka_properties import in_kafkas_names
+from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.codec import decode, encode, skip_tags
@@ -44,10 +48,11 @@ def error_name(code: int) -> str:
 class Connection:
     """A connection whose broker has told what it serves. Every method raises WireFailure."""
 
-    def __init__(self, host: str, port: int, timeout_s: float, what: str = "") -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, security: Security, what: str = "") -> None:
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.what = what or f"no broker answers at {self.place}"
         self._timeout_s = timeout_s
+        self._security = security
         self._id = 0
         self._socket = self._connected(host, port)
         self._served = {API_VERSIONS_KEY: (0, 0)}
@@ -75,18 +80,25 @@ class Connection:
         except TimeoutError:
             raise self._failure(f"{self.place} did not answer within {self._timeout_s:g} s") from None
         except OSError as error:
-            raise self._failure(f"the connection to {self.place} broke: {reason(error)}") from None
+            raise self._broken(error) from None
         return self._decoded(asked, version, frame)
 
     def _connected(self, host: str, port: int) -> socket.socket:
         try:
-            return socket.create_connection((host, port), self._timeout_s)
+            return connected(self._security, host, port, self._timeout_s)
+        except NotConnected as error:
+            raise WireFailure(f"the broker at {self.place} {in_kafkas_names(str(error))}") from None
         except TimeoutError:
             raise self._failure(f"{self.what}: not within {self._timeout_s:g} s") from None
         except OSError as error:
             raise self._failure(f"{self.what}: {reason(error)}") from None
         except UnicodeError:
             raise self._failure(f"{self.what}: that is no name of a host") from None
+
+    def _broken(self, error: OSError) -> WireFailure:
+        if getattr(error, "reason", None):  # of an SSLError: what the peer said in TLS, as a rule of our certificate
+            return WireFailure(f"the broker at {self.place} {in_kafkas_names(explained(error))}")
+        return self._failure(f"the connection to {self.place} broke: {reason(error)}")
 
     def _failure(self, sentence: str) -> WireFailure:
         return WireFailure(sentence, unreachable=True)
@@ -103,7 +115,10 @@ class Connection:
         self._socket.sendall(len(body).to_bytes(4, "big") + body)
 
     def _frame(self) -> memoryview:
-        size = int.from_bytes(self._exactly(4), "big", signed=True)
+        first = self._exactly(4)
+        if not self._security.has_tls and answers_in_tls(first):
+            raise WireFailure(f"the broker at {self.place} wants TLS on that port: name a file in --command-config")
+        size = int.from_bytes(first, "big", signed=True)
         if not 4 <= size <= ANSWER_BYTES_MAX:
             self._no_kafka(f"an answer of {size} bytes")
         return memoryview(self._exactly(size))
@@ -114,10 +129,15 @@ class Connection:
         while len(got) < size:
             piece = self._socket.recv(min(size - len(got), PIECE_BYTES))
             if not piece:
-                why = "" if len(self._served) > 1 else ": it may speak no Kafka, or want TLS"
-                raise self._failure(f"{self.place} closed the connection{why}")
+                raise self._failure(f"{self.place} closed the connection{self._what_it_may_want()}")
             got += piece
         return got
+
+    def _what_it_may_want(self) -> str:
+        """What a broker that closed the connection may have meant, as a listener closes on what it does not take."""
+        if self._id <= 1:
+            return ": it may speak no Kafka, or want TLS (--command-config)"
+        return ": it may want a log-in (--command-config)" if self._id == 2 and not self._security.has_login else ""
 
     def _decoded(self, asked: Asked[R], version: int, frame: memoryview) -> R:
         if int.from_bytes(frame[:4], "big") != self._id:

@@ -118,16 +118,17 @@ def test_a_wheel_has_the_commit_it_was_built_from_also_by_way_of_a_source_archiv
     who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"]
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=one"]):
         subprocess.run(["git", "-C", checkout, *who, *words], check=True)
-    head = ["git", "-C", checkout, "rev-parse", "HEAD"]
-    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout[:12]
+    head = ["git", "-C", checkout, "log", "-1", "--format=%H %ct"]
+    commit, date = subprocess.run(head, check=True, capture_output=True, text=True).stdout.split()
+    told = f"{commit[:12]}\n{date}\n"
     with zipfile.ZipFile(wheel_of(checkout, tmp_path / "wheel")) as wheel:
-        assert wheel.read("drupelet/commit.txt").decode() == f"{commit}\n"
+        assert wheel.read("drupelet/commit.txt").decode() == told
     build = "import sys; from hatchling.build import build_sdist; print(build_sdist(sys.argv[1]))"
     archive = subprocess.run(
         [sys.executable, "-c", build, tmp_path / "archive"], cwd=checkout, check=True, capture_output=True, text=True
     ).stdout.split()[-1]
     with zipfile.ZipFile(wheel_of(tmp_path / "archive" / archive, tmp_path / "again")) as wheel:
-        assert wheel.read("drupelet/commit.txt").decode() == f"{commit}\n"
+        assert wheel.read("drupelet/commit.txt").decode() == told
 
 
 def test_without_a_compiler_the_python_walker_is_installed(tmp_path: Path) -> None:

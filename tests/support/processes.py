@@ -326,9 +326,9 @@ def _mosquitto_port(config: Path) -> int:
 _KAFKA_PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
-listeners=CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=CLIENT://{advertise},CONTROLLER://127.0.0.1:{controller_port}
-listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{more_listeners}
+advertised.listeners=CLIENT://{advertise},CONTROLLER://127.0.0.1:{controller_port}{more_advertised}
+listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT{more_protocols}
 inter.broker.listener.name=CLIENT
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
@@ -369,8 +369,16 @@ class ApacheKafka(Process):
         heap: str = "512m",
         java_options: Sequence[str] = (),
         jars: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
+        scram: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe a broker; `settings` override server.properties, `heap` is -Xmx, `java_options` come after it."""
+        """Describe a broker; `settings` override server.properties, `heap` is -Xmx, `java_options` come after it.
+
+        `listeners` are more of them, name and security protocol, on `ports`, advertised as localhost; `scram` are users
+        and their passwords, for both mechanisms.
+        """
+        self.ports = {listener: free_port() for listener in listeners or {}}
+        self._scram = dict(scram or {})
         self.port = port if port is not None else free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.data_dir = data_dir if data_dir is not None else directory / f"{name}-data"
@@ -381,6 +389,9 @@ class ApacheKafka(Process):
             controller_port=free_port(),
             advertise=advertise or self.bootstrap,
             data_dir=self.data_dir,
+            more_listeners="".join(f",{each}://127.0.0.1:{port}" for each, port in self.ports.items()),
+            more_advertised="".join(f",{each}://localhost:{port}" for each, port in self.ports.items()),
+            more_protocols="".join(f",{each}:{protocol}" for each, protocol in (listeners or {}).items()),
         )
         text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         self.properties_path.write_text(text)
@@ -398,6 +409,9 @@ class ApacheKafka(Process):
     def _format(self) -> None:
         command = [*self._java, "kafka.tools.StorageTool", "format", "--standalone", "-t", _KAFKA_CLUSTER_ID]
         command += ["-c", str(self.properties_path)]
+        for user, password in self._scram.items():
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                command += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ProcessError(f"{self.name}: formatting its storage failed\n{done.stdout}{done.stderr}")

@@ -62,6 +62,23 @@ def test_without_git_or_a_commit_it_is_unknown(
     assert installation.commit_of(str(checkout)) == "unknown"
 
 
+def test_the_date_of_a_checkouts_commit(checkout: Path) -> None:
+    assert installation.commit_date(str(checkout)) == int(git(checkout, "log", "-1", "--format=%ct"))
+    assert installation.commit_date(str(checkout / "drupelet")) is None
+
+
+def test_a_wheel_knows_when_it_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "commit.txt"
+    monkeypatch.setattr(installation, "COMMIT_FILE", str(file))
+    assert installation.built_s() == installation.LEAST_S
+    for content in (b"0123456789ab\n", b"", b"\xff", b"a b", b"0123456789ab\n1\n"):
+        file.write_bytes(content)
+        assert installation.built_s() == installation.LEAST_S
+    file.write_bytes(b"0123456789ab\n1800000000\n")
+    assert installation.built_s() == 1_800_000_000
+    assert installation.commit() == "0123456789ab"
+
+
 def test_a_wheels_commit_is_read_and_git_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "COMMIT_FILE", str(tmp_path / "commit.txt"))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -13,6 +13,7 @@ import pytest
 
 from drupelet.config_check import Keys
 from drupelet.errors import ConfigurationError
+from drupelet.kafka_security import SECURITY_KEYS
 from gateway import cli
 from gateway.config import KEYS, parse_config, read_config
 from gateway.mosquitto_conf import render
@@ -51,13 +52,14 @@ def test_the_example_shows_every_key_with_its_default() -> None:
 def _without_examples(text: str) -> str:
     """Leave out the keys that have no default: the example only says how they would look."""
     optional = ("username", "password_file", "headers", "name", "client_id", "units", "directory", "continuation")
-    return "\n".join(line for line in text.splitlines() if not line.startswith((*optional, "ssl_")))
+    return "\n".join(line for line in text.splitlines() if not line.startswith((*optional, "ssl_", "sasl_")))
 
 
 def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
     source = files("gateway").joinpath("config.py").read_text(encoding="utf-8")
     keys = set(re.findall(r'(?:text|number|choice|path|topic|take|has|optional_path|tables?)\(\s*"(\w+)"', source))
     assert len(keys) > 30, keys
+    keys |= set(SECURITY_KEYS)
     readme = files("gateway").joinpath("README.md").read_text(encoding="utf-8")
     assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", EXAMPLE)] == []
     assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", readme)] == []
@@ -109,7 +111,13 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         ("metrics = 'x:70000'\n" + BOARD, "write HOST:PORT"),
         ("log_level = 'loud'\n" + BOARD, 'log_level is "loud": use one of debug, info, warning, error.'),
         (SMALL + "compression_type = 'bz2'\n[board]", "use one of none, gzip, lz4, snappy, zstd."),
-        (SMALL + "ssl_ca_file = 'no.pem'\n[board]", "no.pem, which is not there"),
+        (SMALL + "security_protocol = 'SSL'\nssl_ca_file = 'no.pem'\n[board]", "no.pem, which is not there"),
+        (
+            SMALL + "ssl_ca_file = 'no.pem'\n[board]",
+            "kafka.ssl_ca_file is set, and kafka.security_protocol is",
+        ),
+        (SMALL + "security_protocol = 'SASL_SSL'\n[board]", "g.toml: kafka.sasl_username is missing: kafka.security_"),
+        (SMALL + "sasl_pasword_file = 'x'\n[board]", 'did you mean "sasl_password_file"?'),
         (SMALL + "[mqtt]", "mqtt.routes is missing: add a [[mqtt.routes]] table"),
         (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
         (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),

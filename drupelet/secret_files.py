@@ -1,0 +1,62 @@
+"""Secrets that stand in files: who may read them, and their text, which nothing here prints.
+
+A secret is in a file of its own, never in an argument or the environment, which every user of the host can list.
+systemd's credentials (`LoadCredential=`) are such files, below /run/credentials/UNIT.
+Must never come in: what a secret is for.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drupelet.errors import ConfigurationError, reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET_BYTES_MAX = 65_536
+_NOT_ALLOWED = stat.S_IWGRP | stat.S_IRWXO  # its group may read it, as the service's own user often is in that alone
+
+
+class Secret:
+    """A secret that is read when it is asked for, so that a new one counts from the next connection on."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    def text(self) -> str:
+        """The secret. ConfigurationError where it cannot be read."""
+        return self._read()
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+def check_private(path: str | Path, named: str) -> None:
+    """Refuse a file that any user of this host may read; `named` is its key, for the ConfigurationError."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
+    if not stat.S_ISREG(mode):
+        raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
+    if mode & _NOT_ALLOWED:
+        raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod 600 {path}.")
+
+
+def first_line(path: str | Path, named: str) -> str:
+    """The first line of a private file, without its end. ConfigurationError where it cannot be read, or is empty."""
+    check_private(path, named)
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(SECRET_BYTES_MAX).split("\n", 1)[0].removesuffix("\r")
+    except OSError as error:
+        raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{named} is {path}, which is not UTF-8: save it as UTF-8.") from error
+    if not text:
+        raise ConfigurationError(f"{named} is {path}, which is empty: write the secret on its first line.")
+    return text

@@ -1,0 +1,104 @@
+"""TLS towards a peer, and how long a certificate is believed on a host whose clock may be wrong.
+
+OpenSSL looks at signatures, purposes and names, and not at times: a board without a battery starts in 1970, when no
+certificate is valid yet. We judge the ends ourselves, by the later of the clock and the date of this build; beginnings
+are not judged. This module imports ssl, 2 MB: import it where TLS is configured, and not before.
+Must never come in: who is connected to, and sentences about failures (connection_errors.py).
+Source: https://docs.python.org/3/library/ssl.html, X509_VERIFY_PARAM_set_flags(3).
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drupelet.certificates import Certificate, certificate, ended
+from drupelet.installation import built_s
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which Python has no name for
+PARTIAL_CHAIN = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: what is configured is believed, as Java does, root or not
+STRICT = 0x20  # X509_V_FLAG_X509_STRICT: Python 3.13 sets it, older ones and other clients do not
+DAY = "%Y-%m-%d"
+
+
+class CertificateEndedError(ssl.SSLCertVerificationError):
+    """A certificate of the peer, or of the CA that signed it, has ended; `told` goes after the peer's address."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(told)
+        self.told = told
+
+
+def latest_s(clock: Callable[[], float] = time.time) -> float:
+    """The seconds since 1970 that certificates are judged by: those of the clock, or of this build if that is later."""
+    return max(clock(), built_s())
+
+
+def client_context(
+    ca_file: str | PathLike[str] | None = None,
+    cert_file: str | PathLike[str] | None = None,
+    key_file: str | PathLike[str] | None = None,
+    *,
+    now_s: Callable[[], float] = latest_s,
+) -> ssl.SSLContext:
+    """A context of a client that believes the CAs of `ca_file` (None: the system's), and shows its own certificate.
+
+    The name in the peer's certificate is always checked. OSError or ValueError where a file cannot be used; a key with
+    a passphrase is one.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file is not None:
+        context.load_cert_chain(cert_file, key_file, password=_no_passphrase)
+    judge_ends(context, now_s)
+    return context
+
+
+def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -> None:
+    """Have every connection of a context, client's or server's, judge the certificate that its peer shows by `now_s`.
+
+    Call it when the context has its CAs. A handshake with one that has ended raises CertificateEndedError.
+    """
+    flags = (context.verify_flags | NO_CHECK_TIME | PARTIAL_CHAIN) & ~STRICT
+    context.verify_flags = ssl.VerifyFlags(flags)
+    authorities = [certificate(each) for each in context.get_ca_certs(binary_form=True)]
+
+    class JudgedSocket(ssl.SSLSocket):
+        def do_handshake(self, block: bool = False) -> None:
+            super().do_handshake(block)
+            _judge(self, authorities, now_s())
+
+    class JudgedObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            _judge(self, authorities, now_s())
+
+    context.sslsocket_class = JudgedSocket
+    context.sslobject_class = JudgedObject
+
+
+def _judge(connection: Any, authorities: Sequence[Certificate], now_s: float) -> None:
+    der = connection.getpeercert(binary_form=True)
+    if der is None:  # a client that shows none: whether it has to is the context's business
+        return
+    leaf = certificate(der)
+    over = ended(leaf, authorities, now_s)
+    if over is not None:
+        whose = "has a certificate" if over is leaf else f"has a certificate of the CA {over.name!r},"
+        raise CertificateEndedError(
+            f"{whose} that ended on {_day(over.end_s)}, and by this host's clock it is {_day(now_s)}: set the clock"
+            " if that is wrong, else renew the certificate"
+        )
+
+
+def _day(seconds: float) -> str:
+    return time.strftime(DAY, time.gmtime(seconds))
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")

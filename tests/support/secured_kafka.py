@@ -1,0 +1,60 @@
+"""Apache Kafka as a datacenter secures it: a listener for each way to get in, in one broker process.
+
+| listener | security.protocol | who gets in |
+|---|---|---|
+| CLIENT | PLAINTEXT | anybody, as user of the test's own set-up |
+| TLS | SSL | anybody |
+| MUTUAL | SSL | who shows a certificate of the CA |
+| LOGIN | SASL_PLAINTEXT | USER by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
+| BOTH | SASL_SSL | the same |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.certificates import Authority
+from tests.support.processes import ApacheKafka
+
+USER, PASSWORD = "drupelet", "pass-word of 1 user"
+LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
+_PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+class SecuredKafka(ApacheKafka):
+    """Apache Kafka with all of these listeners; `authority` signs its certificate, for localhost."""
+
+    def __init__(
+        self, directory: Path, authority: Authority, *, days: int = 30, settings: dict[str, str] | None = None
+    ) -> None:
+        """Describe it; its certificate ends after `days`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        certificate, key = authority.sign("kafka", "DNS:localhost", days=days)
+        keystore = directory / "kafka-keystore.pem"
+        keystore.write_text(key.read_text() + certificate.read_text())
+        own = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(keystore),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.certificate),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        }
+        for listener in ("login", "both"):
+            own |= {
+                f"listener.name.{listener}.plain.sasl.jaas.config": _PLAIN,
+                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config": _SCRAM,
+                f"listener.name.{listener}.scram-sha-512.sasl.jaas.config": _SCRAM,
+            }
+        super().__init__(
+            directory,
+            name="secured-kafka",
+            listeners=LISTENERS,
+            scram={USER: PASSWORD},
+            settings=own | (settings or {}),
+        )
+
+    def at(self, listener: str) -> str:
+        """HOST:PORT of a listener, by the name that the certificate holds."""
+        return f"localhost:{self.ports[listener]}"
