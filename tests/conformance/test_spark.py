@@ -6,6 +6,7 @@ Invariants:
 - each late reading is in the topic of late readings, under its place in the input, and in no window, whatever was
   killed: exactly those that the batches' own offsets and the topic's content say, computed again in plain Python;
 - a record that is no reading stops nothing and is kept with its offset;
+- in a standalone cluster the batches run on its executors, and the first one that is launched starts;
 - SIGTERM ends with status 0;
 - offsets that are gone end the job with status 1 and a sentence, they are never skipped.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
-from tests.support.processes import Process, wait_until
+from tests.support.ports import free_port
+from tests.support.processes import JVM_STOP_STATUSES, Process, wait_until
 from tests.support.waiting import CALL_S
 
 pytestmark = pytest.mark.timeout(300)
@@ -36,7 +39,7 @@ DEADLINE_S = 90.0
 class Site:
     """One job on one topic: its process, what was published, and what came out."""
 
-    def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
+    def __init__(self, bootstrap: str, topic: str, directory: Path, master: str | None = None) -> None:
         self.bootstrap, self.topic, self.checkpoint = bootstrap, topic, directory / "checkpoint"
         self.windows, self.alarms, self.late = f"{topic}-windows", f"{topic}-alarms", f"{topic}-late"
         names = {"topic": topic, "windows_topic": self.windows, "late_topic": self.late, "alarms_topic": self.alarms}
@@ -45,6 +48,7 @@ class Site:
         settings = [f"--set={key}={value}" for key, value in {**names, **quick}.items()]
         command = [runtimes.console_script("edge-spark"), "run", "readings", "--bootstrap", bootstrap]
         command = [*command, "--checkpoint", self.checkpoint, *settings]
+        command += ["--master", master] if master is not None else []
         self.process = Process("spark", command, directory, ready="edge-spark ready", ready_s=DEADLINE_S)
         self.sent: dict[str, list[float]] = {}
 
@@ -224,3 +228,45 @@ def end_on_lost_offsets(site: Site) -> None:
     site.process.spawn()
     assert site.process.wait(DEADLINE_S) == 1
     assert f"offsets that {site.checkpoint} needs are gone" in site.process.log_path.read_text()
+
+
+class Daemon(Process):
+    """Spark's master or worker, and what its web page says."""
+
+    def __init__(self, role: str, directory: Path, *words: str | Path) -> None:
+        self.port, self.web_port = free_port(), free_port()
+        listening = ["--port", str(self.port), "--web-port", str(self.web_port)]
+        command = [runtimes.console_script("edge-spark"), role, *listening, *words]
+        super().__init__(
+            role, command, directory, ready=self.is_up, ready_s=DEADLINE_S, stop_statuses=JVM_STOP_STATUSES
+        )
+
+    def is_up(self) -> bool:
+        try:
+            return self.page()["status"] == "ALIVE" if self.name == "master" else self.page()["cores"] > 0
+        except OSError:
+            return False
+
+    def page(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.web_port}/json/", timeout=CALL_S) as answer:
+            page: dict[str, Any] = json.load(answer)
+        return page
+
+
+def test_a_job_runs_on_the_executors_of_a_cluster(broker, new_topic, tmp_path: Path) -> None:
+    with Daemon("master", tmp_path) as master:
+        url = f"spark://127.0.0.1:{master.port}"
+        work = ["--cores", "2", "--memory", "512m", "--work-dir", tmp_path / "work", url]
+        with Daemon("worker", tmp_path, *work) as worker:
+            wait_until(lambda: len(master.page()["workers"]) == 1, DEADLINE_S, "the worker at the master")
+            site = Site(broker.bootstrap, new_topic(2), tmp_path, master=url)
+            site.publish(range(15))
+            with site.process:
+                wait_until(lambda: site.windows_match() or worker.page()["finishedexecutors"], DEADLINE_S, "windows")
+                assert worker.page()["finishedexecutors"] == [], executors_said(tmp_path)
+                assert [executor["id"] for executor in worker.page()["executors"]] == [0]
+
+
+def executors_said(directory: Path) -> list[str]:
+    """The last line of each executor that a worker has launched."""
+    return [path.read_text().strip().splitlines()[-1] for path in directory.glob("work/*/*/stderr")]
