@@ -65,7 +65,7 @@ def main(out: Path) -> None:
     date = commit_date(str(ROOT))
     write(out / "commit.txt", f"{commit()}\n" + ("" if date is None else f"{date}\n"))
     for program, place in project["scripts"].items():
-        parser = importlib.import_module(place.partition(":")[0]).parser()
+        parser = importlib.import_module(f"{place.partition('.')[0]}.cli").parser()
         mark(parser)
         share = out / "share"
         write(share / "bash-completion/completions" / program, shtab.complete(parser, "bash"))

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
+from drupelet.interrupts import interruptible
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -94,10 +95,11 @@ class _Ended(Exception):
 def _flushed(program: str, work: Callable[[], int], extra: str) -> int:
     """Do the work, and write out what it said, also where it ends by an exception, as --help does."""
     try:
-        try:
-            return _judged(program, work, extra)
-        finally:
-            sys.stdout.flush()
+        with interruptible():
+            try:
+                return _judged(program, work, extra)
+            finally:
+                sys.stdout.flush()
     except OutputLost as lost:
         if lost.nobody_reads:
             raise _Ended(NOBODY_READS) from None

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from drupelet import command_line
 from drupelet.errors import CommandFailed, ConfigurationError
 
+ROOT = Path(__file__).parents[3]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 PROGRAMS = Path(sys.executable).parent
 PRINTING = {
     "edge-broker": ["keys"],
@@ -130,6 +133,43 @@ def test_ctrl_c_is_no_word_and_status_130() -> None:
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate()
     assert (waiting.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize("program", SCRIPTS)
+def test_ctrl_c_is_no_word_while_the_command_is_imported(program: str, tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ran = run_script(program, {"PYTHONPATH": str(tmp_path)})
+    assert (ran.returncode, ran.stderr) == (-signal.SIGINT, "")  # which shells call 130
+
+
+def test_ctrl_c_stays_ignored_where_it_was_before(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nos._exit(7)\n")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a child is started with
+    try:
+        ran = run_script("edge-broker", {"PYTHONPATH": str(tmp_path)})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (ran.returncode, ran.stderr) == (7, "")
+
+
+def test_ctrl_c_is_no_word_when_the_work_is_done() -> None:
+    code = (
+        "import atexit, os, signal, sys; from drupelet.interrupts import quick_end; quick_end(); "
+        "from drupelet.command_line import run; atexit.register(os.kill, os.getpid(), signal.SIGINT); "
+        "sys.exit(run('p', lambda: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler) or 0))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "True\n", "")
+
+
+def run_script(program: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What a wheel's installation starts: the console script of pyproject.toml."""
+    module, _, function = SCRIPTS[program].partition(":")
+    script = f"import sys; from {module} import {function}; sys.exit({function}())"
+    command = [sys.executable, "-c", script, "--help"]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **environment}
+    )
 
 
 def test_a_name_that_is_no_text_can_be_printed(tmp_path: Path) -> None:

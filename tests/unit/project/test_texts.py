@@ -34,7 +34,7 @@ SHELL_S = 60.0
 
 
 def parser_of(program: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = importlib.import_module(SCRIPTS[program].partition(":")[0]).parser()
+    parser: argparse.ArgumentParser = importlib.import_module(f"{SCRIPTS[program].partition('.')[0]}.cli").parser()
     return parser
 
 

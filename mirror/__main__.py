@@ -1,0 +1,12 @@
+"""Where `edge-mirror` and `python -m mirror` start; Ctrl-C ends them without a word while the rest is imported."""
+
+import sys
+
+from drupelet.interrupts import quick_end
+
+quick_end()
+
+from mirror.cli import main  # noqa: E402 - after the line that covers it
+
+if __name__ == "__main__":
+    sys.exit(main())
