@@ -6,8 +6,6 @@ Here: names, units, meanings, which job has which setting. Never here: Spark, so
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from drupelet.config_check import nearest
-from drupelet.errors import ConfigurationError
 from spark.config import BOUNDS, Settings
 
 SUMMARIES = {
@@ -47,15 +45,6 @@ MEANINGS = {
         ALARMS, "in the reading's unit", "least standard deviation, so that a steady device is quiet"
     ),
 }
-
-
-def checked_job(name: str) -> str:
-    """Return a job's name; raises ConfigurationError that lists the jobs."""
-    if name not in SUMMARIES:
-        near = nearest(name, SUMMARIES)
-        meant = f"did you mean {near!r}? " if near else ""
-        raise ConfigurationError(f"there is no job {name!r}: {meant}The jobs are {', '.join(SUMMARIES)}")
-    return name
 
 
 def listing(job: str | None) -> Iterator[str]:

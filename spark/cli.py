@@ -12,7 +12,7 @@ from threading import Event
 
 from drupelet.arguments import Parser, whole_number
 from drupelet.command_line import run as run_command
-from spark.catalogue import checked_job, listing
+from spark.catalogue import SUMMARIES, listing
 from spark.checkpoint import opened_checkpoint
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
@@ -46,7 +46,7 @@ def parser() -> Parser:
     root.add_version()
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a job until SIGTERM or SIGINT", epilog=EXAMPLE)
-    run.add_argument("job", metavar="JOB", help="see `edge-spark list`")
+    run.add_argument("job", metavar="JOB", choices=list(SUMMARIES), help="see `edge-spark list`")
     run.add_argument("--bootstrap", metavar="HOST:PORT", default=Settings.bootstrap, help="default: %(default)s")
     run.add_argument("--master", metavar="URL", default=Settings.master, help="Spark master; default: %(default)s")
     run.add_argument("--checkpoint", metavar="DIR", help="default: $XDG_STATE_HOME/drupelet/spark/JOB")
@@ -57,7 +57,7 @@ def parser() -> Parser:
         help="list the jobs and their settings, with units and bounds",
         epilog="example: edge-spark list windows",
     )
-    listing.add_argument("job", metavar="JOB", nargs="?", help="only this one")
+    listing.add_argument("job", metavar="JOB", nargs="?", choices=list(SUMMARIES), help="only this one")
     listing.set_defaults(command=list_jobs)
     jars = commands.add_parser(
         "jars", help="fetch the Kafka connector, print its paths", epilog="example: edge-spark jars"
@@ -94,17 +94,18 @@ def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
-    from spark.preflight import check_addresses, check_memory  # noqa: PLC0415
+    from spark.preflight import check_memory, checked_addresses, say_unreachable  # noqa: PLC0415
     from spark.standalone import spark_home  # noqa: PLC0415
 
-    job = checked_job(arguments.job)
     settings = with_assignments(settings_from(arguments), arguments.set)
     check_memory(settings.spark)
+    brokers, masters = checked_addresses(settings)
     spark_home()
-    with opened_checkpoint(settings, job):
-        log("info", "starting", job=job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
-        check_addresses(settings)
-        return run_opened(job, settings)
+    with opened_checkpoint(settings, arguments.job):
+        log("info", "starting", job=arguments.job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
+        say_unreachable("broker_not_reachable", brokers, bootstrap=settings.bootstrap)
+        say_unreachable("master_not_reachable", masters, master=settings.master)
+        return run_opened(arguments.job, settings)
 
 
 def run_opened(name: str, settings: Settings) -> int:
@@ -155,8 +156,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 def list_jobs(arguments: argparse.Namespace) -> int:
     """Print the jobs, then their settings with unit, default and bounds."""
-    job = None if arguments.job is None else checked_job(arguments.job)
-    sys.stdout.writelines(f"{line}\n" for line in listing(job))
+    sys.stdout.writelines(f"{line}\n" for line in listing(arguments.job))
     return 0
 
 
@@ -183,16 +183,17 @@ def become_master(arguments: argparse.Namespace) -> int:
 
 def become_worker(arguments: argparse.Namespace) -> int:
     """Become a worker; does not return."""
-    from spark.preflight import check_free, check_master, checked_size  # noqa: PLC0415
+    from spark.preflight import check_free, checked_size, master_addresses, say_unreachable  # noqa: PLC0415
     from spark.standalone import become  # noqa: PLC0415
 
     checked_size("--heap", arguments.heap)
     checked_size("--memory", arguments.memory)
     check_free("--port", arguments.host, arguments.port)
     check_free("--web-port", "127.0.0.1", arguments.web_port)
-    check_master(arguments.master)
+    masters = master_addresses(arguments.master)
     page = f"http://127.0.0.1:{arguments.web_port}"
     log("info", "worker_starting", address=f"{arguments.host}:{arguments.port}", master=arguments.master, web_page=page)
+    say_unreachable("master_not_reachable", masters, master=arguments.master)
     sizes = ["--cores", str(arguments.cores), "--memory", arguments.memory, "--work-dir", arguments.work_dir]
     become("worker", arguments.heap, [*listening(arguments), *sizes, arguments.master])
 

@@ -6,7 +6,7 @@ Here: sentences about the command line. Never here: Spark, a Kafka client, or th
 import errno
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drupelet.addresses import host_and_port
 from drupelet.connection_errors import explained
@@ -17,31 +17,35 @@ from spark.logs import log
 CONNECT_S = 1.0
 DRIVER_MB_MIN = 450  # Spark: 1.5 times the 300 MB that it reserves; the heap that Java reports is some 5 % smaller
 UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+Address = tuple[str, int]
 MASTERS = "give local[CORES] or spark://HOST:PORT"
 
 
-def check_addresses(settings: Settings) -> None:
-    """Refuse addresses that are none; say at once which broker or master does not answer, as it will be waited for."""
+def checked_addresses(settings: Settings) -> tuple[list[Address], list[Address]]:
+    """Read the brokers' addresses and the masters', none for a local one; raises ConfigurationError if one is none."""
     brokers = [address_in("--bootstrap", each) for each in settings.bootstrap.split(",")]
-    reasons = [refused(*each) for each in brokers]
-    if None not in reasons:
-        log("warning", "broker_not_reachable", bootstrap=settings.bootstrap, reason=reasons[0], then="it is waited for")
     if not settings.master.startswith("local"):
-        check_master(settings.master)
-    elif not re.fullmatch(r"local(\[(\*|[1-9]\d*)(,\d+)?\])?", settings.master):
+        return brokers, master_addresses(settings.master)
+    if not re.fullmatch(r"local(\[(\*|[1-9]\d*)(,\d+)?\])?", settings.master):
         raise ConfigurationError(f"--master {settings.master}: {MASTERS}")
+    return brokers, []
 
 
-def check_master(url: str) -> None:
-    """Refuse a URL that names no master; say at once that it does not answer."""
+def master_addresses(url: str) -> list[Address]:
+    """Read a master's URL, which may name several; raises ConfigurationError if it names none."""
     if not url.startswith("spark://"):
         raise ConfigurationError(f"{url} is no master's URL: {MASTERS}")
-    reasons = [refused(*address_in("the master's URL", each)) for each in url.removeprefix("spark://").split(",")]
-    if None not in reasons:
-        log("warning", "master_not_reachable", master=url, reason=reasons[0], then="it is waited for")
+    return [address_in("the master's URL", each) for each in url.removeprefix("spark://").split(",")]
 
 
-def address_in(name: str, text: str) -> tuple[str, int]:
+def say_unreachable(event: str, addresses: Sequence[Address], **fields: object) -> None:
+    """Say at once that no broker, or no master, takes a connection, as it will be waited for."""
+    reasons = [refused(*each) for each in addresses]
+    if reasons and None not in reasons:
+        log("warning", event, **fields, reason=reasons[0], then="it is waited for")
+
+
+def address_in(name: str, text: str) -> Address:
     """Read HOST:PORT; raises ConfigurationError that says where it stands."""
     try:
         host, port = host_and_port(text.strip())

@@ -1,7 +1,8 @@
 """The arguments of `edge-board flash`. Light: `edge-board show` builds this parser too, and imports nothing for it."""
 
 import argparse
-from pathlib import Path
+
+from drupelet.arguments import not_empty, path
 
 EPILOG = """examples:
   edge-board flash raspios.img.xz --to /dev/sdb --host pi-1 --user site --ssh-key ~/.ssh/id_ed25519.pub
@@ -18,16 +19,20 @@ def add_flash(command: argparse.ArgumentParser) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = EPILOG
     command.set_defaults(flash=True)
-    command.add_argument("image", type=Path, metavar="IMAGE", help="raw, or packed by xz, gz, zst or zip")
+    command.add_argument("image", type=path, metavar="IMAGE", help="raw, or packed by xz, gz, zst or zip")
     command.add_argument(
-        "--to", required=True, metavar="DEVICE|FILE", help="a whole card such as /dev/sdb, or a new file"
+        "--to",
+        type=not_empty,
+        required=True,
+        metavar="DEVICE|FILE",
+        help="a whole card such as /dev/sdb, or a new file",
     )
     command.add_argument("--yes-really", metavar="DEVICE", help="name the target again if it is large, fixed or exists")
     command.add_argument("--quiet", action="store_true", help="no progress")
     checks = command.add_argument_group("check of the image")
     checks.add_argument("--sha256", metavar="HEX", help="of the file or of the unpacked image")
     checks.add_argument(
-        "--image-list", metavar="FILE|URL", help="Raspberry Pi's image list (JSON) that has its SHA-256"
+        "--image-list", type=not_empty, metavar="FILE|URL", help="Raspberry Pi's image list (JSON) that has its SHA-256"
     )
     add_first_boot(command.add_argument_group("first boot (needs the first three)"))
 
@@ -37,10 +42,10 @@ def add_first_boot(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--host", metavar="NAME", help="host name")
     group.add_argument("--user", metavar="NAME", help="user with sudo; logs in by key only, has no password")
     group.add_argument(
-        "--ssh-key", type=Path, action="append", default=[], metavar="FILE", help="public keys; may be repeated"
+        "--ssh-key", type=path, action="append", default=[], metavar="FILE", help="public keys; may be repeated"
     )
     group.add_argument("--wifi", metavar="SSID", help="wireless network; asks for its password")
-    group.add_argument("--wifi-password-file", type=Path, metavar="FILE", help="read the password here instead")
+    group.add_argument("--wifi-password-file", type=path, metavar="FILE", help="read the password here instead")
     group.add_argument("--wifi-open", action="store_true", help="the network has no password")
     group.add_argument("--wifi-hidden", action="store_true", help="the network does not announce itself")
     group.add_argument("--wifi-country", metavar="XX", help="country whose radio rules hold; Wi-Fi needs it")
@@ -56,7 +61,10 @@ def add_first_boot(group: "argparse._ArgumentGroup") -> None:
         "--enable", action="append", default=[], metavar="NAME[,NAME]", help="i2c, spi, onewire, serial, usb-gadget"
     )
     group.add_argument(
-        "--known-hosts", type=Path, metavar="FILE", help="put the board's host key into it, such as ~/.ssh/known_hosts"
+        "--known-hosts", type=path, metavar="FILE", help="put the board's host key into it, such as ~/.ssh/known_hosts"
+    )
+    group.add_argument(
+        "--host-key", type=path, metavar="FILE", help="the board's host key, a private one, instead of a new one"
     )
     group.add_argument(
         "--known-as", action="append", default=[], metavar="NAME", help="further name or address in --known-hosts"

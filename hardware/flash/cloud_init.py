@@ -4,11 +4,15 @@ PURE. Never here: the files of other kinds of image, the kernel's options (`firm
 Sources: cloud-init (NoCloud, module schemas), netplan version 2, rpi-imager's format notes.
 """
 
+import re
 from typing import Any
 
 import yaml
 
+from hardware.flash.networks import byte_numbers
 from hardware.flash.settings import WIRELESS, Settings, Static, Wifi, wifi_key
+
+LIKE_NUMBERS = re.compile(r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*")  # what NetworkManager would read as bytes
 
 
 def cloud_init(settings: Settings, *, ubuntu: bool) -> dict[str, bytes]:
@@ -77,7 +81,7 @@ def network_config(settings: Settings, *, ubuntu: bool) -> dict[str, Any]:
             WIRELESS: {
                 **addressing(static, WIRELESS),
                 "regulatory-domain": settings.country,
-                "access-points": {settings.wifi.ssid: access_point(settings.wifi)},
+                "access-points": {settings.wifi.ssid: access_point(settings.wifi, ubuntu=ubuntu)},
             }
         }
     return found
@@ -99,11 +103,17 @@ def addressing(static: Static | None, interface: str) -> dict[str, Any]:
     return {**found, "optional": True}
 
 
-def access_point(wifi: Wifi) -> dict[str, Any]:
-    """Describe how to join a network."""
-    hidden: dict[str, Any] = {"hidden": True} if wifi.hidden else {}
+def access_point(wifi: Wifi, *, ubuntu: bool) -> dict[str, Any]:
+    """Describe how to join a network.
+
+    netplan hands an SSID to NetworkManager as it is, which takes `12;` for a byte: that one it gets as bytes beside it.
+    """
+    found: dict[str, Any] = {"hidden": True} if wifi.hidden else {}
     key = wifi_key(wifi)
-    return {**hidden, **({"password": key} if key else {"auth": {"key-management": "none"}})}
+    found |= {"password": key} if key else {"auth": {"key-management": "none"}}
+    if LIKE_NUMBERS.fullmatch(wifi.ssid) and not ubuntu:
+        found["networkmanager"] = {"passthrough": {"wifi.ssid": byte_numbers(wifi.ssid)}}
+    return found
 
 
 def as_yaml(value: dict[str, Any]) -> bytes:

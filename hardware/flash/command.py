@@ -20,12 +20,12 @@ from pathlib import Path, PurePosixPath
 from types import FrameType
 
 from drupelet.config_check import nearest
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError
 from hardware.flash.ext import ExtPartition, checked
 from hardware.flash.first_boot import HOST_KEY, HOST_KEY_CONFIG, FirstBoot, RootFile, first_boot
-from hardware.flash.host_key import make_host_key
+from hardware.flash.host_key import make_host_key, own_host_key
 from hardware.flash.images import Disk, Image, identify
 from hardware.flash.known_hosts import check_names, check_writable, replace_line
 from hardware.flash.programs import program
@@ -203,7 +203,8 @@ def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
     elif parsed.known_as:
         raise ConfigurationError("--known-as belongs to --known-hosts: give the file too.")
     with untouched():
-        return replace(settings, host_key=make_host_key())
+        own = own_host_key(parsed.host_key) if parsed.host_key else None
+        return replace(settings, host_key=own or make_host_key())
 
 
 def names_of(parsed: argparse.Namespace, settings: Settings) -> list[str]:
@@ -214,7 +215,7 @@ def names_of(parsed: argparse.Namespace, settings: Settings) -> list[str]:
 
 def make_known(parsed: argparse.Namespace, settings: Settings, key: HostKey) -> tuple[list[str], list[str]]:
     """Put the board into the known_hosts file that was asked for: what is said of its key, and what was not done."""
-    said = [f"host key of {settings.host}: {key.fingerprint} (ED25519)"]
+    said = [f"host key of {settings.host}: {key.fingerprint} ({key.kind})"]
     if parsed.known_hosts is None:
         return said, []
     names = names_of(parsed, settings)
@@ -222,7 +223,7 @@ def make_known(parsed: argparse.Namespace, settings: Settings, key: HostKey) -> 
         replace_line(parsed.known_hosts, names, key)
     except OSError as error:
         line = f"{','.join(names)} {key.public}"
-        complaint = f"the card is written, but not {parsed.known_hosts} ({error.strerror}). Add this line to it: {line}"
+        complaint = f"the card is written, but not {parsed.known_hosts} ({reason(error)}). Add this line to it: {line}"
         return said, [complaint]
     return [*said, f"{parsed.known_hosts} knows it as {', '.join(names)}"], []
 
@@ -262,8 +263,8 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
     """Make the settings of the arguments; None if the card is to be written as it is."""
     needed = {"--host": parsed.host, "--user": parsed.user, "--ssh-key": parsed.ssh_key}
     network = (parsed.wifi, parsed.wifi_country, parsed.static, parsed.gateway, parsed.dns, parsed.interface)
-    others = (parsed.timezone, parsed.keyboard, parsed.enable, parsed.file, parsed.treat_as, parsed.known_hosts)
-    if not any((*needed.values(), *network, *others)):
+    others = (parsed.timezone, parsed.keyboard, parsed.enable, parsed.file, parsed.treat_as)
+    if not any((*needed.values(), *network, *others, parsed.known_hosts, parsed.host_key)):
         return None
     missing = [name for name, value in needed.items() if not value]
     if missing:
@@ -360,7 +361,7 @@ def own_file(text: str) -> OwnFile:
     try:
         mode = Path(source).stat().st_mode & 0o777
     except OSError as error:
-        raise ConfigurationError(f"{source} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"{source} cannot be read: {reason(error)}.") from error
     return OwnFile(str(PurePosixPath(relative)), bounded(Path(source), OWN_FILE_BYTES_MAX), mode)
 
 
@@ -378,7 +379,7 @@ def bounded(path: Path, bytes_max: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.") from error
     if len(content) > bytes_max:
         raise ConfigurationError(f"{path} is larger than {amount(bytes_max)}.")
     return content

@@ -1,4 +1,4 @@
-"""The key by which a board proves to ssh that it is the board: made here, so that it is known before the first login.
+"""The key by which a board proves to ssh that it is the board: made here or one's own, known before a login.
 
 It lies under a name of its own, as the first boot removes /etc/ssh/ssh_host_*_key*: Raspberry Pi's script
 `regenerate_ssh_host_keys` (called by bookworm's firstboot, elsewhere by a unit) and cloud-init (`ssh_deletekeys`) do.
@@ -12,11 +12,13 @@ import os
 import tempfile
 from pathlib import Path
 
+from drupelet.errors import ConfigurationError, reason
 from hardware.flash.errors import FlashError
 from hardware.flash.programs import memory_file, run
 from hardware.flash.settings import HostKey
 
 KEY_BYTES_MAX = 4096
+OWN_KEY_BYTES_MAX = 64 * 1024  # RSA's are larger
 
 
 def make_host_key() -> HostKey:
@@ -30,3 +32,24 @@ def make_host_key() -> HostKey:
             said = done.stderr.decode("utf-8", "replace").strip() or "no reason given"
             raise FlashError(f"ssh-keygen made no host key: {said}.")
         return HostKey(os.pread(private, KEY_BYTES_MAX, 0), public.read_text().strip())
+
+
+def own_host_key(path: Path) -> HostKey:
+    """Read a private key of one's own, of any type that ssh-keygen reads; raises ConfigurationError if it reads none.
+
+    It is asked through a file in memory, as it refuses one that others may read.
+    """
+    try:
+        with path.open("rb") as opened:
+            private = opened.read(OWN_KEY_BYTES_MAX)
+    except OSError as error:
+        raise ConfigurationError(f"--host-key {path} cannot be read: {reason(error)}.") from error
+    with memory_file(private) as file:
+        done = run(["ssh-keygen", "-y", "-P", "", "-f", f"/proc/self/fd/{file}"], files=(file,))
+    public = done.stdout.decode("utf-8", "replace").split()
+    if done.returncode or len(public) < 2:
+        raise ConfigurationError(
+            f"--host-key {path} is no private key without a passphrase: make one by "
+            f"`ssh-keygen -t ed25519 -N '' -f {path.name}.new`."
+        )
+    return HostKey(private, " ".join(public[:2]))

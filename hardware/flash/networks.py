@@ -56,7 +56,12 @@ def wireless(wifi: Wifi, static: Static | None) -> str:
 
 def ssid(name: str) -> str:
     """Write an SSID as it is where no reader can mistake it, else as the numbers of its bytes."""
-    return name if PLAIN_SSID.fullmatch(name) else "".join(f"{byte};" for byte in name.encode())
+    return name if PLAIN_SSID.fullmatch(name) else byte_numbers(name)
+
+
+def byte_numbers(name: str) -> str:
+    """Write an SSID as the numbers of its bytes, which nm-settings-keyfile(5) allows for any."""
+    return "".join(f"{byte};" for byte in name.encode())
 
 
 def families(static: Static | None) -> list[str]:

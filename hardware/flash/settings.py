@@ -27,9 +27,6 @@ INTERFACE_NAME = re.compile(r"[a-z][a-z0-9]{1,14}")
 KEY_TYPE = re.compile(r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521))(@openssh\.com)?")
 PSK = re.compile(r"[0-9a-fA-F]{64}")
 SSID_BYTES_MAX = 32
-BYTE_NUMBERS = re.compile(
-    r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*"
-)  # netplan hands it on bare, NetworkManager reads bytes
 INTERFACES = ("i2c", "spi", "onewire", "serial", "usb-gadget")
 KEYBOARD = re.compile(r"[a-z]{2,12}(-[a-z]{2,12})?")  # an XKB layout
 WIRELESS = "wlan0"  # the one that every image calls so
@@ -48,10 +45,6 @@ class Wifi:
         require(0 < size <= SSID_BYTES_MAX, f"the SSID has {size} bytes, it may have 1 to {SSID_BYTES_MAX}")
         require(
             self.ssid.isprintable(), "the SSID holds a control character or is not UTF-8: first boot cannot take it"
-        )
-        require(
-            not BYTE_NUMBERS.fullmatch(self.ssid),
-            f"the SSID {self.ssid!r} would be taken for the numbers of its bytes: give the network another name",
         )
         if self.password is not None and not PSK.fullmatch(self.password):
             plain = self.password.isascii() and self.password.isprintable()
@@ -136,6 +129,11 @@ class HostKey:
     public: str
 
     @property
+    def kind(self) -> str:
+        """What ssh-keygen calls its type in brackets: `ED25519`, `RSA`, `ECDSA`."""
+        return self.public.split()[0].removeprefix("ssh-").split("-")[0].upper()
+
+    @property
     def fingerprint(self) -> str:
         """What ssh shows for the key."""
         digest = hashlib.sha256(base64.b64decode(self.public.split()[1])).digest()
@@ -144,7 +142,7 @@ class HostKey:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a card is told; `instance_id`, `throwaway_password` and `host_key` must be fresh for each card."""
+    """Everything a card is told; `instance_id`, `throwaway_password` and `host_key` must be each card's own."""
 
     host: str
     user: str

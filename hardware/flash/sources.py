@@ -31,7 +31,8 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
-from drupelet.errors import ConfigurationError
+from drupelet.connection_errors import explained
+from drupelet.errors import ConfigurationError, reason
 from hardware.flash.errors import FlashError
 
 MAGIC = {b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"PK\x03\x04": "zip"}
@@ -171,7 +172,7 @@ def opened(path: Path) -> io.FileIO:
             raise ConfigurationError(f"{path} is a {what}: give the file of an image.")
         return path.open("rb", buffering=0)
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 class XzStream:
@@ -350,7 +351,9 @@ def read_list(place: str) -> bytes:
         with urllib.request.urlopen(place, timeout=30) if place.startswith("https://") else open(place, "rb") as file:  # noqa: S310
             content = cast(bytes, file.read(LIST_BYTES_MAX + 1))
     except OSError as error:
-        raise ConfigurationError(f"the image list {place} cannot be read: {error}.") from error
+        why = getattr(error, "reason", None)  # of urllib.error.URLError
+        said = explained(why) if isinstance(why, OSError) else f"cannot be read: {reason(error)}"
+        raise ConfigurationError(f"the image list {place} {said}.") from error
     if len(content) > LIST_BYTES_MAX:
         raise ConfigurationError(f"the image list {place} is larger than {LIST_BYTES_MAX} bytes.")
     return content

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from hardware.flash.errors import FlashError
 
 BLOCK_BYTES = 4096  # held back; also the alignment that O_DIRECT needs on any device
@@ -171,7 +171,7 @@ class Target:
                 done += count
         except OSError as error:
             raise FlashError(
-                f"{self.path} cannot be read back at byte {position + done} ({error.strerror}): use another."
+                f"{self.path} cannot be read back at byte {position + done} ({reason(error)}): use another."
             ) from error
 
     def _end_at(self, size: int) -> None:
@@ -183,7 +183,7 @@ class Target:
             os.fsync(self._file)
         except OSError as error:
             raise FlashError(
-                f"{self.path} did not take what was written ({error.strerror}): use another card."
+                f"{self.path} did not take what was written ({reason(error)}): use another card."
             ) from error
 
     def _drop_cache(self) -> None:
@@ -217,11 +217,11 @@ def open_failed(path: Path, error: OSError) -> str:
         return f"{path} may not be written by this user: run this with sudo."
     if error.errno == errno.EROFS:
         return f"{path} is read-only: move the card's lock switch."
-    return f"{path} cannot be opened: {error.strerror}."
+    return f"{path} cannot be opened: {reason(error)}: give another --to."
 
 
 def write_failed(path: Path, position: int, error: OSError) -> str:
     """Say why a write failed."""
     if error.errno == errno.ENOSPC:
         return f"{path} is full after {position} bytes: the image is larger, use a larger card or disk."
-    return f"{path} cannot be written at byte {position} ({error.strerror}): use another card."
+    return f"{path} cannot be written at byte {position} ({reason(error)}): use another card."

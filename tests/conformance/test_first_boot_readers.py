@@ -49,6 +49,7 @@ CASES: dict[str, Settings] = {
     "wifi-open": dataclasses.replace(PLAIN, country="GB", wifi=Wifi("Guests", None)),
     "wifi-hidden": dataclasses.replace(PLAIN, country="GB", wifi=dataclasses.replace(ODD, hidden=True)),
     "wifi-digits": dataclasses.replace(PLAIN, country="GB", wifi=Wifi("2026", "12345678")),
+    "wifi-like-bytes": dataclasses.replace(PLAIN, country="GB", wifi=Wifi("12;7;", "12345678")),
     "static": dataclasses.replace(PLAIN, static=FOUR),
     "static-6": dataclasses.replace(PLAIN, static=SIX),
     "static-end0": dataclasses.replace(PLAIN, static=dataclasses.replace(FOUR, interface="end0")),

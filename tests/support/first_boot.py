@@ -58,7 +58,7 @@ def check_network_config(content: bytes) -> dict[str, Any]:
         assert {"regulatory-domain", "access-points", "optional", "dhcp4"} <= wifi.keys()
         for ssid, point in wifi["access-points"].items():
             assert isinstance(ssid, str)
-            assert point.keys() <= {"hidden", "password", "auth"}
+            assert point.keys() <= {"hidden", "password", "auth", "networkmanager"}
             assert isinstance(point.get("password", ""), str)
     return value
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import build_texts
+from spark.catalogue import SUMMARIES as JOBS
 from tests.support import runtimes
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +103,12 @@ def test_bash_offers_every_choice_of_an_option(texts: Path, program: str) -> Non
             if action.option_strings and action.choices:
                 words = [*parser.prog.split(), action.option_strings[-1]]
                 assert bash(texts, *words, "") == list(map(str, action.choices))
+
+
+@pytest.mark.parametrize("command", ["run", "list"])
+def test_bash_offers_the_jobs_of_spark(texts: Path, command: str) -> None:
+    assert set(bash(texts, "edge-spark", command, "")) >= set(JOBS)
+    assert bash(texts, "edge-spark", command, "al") == ["alarms"]
 
 
 def test_bash_offers_files_and_folders_where_they_are_wanted(texts: Path, tmp_path: Path) -> None:

@@ -42,18 +42,25 @@ def test_a_wrong_word_is_one_sentence_without_a_jvm(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "windows", "--checkpoint", str(tmp_path), *words]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"edge-spark: {said}")
+    assert capsys.readouterr().err.startswith(f"edge-spark: {said}")
 
 
 def test_a_broker_that_does_not_answer_is_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    preflight.check_addresses(Settings(bootstrap=f"127.0.0.1:{port}"))
+    say_unreachable_brokers(f"127.0.0.1:{port}")
     said = capsys.readouterr().err
     assert f"broker_not_reachable bootstrap=127.0.0.1:{port}" in said
     assert "refuses the connection" in said
     with socket.create_server(("127.0.0.1", 0)) as server:
-        preflight.check_addresses(Settings(bootstrap=f"127.0.0.1:{port},127.0.0.1:{server.getsockname()[1]}"))
+        say_unreachable_brokers(f"127.0.0.1:{port},127.0.0.1:{server.getsockname()[1]}")
     assert capsys.readouterr().err == ""
+
+
+def say_unreachable_brokers(bootstrap: str) -> None:
+    brokers, masters = preflight.checked_addresses(Settings(bootstrap=bootstrap))
+    assert masters == []
+    preflight.say_unreachable("broker_not_reachable", brokers, bootstrap=bootstrap)
+    preflight.say_unreachable("master_not_reachable", masters)
 
 
 def test_a_daemon_refuses_a_taken_port_and_a_foreign_address(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,8 +145,9 @@ def test_list_explains_every_setting_per_job(capsys: pytest.CaptureFixture[str])
     assert "deviation_min=0.1 " in said
     assert "(1e-12 to 1000000000 in the reading's unit)" in said
     assert "window_ms" not in said
-    assert main(["list", "alarm"]) == 2
-    assert "did you mean 'alarms'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["list", "alarm"])
+    assert "JOB is 'alarm'; did you mean alarms?" in capsys.readouterr().err
 
 
 def test_the_driver_listens_on_one_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
