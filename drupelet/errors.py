@@ -4,6 +4,7 @@ Must never come in: an error that one part alone raises, and anything that costs
 """
 
 import os
+import re
 
 
 class ConfigurationError(Exception):
@@ -17,6 +18,11 @@ class CommandFailed(Exception):
 def sentence(error: BaseException) -> str:
     """What an error says; its name when it says nothing."""
     return str(error) or type(error).__name__
+
+
+def without_numbers(text: str) -> str:
+    """What a library says, without the `[Errno 111]` that Python puts before the system's words."""
+    return re.sub(r"\[Errno -?\d+\] ", "", text)
 
 
 def reason(error: OSError) -> str:

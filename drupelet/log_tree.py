@@ -3,7 +3,7 @@
 | who writes | component, event and fields of the line |
 |---|---|
 | the part | as given to `Log` |
-| a library, from warning on | the part, `library`, the library's `name` and `message` |
+| a library, from warning on | the part, `library`, the library's `name` and `message`, without `[Errno …]` |
 
 A library's message, word for word the same, is written once in REPEAT_S.
 Must never come in: an event's wording; a part that needs no logging tree (log_lines.py is enough there).
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from drupelet.errors import without_numbers
 from drupelet.log_lines import log_line
 
 REPEAT_S = 30.0  # clients repeat themselves ten times a second in an outage, which wears the card
@@ -57,7 +58,7 @@ class LineFormatter(logging.Formatter):
         component, event, fields = record.name, str(record.msg), getattr(record, _FIELDS, None)
         if fields is None:
             component, event = self._part, "library"
-            fields = {"name": record.name, "message": record.getMessage()}
+            fields = {"name": record.name, "message": without_numbers(record.getMessage())}
         if record.exc_info:
             fields = {**fields, "traceback": self.formatException(record.exc_info)}
         return log_line(record.created, record.levelname.lower(), component, event, fields)

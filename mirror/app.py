@@ -18,7 +18,7 @@ from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from mirror import metrics, topics
-from mirror.clients import Source, SourceError, TopicPartition
+from mirror.clients import NO_BROKER, Source, SourceError, TopicPartition
 from mirror.config import Config
 from mirror.offsets import Commit
 from mirror.replicator import Replicator
@@ -81,7 +81,7 @@ async def status(config: Config, *, as_json: bool) -> int:
         await source.open()
         found = await _standings(source, config)
     except SourceError as error:
-        why = "" if "Unable to bootstrap" in str(error) else f" ({error})"
+        why = "" if str(error).startswith(NO_BROKER) else f" ({error})"
         raise CommandFailed(f"the source {config.source} does not answer{why}: start it or correct --source") from error
     finally:
         await source.close()

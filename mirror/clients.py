@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from aiokafka.errors import (
     BrokerResponseError,
     IncompatibleBrokerVersion,
     InvalidConfigurationError,
+    KafkaConnectionError,
     KafkaError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
@@ -33,7 +35,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from drupelet.errors import sentence
+from drupelet.errors import sentence, without_numbers
 from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.protocol.message import NO_UUID, Message
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
@@ -61,6 +63,7 @@ __all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "T
 R = TypeVar("R", bound=Message)
 
 CLIENT_ID = "edge-mirror"
+NO_BROKER = "no broker answers at"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
@@ -128,10 +131,21 @@ def mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
         raise OutOfRangeError(dict(error.args[0])) from error
     except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
         raise RecordTooLargeError(sentence(error)) from error
+    except KafkaConnectionError as error:
+        raise kind(unanswered(sentence(error))) from error
     except (KafkaError, OSError, TimeoutError) as error:
-        raise kind(sentence(error)) from error
+        raise kind(without_numbers(sentence(error))) from error
     except AttributeError as error:  # aiokafka's admin client, while the cluster's controller is unknown
         raise kind(f"not ready: {error}") from error
+
+
+def unanswered(said: str) -> str:
+    """Name the addresses that aiokafka found no broker at, in words that name the remedy; all else stays as it is."""
+    addresses = re.findall(r"\('([^']+)', (\d+),", said) if "Unable to bootstrap" in said else []
+    if not addresses:
+        return without_numbers(said)
+    named = ", ".join(f"{host}:{port}" for host, port in addresses)
+    return f"{NO_BROKER} {named}: start it, or mend the address or the network"
 
 
 async def _stopped(consumer: Any) -> None:

@@ -17,7 +17,7 @@ LAST = 10
 LAST_MAX = 100_000
 INT_MAX = 0x7FFFFFFF
 
-STATUS = "exit status: 0 done, 1 it cannot be told or read, 2 bad usage"
+STATUS = "exit status: 0 done, 1 it cannot be told or read, 2 bad usage, or no such topic or group"
 TOPICS_EXAMPLE = f"""examples:
   edge-broker topics                                   every topic: those with a problem first, then the largest
   edge-broker topics readings                          its partitions, and the settings that were changed

@@ -12,7 +12,7 @@ from drupelet.errors import CommandFailed, ConfigurationError
 from drupelet.kafka_security import Security
 from edge_broker.output import safe_text
 from edge_broker.wire_client.cluster import Cluster
-from edge_broker.wire_client.connection import WireFailure
+from edge_broker.wire_client.connection import NotThere, WireFailure
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,6 +23,8 @@ def run(options: argparse.Namespace) -> int:
             return _tool(options, cluster)
         finally:
             cluster.close()
+    except NotThere as mistake:
+        raise ConfigurationError(safe_text(str(mistake))) from mistake
     except WireFailure as failure:
         hint = f"; is it running, and is --bootstrap {options.bootstrap} right?" if failure.unreachable else ""
         raise CommandFailed(f"{safe_text(str(failure))}{hint}") from failure

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from edge_broker.clock import SystemClock
 from edge_broker.output import duration_text, write_json, write_table
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, unknown
-from edge_broker.wire_client.connection import WireFailure, error_name
+from edge_broker.wire_client.connection import error_name
 from edge_broker.wire_client.groups import Described, Listed, committed, describe, list_groups
 from edge_broker.wire_client.reading import first_record
 
@@ -40,7 +40,7 @@ def show(cluster: Cluster, name: str | None, *, as_json: bool) -> int:
     """Print groups, or one group; 0. WireFailure."""
     listed = list_groups(cluster)
     if name is not None and name not in listed:
-        raise WireFailure(unknown("group", name, listed, cluster.bootstrap.place))
+        raise unknown("group", name, listed, cluster.bootstrap.place)
     groups = list(listed.values()) if name is None else [listed[name]]
     described, offsets = describe(cluster, groups), committed(cluster, groups)
     ends = _ends(cluster, {place for places in offsets.values() for place in places})

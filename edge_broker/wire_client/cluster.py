@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTop
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.wire_client import apis
-from edge_broker.wire_client.connection import Connection, WireFailure, error_name
+from edge_broker.wire_client.connection import Connection, NotThere, WireFailure, error_name
 
 LATEST, EARLIEST = -1, -2
 TOPIC_RESOURCE = 2
@@ -117,9 +117,9 @@ class Cluster:
         """One topic; the sentence about an unknown one names the nearest."""
         found = self.topics([name]).get(name) if name else None
         if found is None or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise WireFailure(unknown("topic", name, self.topics(), self.bootstrap.place))
+            raise unknown("topic", name, self.topics(), self.bootstrap.place)
         if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise WireFailure(f"no topic can have the name {name!r}: use letters, digits, '.', '_' and '-'")
+            raise NotThere(f"no topic can have the name {name!r}: use letters, digits, '.', '_' and '-'")
         if found.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise WireFailure(f"the broker does not tell about topic {name!r}: {error_name(found.error_code)}")
         return found
@@ -193,11 +193,11 @@ class Cluster:
         return dict(sizes)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], place: str) -> str:
-    """The sentence about a topic or group that is not there."""
+def unknown(kind: str, name: str, known: Iterable[str], place: str) -> NotThere:
+    """What is raised for a topic or group that is not there."""
     near = nearest(name, known)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no {kind} {name!r} at {place}{hint}"
+    return NotThere(f"there is no {kind} {name!r} at {place}{hint}")
 
 
 def by_topic(places: Iterable[Place]) -> Mapping[str, list[int]]:

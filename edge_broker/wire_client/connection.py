@@ -37,6 +37,10 @@ class WireFailure(Exception):
         self.unreachable = unreachable
 
 
+class NotThere(WireFailure):
+    """There is no topic or group of the name that was asked for: a mistake in the command."""
+
+
 def error_name(code: int) -> str:
     """Kafka's name of an error code, its number where it is none of those that this broker answers."""
     try:

@@ -145,11 +145,11 @@ def test_groups(broker, topic, group, protocol, request):
     assert place["behind_ms"] >= 0
     listed = {row["group"]: row for row in rows(tool(broker.bootstrap, "groups", "--json"))}
     assert listed[group]["lag"] == LINES - 100
-    assert f"did you mean '{group}'" in tool(broker.bootstrap, "groups", group[:-1], status=1).stderr
+    assert f"did you mean '{group}'" in tool(broker.bootstrap, "groups", group[:-1], status=2).stderr
 
 
 def test_a_group_of_a_topic_that_is_gone(broker, group):
     """Nothing is made by asking, and the other partitions are still told."""
-    assert "there is no topic" in tool(broker.bootstrap, "topics", f"{group}-none", status=1).stderr
-    assert "there is no topic" in tool(broker.bootstrap, "tail", f"{group}-none", status=1).stderr
+    assert "there is no topic" in tool(broker.bootstrap, "topics", f"{group}-none", status=2).stderr
+    assert "there is no topic" in tool(broker.bootstrap, "tail", f"{group}-none", status=2).stderr
     assert f"{group}-none" not in {row["topic"] for row in rows(tool(broker.bootstrap, "topics", "--json"))}

@@ -19,11 +19,11 @@ CARD = (
         "the image is a small one in Raspberry Pi OS's layout, as the real one cannot be fetched and holds 3 GB",
     ),
     Substitution(
-        "flash_to: /dev/sdb                             # or a file: ",
+        "flash_to: /dev/sdb                             # or a file, after `mkdir ~/cards`: ",
         "flash_to: ",
         "there is no card reader: the page's other suggestion, a file, is taken",
     ),
-    Substitution("What goes on them, in", "mkdir -p ~/cards", "the folder of that file", prose=True),
+    Substitution("What goes on them, in", "mkdir ~/cards", "that suggestion's command", prose=True),
     Substitution("--to /dev/sdb --host pi-1", f"--to {CARD_FILE}.single --host pi-1", "the same"),
     Substitution(f"edge-board flash {IMAGE}", f"edge-board flash ~/{IMAGE}", "the image lies in the home folder"),
     Substitution("/dev/sdb1", f"{CARD_FILE}@@{BOOT_START}", "a partition of a file is named by where it begins"),

@@ -43,6 +43,13 @@ FREE_MB_MIN, SPARK_MB, JAVA_MB = (
 SPARK_PORTS = {"spark_master": 8080, "spark_worker": 8081}
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
 HOSTS_SHOWN = 6
+REMEDIES = {  # by ssh's own words
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up anew: `ssh-keygen -R` with its address.",
+    "Host key verification failed": "If you know that it is the host: log in once by ssh, or ssh-keyscan its address.",
+    "Permission denied": "Is ansible_user right, and has that user your key?",
+    "Could not resolve hostname": "Is ansible_host right?",
+    "": "Is it on, and is ansible_host right?",
+}
 NEAR = 0.8  # of difflib, from 0 to 1
 NEAR_ANY = 0.9  # for a name that begins like none of ours
 
@@ -345,9 +352,9 @@ def bundled(host: Host, codename: str, machine: str) -> Iterator[Finding]:
 
 
 def room(host: Host) -> Iterator[Finding]:
-    """Space for a first installation (a later one says by itself what it lacks), and memory."""
+    """Space for a first installation (of a later one `crowded` tells), and memory."""
     java = JAVA_MB if host.is_kafka or host.has_spark else 0
-    need = FREE_MB_MIN + java + (SPARK_MB if host.has_spark else 0)
+    need = _release_mb(host) + java
     free = host.told("free_mb", need)
     if free < need and not host.answer.get("release") and set(host.roles) - {"base"}:
         yield host.finds(
@@ -363,6 +370,22 @@ def room(host: Host) -> Iterator[Finding]:
                 "memory",
                 f"the memory is {memory} MB, and {what} wants {host.number(name)}: take a larger one, or lower {name}.",
             )
+
+
+def _release_mb(host: Host) -> int:
+    return FREE_MB_MIN + (SPARK_MB if host.has_spark else 0)
+
+
+def crowded(host: Host) -> Iterator[Finding]:
+    """Boards that run a release and have no room for another; no finding, as there may be none to install."""
+    need = _release_mb(host)
+    free = host.told("free_mb", need)
+    if free < need and host.answer.get("release"):
+        yield host.finds(
+            "space",
+            f"{free} MB are free for {host.value('drupelet_root')}, and a newer release needs {need}: it would be "
+            "refused there, so make room first.",
+        )
 
 
 def ports(host: Host) -> Iterator[Finding]:
@@ -446,13 +469,13 @@ def listed(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:HOSTS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def told(found: Sequence[Finding]) -> list[str]:
-    """Put findings into lines, one for each thing, which name all hosts that it is true of."""
+def told(found: Sequence[Finding], *, keys: bool = True) -> list[str]:
+    """Put findings into lines, one for each thing, which name all hosts that it is true of, with `keys` at the end."""
     of: dict[tuple[str, str], list[str]] = {}
     for finding in found:
         of.setdefault((finding.key, finding.text), []).append(finding.host)
     return [
-        f"{listed([host for host in hosts if host]) or 'inventory'}: {text} [{key}]"
+        f"{listed([host for host in hosts if host]) or 'inventory'}: {text}{f' [{key}]' if keys else ''}"
         for (key, text), hosts in of.items()
     ]
 
@@ -475,6 +498,14 @@ def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
         yield host.finds("answer", f"no answer as root: {' '.join(str(said).split())}.{remedy}")
 
 
+def unreached(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
+    """A host that this run does without, as Ansible does, and what to do about it."""
+    if result.get("unreachable"):
+        said = str(result.get("msg") or "no reason was given")
+        remedy = next((words for mark, words in REMEDIES.items() if mark in said), REMEDIES[""])
+        yield host.finds("unreachable", f"not reached, so left out: {' '.join(said.split()).rstrip('.')}. {remedy}")
+
+
 class ActionModule(ActionBase):
     """What Ansible loads: `answers` names the variable with each host's answer; `names_alone` leaves all else out."""
 
@@ -485,27 +516,24 @@ class ActionModule(ActionBase):
         """Look at all hosts of the play at once; failed, with all findings in `msg`, when there are any."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
-        known, found = Known(), []
+        known, found, notes = Known(), [], []
         hosts = []
         for name in variables["ansible_play_hosts_all"]:
             of_host = Variables(variables["hostvars"], name, self._loader)
             answer = of_host.get(self._task.args["answers"], {"skipped": True})
             hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
             found += answered(hosts[-1], answer)
+            notes += [*unreached(hosts[-1], answer), *crowded(hosts[-1])]
         look = misspelt if self._task.args.get("names_alone") else findings
         found = accepted(found + look(variables["groups"], hosts), hosts)
         result.update(changed=False)
+        lines, noted = told(found), told(accepted(notes, hosts), keys=False)
         if found:
-            lines = told(found)
-            self._display.display(
-                "\n"
-                + "\n".join(
-                    [
-                        *lines,
-                        f"What is right all the same goes by its word in brackets: -e preflight_accept={found[0].key}",
-                    ]
-                )
-            )
+            accept = f"What is right all the same goes by its word in brackets: -e preflight_accept={found[0].key}"
+            self._display.display("\n".join(["", *lines, accept]))
+        if noted:
+            self._display.display("\n".join(["", "What this run goes on without:", *noted] if not found else noted))
+        if found:
             result.update(
                 failed=True,
                 msg=f"{len(lines)} finding{'s' * (len(lines) != 1)}, listed above; nothing was changed on any host.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,8 @@ from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
+
+from spark.config import SETTABLE, Settings
 
 ANSIBLE = Path(__file__).parents[3] / "ansible"
 BOARD = """system debian 12 bookworm Debian GNU/Linux 12 (bookworm)
@@ -84,6 +87,14 @@ def test_the_example_inventories_pass_once_their_passwords_are_there(name, tmp_p
     assert look(ANSIBLE / "inventories" / name, tmp_path=tmp_path, **VAULT) == []
 
 
+@pytest.mark.parametrize("name", ["four-boards", "many-sites"])
+def test_the_example_inventories_with_spark_mirror_all_that_its_jobs_write(name):
+    site = yaml.safe_load((ANSIBLE / "inventories" / name / "group_vars/site/site.yml").read_text())
+    written = {getattr(Settings(), setting) for setting in SETTABLE if setting.endswith("_topic")}
+    assert written >= {"readings_windows", "readings_late"}
+    assert {topic for topic in written if not re.fullmatch(site["mirror_topics"], topic)} == set()
+
+
 SCENARIOS = sorted(path.parent.parent for path in (ANSIBLE / "molecule").glob("*/inventory/hosts.yml"))
 
 
@@ -121,6 +132,35 @@ def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_pa
         "listens 127.0.0.1:9092 edge-broker.service edge-broker\nlistens 0.0.0.0:1883 mosquitto.service mosquitto\n"
     )
     assert look(board("broker mosquitto"), tmp_path=tmp_path, answer=answer) == []
+
+
+@pytest.mark.parametrize(("groups", "free", "need"), [("broker", 120, 200), ("spark_jobs", 1499, 1500)])
+def test_a_provisioned_board_without_room_for_a_newer_release_is_noted(groups, free, need):
+    answer = BOARD.replace("release", "release 0.1.0-0123abcd").replace("free_mb 20000", f"free_mb {free}")
+    host = preflight.Host(known, "pi-1", groups.split(), {}, answer)
+    assert preflight.told(preflight.crowded(host), keys=False) == [
+        f"pi-1: {free} MB are free for /opt/drupelet, and a newer release needs {need}: it would be refused there, so "
+        "make room first."
+    ]
+    enough = preflight.Host(known, "pi-1", groups.split(), {}, answer.replace(f"_mb {free}", f"_mb {need}"))
+    assert list(preflight.crowded(enough)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Host key verification failed.", "If you know that it is the host: log in once by ssh, or ssh-keyscan"),
+        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! Host key verification failed.", "`ssh-keygen -R` with"),
+        ("site@pi-1: Permission denied (publickey).", "Is ansible_user right, and has that user your key?"),
+        ("Could not resolve hostname pi-1", "Is ansible_host right?"),
+        ("Connection timed out", "Is it on, and is ansible_host right?"),
+    ],
+)
+def test_a_host_that_is_not_reached_is_noted_with_what_to_do(said, remedy):
+    host = preflight.Host(known, "pi-1", ["broker"], {}, None)
+    (line,) = preflight.told(preflight.unreached(host, {"unreachable": True, "msg": said}), keys=False)
+    assert line.startswith(f"pi-1: not reached, so left out: {said.rstrip('.')}. ")
+    assert remedy in line
 
 
 # --- misspelt --------------------------------------------------------------------------------------------------------

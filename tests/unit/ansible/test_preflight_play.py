@@ -65,8 +65,18 @@ def test_without_a_finding_the_next_play_begins(site):
 def test_a_host_that_is_not_reached_is_left_out_and_the_others_go_on(site):
     done = site.run({"a": NOBODY, "b": HERE})
     assert "listed above" not in done.stdout + done.stderr
+    assert "\na: not reached, so left out: " in done.stdout
+    assert "nobody there. Is it on, and is ansible_host right?\n" in done.stdout
     assert done.returncode == 4, done.stdout + done.stderr
     assert site.mark.exists()
+
+
+def test_the_list_of_findings_names_the_host_that_is_not_reached(site):
+    done = site.run({"a": NOBODY, "b": HERE | {"base_firewal": True}})
+    assert "b: no role takes the variable base_firewal." in done.stdout
+    assert "\na: not reached, so left out: " in done.stdout
+    assert "1 finding, listed above; nothing was changed on any host." in done.stdout + done.stderr
+    assert done.returncode == 2
 
 
 def test_a_host_that_gives_no_answer_as_root_says_why(site):

@@ -88,7 +88,7 @@ def test_an_unknown_topic_names_the_nearest(run):
     with ScriptedBroker(OneTopic([], 0, 0).answers) as broker:
         for command in ("topics", "tail"):
             ran = run(command, "tt", "--bootstrap", broker.bootstrap)
-            assert ran.status == 1
+            assert ran.status == 2
             assert f"there is no topic 'tt' at {broker.bootstrap}; did you mean 't'?" in ran.err
 
 
