@@ -27,7 +27,8 @@ class Record:
     """One event on its way to a Kafka topic; `origin` is what a ledger record names should it never get there.
 
     `route` says what brought it: the MQTT route's pattern, the file's path, or "board". `time_unit` says what the
-    timestamp was read from, see `timestamps`.
+    timestamp was read from, see `timestamps`; `overlooked` names a field that looks like the device's time and
+    is not the route's.
     """
 
     source: str
@@ -40,6 +41,7 @@ class Record:
     origin: str
     route: str = ""
     time_unit: str = RECEIVED
+    overlooked: str = ""
 
     @property
     def payload_bytes(self) -> int:

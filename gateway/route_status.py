@@ -1,4 +1,4 @@
-"""PURE: what routes take and refuse, so that `/health` can name one that refuses everything. The time is an argument.
+"""PURE: what routes take, refuse and overlook, so that `/health` can name it. The time is an argument.
 
 | a route is | when |
 |---|---|
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 REFUSED_MIN = 5
 QUIET_S = 60.0
 LOG_EVERY_S = 10.0
+OVERLOOKED_SHOWN_S = 300.0
+NAME_CHARACTERS_MAX = 60
 
 
 @dataclass(slots=True)
@@ -56,3 +58,26 @@ class RouteStatus:
             if route and quiet and status.refused >= REFUSED_MIN:
                 return f"{route}: none of the last {status.refused} messages can be used ({status.last_reason})"
         return None
+
+
+class OverlookedTimes:
+    """Routes whose readings have a time under another name than the route's, which is as good as no time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
+        """Note such a reading; what to say of it in the log, the first time for each route, else None."""
+        is_new = route not in self._seen
+        short = name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
+        said = (
+            f'{route}: readings have no {timestamp_field} but "{short}", so the time of receipt counts: set '
+            "timestamp_field to it, or have the devices rename it"
+        )
+        self._seen[route] = said, now_s
+        return said if is_new else None
+
+    def note(self, now_s: float) -> str | None:
+        """Say in one line which routes have had such readings lately."""
+        recent = [said for said, seen_s in self._seen.values() if now_s - seen_s < OVERLOOKED_SHOWN_S]
+        return "; ".join(recent) or None

@@ -20,6 +20,7 @@ from gateway.records import TIME_UNIT_HEADER, Record
 from gateway.timestamps import RECEIVED, device_time
 
 _CAPTURE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_TIME_NAME = re.compile(r"@?.*(time|stamp).*|(ts|t|date|at|epoch|utc)(_?(s|ms|us|ns))?", re.IGNORECASE)
 _KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -208,16 +209,20 @@ def _to_record(route: Route, captures: dict[str, str], message: Message) -> Reco
         return reject(message, dead_letters.REASON_EMPTY_LEVEL, f"the topic's level {empty[0]} is empty", route)
     payload, now_ms = message.payload, message.received_ms
     try:
-        timestamp_ms, unit = _time_of(route, payload) or (now_ms, RECEIVED)
+        document = None if route.timestamp_field is None else _reading(payload)
     except _Unusable as unusable:
         return reject(message, unusable.reason, str(unusable), route)
+    timestamp_ms, unit = _time_of(route, document) or (now_ms, RECEIVED)
     captures["mqtt_topic"] = message.topic
     own = tuple((name, template.format_map(captures).encode()) for name, template in route.headers)
     judged = () if route.timestamp_field is None else ((TIME_UNIT_HEADER, unit.encode()),)
     headers = (*message.headers, *judged, *own)
     key = route.key.format_map(captures).encode()
     origin = f"mqtt:{message.topic}"
-    return Record("mqtt", route.topic, key, payload, headers, timestamp_ms, now_ms, origin, route.pattern, unit)
+    overlooked = _other_time(route, document) if unit == RECEIVED else ""
+    return Record(
+        "mqtt", route.topic, key, payload, headers, timestamp_ms, now_ms, origin, route.pattern, unit, overlooked
+    )
 
 
 class _Unusable(Exception):
@@ -226,23 +231,35 @@ class _Unusable(Exception):
         self.reason = reason
 
 
-def _time_of(route: Route, payload: bytes) -> tuple[int, str] | None:
-    """Return the device's own time and its unit, None for the time of receipt; raises _Unusable.
+def _reading(payload: bytes) -> object:
+    """Return what a route with `timestamp_field` takes, read; raises _Unusable.
 
-    | payload, of a route with `timestamp_field` | becomes |
+    | payload | becomes |
     |---|---|
-    | JSON object whose field is a time (`timestamps`); of a name given twice the last counts | a record at that time |
-    | JSON object otherwise; a finite JSON number | a record at the time of receipt |
+    | JSON object; a finite JSON number | a record, see `_time_of` |
     | JSON of another kind, NaN; no JSON, no UTF-8, empty; nested too deep to be read | a dead letter |
     """
-    if route.timestamp_field is None:
-        return None
     document = _json(payload)
     if isinstance(document, dict):
-        return device_time(document.get(route.timestamp_field), route.time_unit)
+        return document
     if isinstance(document, bool) or not isinstance(document, (int, float)) or not math.isfinite(document):
         raise _Unusable(dead_letters.REASON_NO_READING, "the payload is JSON, but neither an object nor a number")
-    return None
+    return document
+
+
+def _time_of(route: Route, document: object) -> tuple[int, str] | None:
+    """Return the device's own time and its unit, None for the time of receipt; of a name given twice the last."""
+    if route.timestamp_field is None or not isinstance(document, dict):
+        return None
+    return device_time(document.get(route.timestamp_field), route.time_unit)
+
+
+def _other_time(route: Route, document: object) -> str:
+    """Return the field that is called and looks like a time in a reading without the route's; empty without one."""
+    if not isinstance(document, dict) or route.timestamp_field in document:
+        return ""
+    names = (name for name, value in document.items() if _TIME_NAME.fullmatch(name) and device_time(value, "auto"))
+    return next(names, "")
 
 
 def _json(payload: bytes) -> object:

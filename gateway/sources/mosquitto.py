@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from drupelet.log_tree import Log
 from gateway import state
@@ -55,6 +56,38 @@ def dropped_since(reported: int, dropped: int) -> int:
     return dropped - reported if dropped >= reported else dropped
 
 
+def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, int, list[Loss]]:
+    """Return session, started_ms, dropped and pending of a state file, as far as it has them; raises StateError."""
+    session, started_ms = saved.get("session", False), saved.get("started_ms")
+    dropped, pending = saved.get("dropped", 0), saved.get("pending", [])
+    try:
+        losses = [Loss(**fields) for fields in pending] if isinstance(pending, list) else None
+    except TypeError:
+        losses = None
+    if (
+        losses is not None
+        and isinstance(session, bool)
+        and (started_ms is None or _is_count(started_ms))
+        and _is_count(dropped)
+        and all(_is_loss(loss) for loss in losses)
+    ):
+        return session, started_ms, dropped, losses
+    raise state.StateError(
+        f"{path} is damaged (not what the gateway writes): remove it, and what mosquitto dropped is counted anew"
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_loss(loss: Loss) -> bool:
+    texts = isinstance(loss.id, str) and isinstance(loss.cause, str) and isinstance(loss.topic, str)
+    sizes = all(value is None or _is_count(value) for value in (loss.records, loss.bytes))
+    places = (loss.partition, loss.first_offset, loss.end_offset) == (None, None, None)
+    return texts and sizes and places and _is_count(loss.time_ms)
+
+
 class MosquittoWatch:
     """Turns `$SYS` figures and lost sessions into ledger records, each once."""
 
@@ -78,10 +111,8 @@ class MosquittoWatch:
         self.noted = asyncio.Event()  # once what was found at the start is on disk
         self.trouble: str | None = None
         self._saved = state.load(state_path) or {}
-        self._had_session = bool(self._saved.get("session", False))
-        self._started_ms: int | None = self._saved.get("started_ms")
-        self._reported = int(self._saved.get("dropped", 0))
-        self._pending = [Loss(**fields) for fields in self._saved.get("pending", [])]
+        saved = _read_saved(state_path, self._saved)
+        self._had_session, self._started_ms, self._reported, self._pending = saved
         self._oversize = metrics.mqtt_oversize
         self._oversize_told_s = -OVERSIZE_TOLD_EVERY_S
         self._oversize_client = ""

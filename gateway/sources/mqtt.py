@@ -41,6 +41,7 @@ from gateway.config import MqttConfig
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import Record
+from gateway.route_status import OverlookedTimes
 from gateway.routing import Message, reject, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
 from gateway.sources.mqtt_session import ConnectionEnds, MqttSession
@@ -97,6 +98,8 @@ class MqttSource:
         self._ends = ConnectionEnds(session.client_id)
         self._subscribed_s: float | None = None
         self._metrics = metrics
+        self._time_fields = {route.pattern: str(route.timestamp_field) for route in config.routes}
+        self._overlooked = OverlookedTimes()
         self._unacked: dict[int, _Unacked] = {}
         self._connection: _Connection | None = None
         self._trouble: str | None = "not connected yet"
@@ -149,7 +152,8 @@ class MqttSource:
 
     def note(self) -> str | None:
         """Say in one line what a person should know although all is well, or None."""
-        return self._watch.note()
+        notes = (self._watch.note(), self._overlooked.note(time.monotonic()))
+        return "; ".join(note for note in notes if note is not None) or None
 
     def stop_reading(self) -> None:
         """Read no more; acknowledgements still go out."""
@@ -227,9 +231,17 @@ class MqttSource:
         else:
             routed = reject(received, dead_letters.REASON_TOPIC_NOT_UTF8, "the MQTT topic is not UTF-8")
         if isinstance(routed, Record):
+            if routed.overlooked:
+                self._note_overlooked(routed)
             self._publisher.offer(routed, on_acked)
         else:
             self._publisher.dead_letter(routed.record, routed.reason, routed.detail, on_acked)
+
+    def _note_overlooked(self, record: Record) -> None:
+        field = self._time_fields[record.route]
+        said = self._overlooked.seen(record.route, field, record.overlooked, time.monotonic())
+        if said is not None:
+            _log.warning("time_overlooked", topic=record.origin.removeprefix("mqtt:"), reason=said)
 
     def _acknowledge(self, mid: int, qos: int, unacked: _Unacked) -> None:
         if self._unacked.get(mid) is not unacked:

@@ -77,11 +77,15 @@ def network_config(settings: Settings, *, ubuntu: bool) -> dict[str, Any]:
         found["renderer"] = "networkd"  # without it a static address may be overridden there
     found["ethernets"] = {name: addressing(static, name) for name in sorted(wired)}
     if settings.wifi:
+        odd = not ubuntu and LIKE_NUMBERS.fullmatch(settings.wifi.ssid)
         found["wifis"] = {
             WIRELESS: {
+                **({"renderer": "NetworkManager"} if odd else {}),  # without it netplan refuses words for it alone
                 **addressing(static, WIRELESS),
                 "regulatory-domain": settings.country,
-                "access-points": {settings.wifi.ssid: access_point(settings.wifi, ubuntu=ubuntu)},
+                "access-points": {
+                    settings.wifi.ssid: access_point(settings.wifi) | (as_bytes(settings.wifi) if odd else {})
+                },
             }
         }
     return found
@@ -103,17 +107,16 @@ def addressing(static: Static | None, interface: str) -> dict[str, Any]:
     return {**found, "optional": True}
 
 
-def access_point(wifi: Wifi, *, ubuntu: bool) -> dict[str, Any]:
-    """Describe how to join a network.
-
-    netplan hands an SSID to NetworkManager as it is, which takes `12;` for a byte: that one it gets as bytes beside it.
-    """
-    found: dict[str, Any] = {"hidden": True} if wifi.hidden else {}
+def access_point(wifi: Wifi) -> dict[str, Any]:
+    """Describe how to join a network."""
+    hidden: dict[str, Any] = {"hidden": True} if wifi.hidden else {}
     key = wifi_key(wifi)
-    found |= {"password": key} if key else {"auth": {"key-management": "none"}}
-    if LIKE_NUMBERS.fullmatch(wifi.ssid) and not ubuntu:
-        found["networkmanager"] = {"passthrough": {"wifi.ssid": byte_numbers(wifi.ssid)}}
-    return found
+    return {**hidden, **({"password": key} if key else {"auth": {"key-management": "none"}})}
+
+
+def as_bytes(wifi: Wifi) -> dict[str, Any]:
+    """Say the SSID once more: netplan hands it on as it is, and NetworkManager would take `12;` for one byte."""
+    return {"networkmanager": {"passthrough": {"wifi.ssid": byte_numbers(wifi.ssid)}}}
 
 
 def as_yaml(value: dict[str, Any]) -> bytes:

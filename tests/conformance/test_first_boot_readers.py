@@ -187,10 +187,10 @@ def test_network_manager_gets_the_wireless_network_that_was_asked_for(kind: Kind
 
 
 def ssid(text: str) -> str:
-    """Read an SSID as nm-settings-keyfile(5) says: numbers of bytes, or text in which a semicolon is escaped."""
+    """Read an SSID as nm-settings-keyfile(5) says: numbers of bytes, or text with semicolons escaped, once or twice."""
     if re.fullmatch(r"(\d+;)+", text):
         return bytes(int(number) for number in text[:-1].split(";")).decode()
-    return text.replace("\\;", ";")
+    return text.replace("\\\\;", ";").replace("\\;", ";")
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].wifi])

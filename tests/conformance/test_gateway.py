@@ -273,3 +273,19 @@ def test_health_names_what_is_wrong(broker, site):
     assert f"mosquitto at 127.0.0.1:{site.mosquitto.port}" in text
     site.mosquitto.start()
     wait_until(lambda: site.health() == (200, "ok\n"), 20, "healthy again")
+
+
+def test_a_time_under_another_name_is_logged_once_and_noted(broker, site):
+    with Device(site.mosquitto.port, "renamed") as device:
+        for second in range(3):
+            device.publish_raw(b'{"ts": %d, "value": 1}' % (1_764_000_000 + second))
+        device.wait_acked()
+        wait_until(lambda: "time_overlooked" in site.log(), 10, "a line about it")
+        site.wait_idle()
+    said = 'sites/+/devices/{device}/readings: readings have no time_ms but "ts", so the time of receipt counts'
+    status, text = site.health()
+    assert status == 200
+    assert text.startswith(f"ok; {said}")
+    assert site.log().count("time_overlooked") == 1
+    units = [dict(message.headers())["time_unit"] for message in read_whole(broker.bootstrap, site.topic)]
+    assert units == [b"received"] * 3

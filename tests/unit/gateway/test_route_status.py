@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.route_status import LOG_EVERY_S, QUIET_S, REFUSED_MIN, RouteStatus
+from gateway.route_status import LOG_EVERY_S, OVERLOOKED_SHOWN_S, QUIET_S, REFUSED_MIN, OverlookedTimes, RouteStatus
 
 
 def refuse(routes: RouteStatus, times: int, now_s: float, route: str = "a/#") -> None:
@@ -43,3 +43,18 @@ def test_a_flood_is_logged_once_in_a_while_for_each_reason_and_counted() -> None
     assert told == [1, 1] + [None] * 98
     assert routes.refused("a", "x", 1.0 + LOG_EVERY_S) == 50
     assert routes.refused("b", "x", 1.0) == 1
+
+
+def test_an_overlooked_time_is_told_once_for_each_route_and_noted_while_it_goes_on() -> None:
+    times = OverlookedTimes()
+    assert times.note(0.0) is None
+    said = times.seen("a/#", "time_ms", "ts", 0.0)
+    assert said == (
+        'a/#: readings have no time_ms but "ts", so the time of receipt counts: set timestamp_field to it, or have the '
+        "devices rename it"
+    )
+    assert times.seen("a/#", "time_ms", "at", 1.0) is None
+    assert times.seen("b", "t", "x" * 1000, 1.0) is not None
+    assert len(str(times.note(1.0))) < 400
+    assert '"at"' in str(times.note(OVERLOOKED_SHOWN_S))
+    assert times.note(OVERLOOKED_SHOWN_S + 1.0) is None

@@ -232,3 +232,30 @@ def test_only_the_widest_filters_are_subscribed_to() -> None:
     assert subscriptions([parse_route("a/{x}", "t"), parse_route("a/#", "t"), parse_route("b", "t")]) == ["a/#", "b"]
     with pytest.raises(RouteError, match="both match"):
         subscriptions([parse_route("a/+", "t"), parse_route("+/b", "t")])
+
+
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        (b'{"ts": 1764000000, "value": 1}', "ts"),
+        (b'{"value": 1, "Timestamp": "2025-11-24T16:00:00Z"}', "Timestamp"),
+        (b'{"@timestamp": 1764000000000}', "@timestamp"),
+        (b'{"measured_time": 1764000000000}', "measured_time"),
+        (b'{"time_s": 1764000000, "at": 1764000000}', "time_s"),
+        (b'{"value": 1764000000}', ""),
+        (b'{"ts": 86400, "uptime": 5}', ""),
+        (b'{"time_ms": null, "ts": 1764000000}', ""),
+        (b'{"time_ms": 1764000000000, "ts": 1764000000}', ""),
+        (b"21.5", ""),
+    ],
+)
+def test_a_time_under_another_name_is_noticed(payload: bytes, name: str) -> None:
+    record = route_message([READINGS], Message("sites/a/devices/b/readings", payload, RECEIVED_MS))
+    assert isinstance(record, Record)
+    assert record.overlooked == name
+
+
+def test_a_route_that_looks_for_no_time_overlooks_none() -> None:
+    record = route_message([parse_route("a", "t")], Message("a", b'{"ts": 1764000000}', RECEIVED_MS))
+    assert isinstance(record, Record)
+    assert record.overlooked == ""

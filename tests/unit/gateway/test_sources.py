@@ -16,6 +16,7 @@ from typing import cast
 
 import pytest
 
+from gateway import state
 from gateway.config import GatewayConfig, parse_config
 from gateway.metrics import Metrics, serve_metrics
 from gateway.publisher import Publisher
@@ -253,6 +254,37 @@ async def test_a_lost_session_is_a_loss_of_unknown_size(tmp_path: Path) -> None:
     await mosquitto.settle()
     (loss,) = mosquitto.reported
     assert (loss.cause, loss.topic, loss.records) == ("mqtt_queue_dropped", "mqtt:session/me", None)
+
+
+LOSS = {"id": "1", "cause": "mqtt_queue_dropped", "topic": "mqtt:x", "records": 1, "bytes": None, "time_ms": 1}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"session": "yes"},
+        {"started_ms": "soon"},
+        {"started_ms": 1.5},
+        {"dropped": None},
+        {"dropped": "many"},
+        {"dropped": -1},
+        {"dropped": True},
+        {"pending": None},
+        {"pending": 3},
+        {"pending": "none"},
+        {"pending": [None]},
+        {"pending": [{}]},
+        {"pending": [LOSS | {"more": 1}]},
+        {"pending": [LOSS | {"topic": 1}]},
+        {"pending": [LOSS | {"records": "1"}]},
+        {"pending": [LOSS | {"partition": 0}]},
+        {"pending": {"id": 1}},
+    ],
+)
+def test_a_state_file_of_another_kind_is_named_with_the_remedy(damaged: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "mosquitto.json").write_text(json.dumps({"session": True, "pending": [LOSS]} | damaged))
+    with pytest.raises(state.StateError, match=r"mosquitto\.json is damaged .*: remove it, and what mosquitto dropped"):
+        Mosquitto(tmp_path)
 
 
 async def test_a_value_that_is_no_number_is_left(tmp_path: Path) -> None:
