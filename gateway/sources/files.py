@@ -10,9 +10,7 @@ import asyncio
 import hashlib
 import platform
 import time
-from collections import deque
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,12 @@ from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
 from gateway.sources.lines import Joiner
+from gateway.sources.safe_place import SafePlace
 from gateway.sources.tail import Gone, Item, Line, Place, Tail, TooLong
 
-SAVE_RETRY_S = 1.0
 QUIET_S = 1.0  # then the last line in hand is taken to be whole
 HOST = platform.node().encode()
 _log = Log("gateway.files")
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    after: Place | None  # None: a loss being reported, which moves no position
-    acked: bool = False
 
 
 def state_path(state_dir: Path, path: Path) -> Path:
@@ -79,7 +71,8 @@ class FileSource:
         self.name = f"file {config.path}"
         self._config = config
         self._publisher = publisher
-        self._state_path = state_path(state_dir, config.path)
+        name = f"the position in {config.path}"
+        self._safe = SafePlace(state_path(state_dir, config.path), name, self._content, config.save_interval_ms)
         self._unread = metrics.file_unread_bytes.labels(str(config.path))
         self._tail = Tail(
             config.path,
@@ -90,19 +83,14 @@ class FileSource:
         )
         self._joiner = Joiner(config.continuation, config.line_bytes_max)
         self._quiet_since_s = time.monotonic()
-        self._waiting: deque[_Waiting] = deque()
-        self._safe: Place | None = None
-        self._saved: Place | None = None
-        self._save_due = asyncio.Event()
         self._stopping = False
         self._trouble: str | None = None
-        self._save_trouble: str | None = None
         self._absent: str | None = None
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
         """Say in one line why the file is not read or its position not saved, or None."""
-        return self._trouble or self._save_trouble
+        return self._trouble or self._safe.trouble
 
     def note(self) -> str | None:
         """Say that the file is not there yet, or None."""
@@ -114,22 +102,18 @@ class FileSource:
 
     async def run(self) -> None:
         """Follow the file and save its position until cancelled; positions acknowledged until then are saved."""
-        saver = asyncio.ensure_future(self._save_regularly())
         try:
-            await self._follow()
+            async with self._safe.kept():
+                await self._follow()
         finally:
-            saver.cancel()
-            await asyncio.gather(saver, return_exceptions=True)
-            await self._save()
             self._tail.close()
 
     async def _follow(self) -> None:
         while True:
             items = [] if self._stopping else await asyncio.to_thread(self._read)
             self.ready.set()
-            if self._safe is None and not items and not self._waiting and not self._joiner.holds:
-                self._safe = self._tail.place  # where it all begins: after a crash "end" must not mean a later end
-                await self._save()
+            if not self._safe.known and not items and self._safe.all_acked and not self._joiner.holds:
+                await self._safe.begin(self._tail.place)  # after a crash "end" must not mean a later end
             for item in items:
                 await self._publisher.room()
                 self._take(item)
@@ -138,7 +122,7 @@ class FileSource:
 
     async def finished(self) -> bool:
         """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
-        if self._waiting or self._joiner.holds or self._tail.unread_bytes():
+        if not self._safe.all_acked or self._joiner.holds or self._tail.unread_bytes():
             return False
         place = self._tail.place
         if place is not None and not self._tail.is_open:
@@ -184,9 +168,7 @@ class FileSource:
         self._trouble = trouble
 
     def _take(self, item: Item) -> None:
-        waiting = _Waiting(None if isinstance(item, Gone) else item.after)
-        self._waiting.append(waiting)
-        on_acked = partial(self._acked, waiting)
+        on_acked = self._safe.handed_over(None if isinstance(item, Gone) else item.after)
         if isinstance(item, Line):
             self._publisher.offer(self._record(item, item.text), on_acked)
         elif isinstance(item, TooLong):
@@ -211,31 +193,5 @@ class FileSource:
             return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes - len(item.beginning), now_ms)
         return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, None, now_ms)
 
-    def _acked(self, waiting: _Waiting) -> None:
-        waiting.acked = True
-        while self._waiting and self._waiting[0].acked:
-            self._safe = self._waiting.popleft().after or self._safe
-        self._save_due.set()
-
-    async def _save_regularly(self) -> None:
-        while True:
-            await self._save_due.wait()
-            self._save_due.clear()
-            await self._save()
-            retry_s = SAVE_RETRY_S if self._save_trouble else 0
-            await asyncio.sleep(max(self._config.save_interval_ms / 1000, retry_s))
-
-    async def _save(self) -> None:
-        place = self._safe
-        if place is None or place == self._saved:
-            return
-        content: dict[str, Any] = {"path": str(self._config.path), "place": asdict(place)}
-        try:
-            await asyncio.to_thread(state.save, self._state_path, content)
-        except OSError as error:
-            self._save_trouble = f"the position in {self._config.path} cannot be saved ({error})"
-            _log.error("position_unsaved", path=self._config.path, error=error)
-            self._save_due.set()
-        else:
-            self._save_trouble = None
-            self._saved = place
+    def _content(self, place: Place) -> dict[str, Any]:
+        return {"path": str(self._config.path), "place": asdict(place)}

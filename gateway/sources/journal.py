@@ -27,10 +27,8 @@ import contextlib
 import json
 import os
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +39,12 @@ from gateway.config import JournalConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG, REASON_NOT_JSON
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for, new_loss_id
+from gateway.sources.safe_place import SafePlace
 
 LINE_BYTES_MAX = 2 << 20
 KEPT_BYTES_MAX = 65_536  # of a line that is too long
 BLOCKED_S = 5.0
 ASK_TIMEOUT_S = 60.0  # a cold journal on a card
-SAVE_RETRY_S = 1.0
 MACHINE_ID = Path("/etc/machine-id")
 _FIELDS = {"_HOSTNAME": "host", "_SYSTEMD_UNIT": "unit", "SYSLOG_IDENTIFIER": "identifier", "PRIORITY": "priority"}
 _OUTPUT = ["--output=json", "--all", f"--output-fields=MESSAGE,{','.join(_FIELDS)}"]
@@ -55,12 +53,6 @@ _log = Log("gateway.journal")
 
 class JournalFailure(Exception):
     """The journal cannot be read now; the message says why and what helps."""
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    cursor: str | None  # None: moves no place
-    acked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +117,17 @@ class JournalSource:
         """Read the saved cursor; raises StateError."""
         self._config = config
         self._publisher = publisher
-        self._path = path
-        self._saved = _load(path)
-        self._safe = self._saved
-        self._read_up_to = self._saved
+        self._read_up_to = _load(path)
+        name = "the place in the journal"
+        self._safe = SafePlace(path, name, _content, config.save_interval_ms, self._read_up_to)
         self._from_end = config.start == "end"  # at the first start alone
-        self._waiting: deque[_Waiting] = deque()
-        self._save_due = asyncio.Event()
         self._stopping = False
         self._trouble: str | None = None
-        self._save_trouble: str | None = None
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
         """Say in one line why the journal is not read or its cursor not saved, or None."""
-        return self._trouble or self._save_trouble
+        return self._trouble or self._safe.trouble
 
     def note(self) -> str | None:
         """Nothing but trouble is worth a word."""
@@ -151,13 +139,8 @@ class JournalSource:
 
     async def run(self) -> None:
         """Follow the journal until cancelled; what is acknowledged until then is saved."""
-        saver = asyncio.ensure_future(self._save_regularly())
-        try:
+        async with self._safe.kept():
             await self._keep_following()
-        finally:
-            saver.cancel()
-            await asyncio.gather(saver, return_exceptions=True)
-            await self._save()
 
     async def _keep_following(self) -> None:
         backoff = Backoff()
@@ -176,8 +159,8 @@ class JournalSource:
         """Find the place to read from; what was lost between it and the journal's first entry is reported."""
         if self._read_up_to is None:
             if self._from_end:
-                self._read_up_to = self._safe = await self._ask("--lines=1")
-                await self._save()
+                self._read_up_to = await self._ask("--lines=1")
+                await self._safe.begin(self._read_up_to)
                 self._from_end = False
             return
         if await self._ask(f"--cursor={self._read_up_to}", "--lines=1") != self._read_up_to:
@@ -202,11 +185,10 @@ class JournalSource:
 
     def _lose(self, cursor: str) -> None:
         """Report that the entry last read is no more, and with it perhaps others that were not."""
-        now_ms, waiting = time.time_ns() // 1_000_000, _Waiting(None)
-        self._waiting.append(waiting)
+        now_ms = time.time_ns() // 1_000_000
         loss = Loss(loss_id_for("journal", cursor), CAUSE_SOURCE_GONE, self._config.topic, None, None, now_ms)
         reason = f"the journal no longer holds the entry that was read last ({cursor}): rotated, vacuumed or volatile"
-        self._publisher.report(loss, partial(self._acked, waiting), reason=reason)
+        self._publisher.report(loss, self._safe.handed_over(None), reason=reason)
 
     async def _follow(self, backoff: Backoff) -> None:
         async with _running(arguments(self._config, self._read_up_to, _machine_id())) as process:
@@ -244,11 +226,10 @@ class JournalSource:
         cursor = None if entry is None else entry.get("__CURSOR")
         if cursor is not None and cursor == self._read_up_to:
             return False
-        waiting = _Waiting(cursor if isinstance(cursor, str) else None)
-        self._waiting.append(waiting)
-        on_acked = partial(self._acked, waiting)
+        after = cursor if isinstance(cursor, str) else None
+        on_acked = self._safe.handed_over(after)
         if entry is not None:
-            self._read_up_to = waiting.cursor or self._read_up_to
+            self._read_up_to = after or self._read_up_to
             self._publisher.offer(entry_record(self._config, entry, now_ms), on_acked)
             return True
         beginning = entry_record(self._config, {}, now_ms)
@@ -262,34 +243,9 @@ class JournalSource:
             self._publisher.dead_letter(letter, REASON_NOT_JSON, "journalctl wrote no JSON object", on_acked)
         return True
 
-    def _acked(self, waiting: _Waiting) -> None:
-        waiting.acked = True
-        while self._waiting and self._waiting[0].acked:
-            self._safe = self._waiting.popleft().cursor or self._safe
-        self._save_due.set()
 
-    async def _save_regularly(self) -> None:
-        while True:
-            await self._save_due.wait()
-            self._save_due.clear()
-            await self._save()
-            retry_s = SAVE_RETRY_S if self._save_trouble else 0
-            await asyncio.sleep(max(self._config.save_interval_ms / 1000, retry_s))
-
-    async def _save(self) -> None:
-        cursor = self._safe
-        if cursor is None or cursor == self._saved:
-            return
-        try:
-            await asyncio.to_thread(state.save, self._path, {"cursor": cursor})
-        except OSError as error:
-            if self._save_trouble is None:
-                _log.error("cursor_unsaved", error=error)
-            self._save_trouble = f"the place in the journal cannot be saved in {self._path} ({error.strerror})"
-            self._save_due.set()
-        else:
-            self._save_trouble = None
-            self._saved = cursor
+def _content(cursor: str) -> dict[str, Any]:
+    return {"cursor": cursor}
 
 
 def _load(path: Path) -> str | None:

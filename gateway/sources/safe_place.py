@@ -1,0 +1,125 @@
+"""How far a source has been read for good: the place before which all is acknowledged, saved with fsync.
+
+A source that can be read again tells of everything that it hands over, in order; the place moves as acknowledgements
+come in, in any order. Must never come in: reading, publishing, what a place means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from drupelet.log_tree import Log
+from gateway import state
+
+SAVE_RETRY_S = 1.0
+_log = Log("gateway.state")
+
+PlaceT = TypeVar("PlaceT")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[PlaceT]):
+    after: PlaceT | None  # None: it moves no place, as a loss that is reported
+    acked: bool = False
+
+
+class SafePlace(Generic[PlaceT]):
+    """The place of one source, and the state file that it is saved in; `kept` saves it."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        content: Callable[[PlaceT], dict[str, Any]],
+        save_interval_ms: int,
+        saved: PlaceT | None = None,
+    ) -> None:
+        """`name` stands for the place in `trouble`; `content` makes of a place what the file holds, now `saved`."""
+        self.trouble: str | None = None
+        self._path = path
+        self._name = name
+        self._content = content
+        self._save_interval_s = save_interval_ms / 1000
+        self._place = self._saved = saved
+        self._waiting: deque[_Waiting[PlaceT]] = deque()
+        self._save_due = asyncio.Event()
+        self._saving = asyncio.Lock()
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a place yet."""
+        return self._place is not None
+
+    @property
+    def all_acked(self) -> bool:
+        """Whether nothing that was handed over waits for its acknowledgement."""
+        return not self._waiting
+
+    async def begin(self, place: PlaceT | None) -> None:
+        """Take the place where it all begins, before anything is handed over, and save it."""
+        self._place = place
+        await self._save()
+
+    def handed_over(self, after: PlaceT | None) -> Callable[[], None]:
+        """Return what to call when it is acknowledged; the place is then `after`, once all before it are, too."""
+        waiting = _Waiting(after)
+        self._waiting.append(waiting)
+        return partial(self._acked, waiting)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Save the place every `save_interval_ms` if it has moved, and at the end."""
+        saver = asyncio.ensure_future(self._save_regularly())
+        try:
+            yield
+        finally:
+            saver.cancel()
+            await asyncio.gather(saver, return_exceptions=True)
+            await self._save()
+
+    def _acked(self, waiting: _Waiting[PlaceT]) -> None:
+        waiting.acked = True
+        while self._waiting and self._waiting[0].acked:
+            after = self._waiting.popleft().after
+            self._place = self._place if after is None else after
+        self._save_due.set()
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await self._save_due.wait()
+            self._save_due.clear()
+            await self._save()
+            await asyncio.sleep(max(self._save_interval_s, SAVE_RETRY_S if self.trouble else 0))
+
+    async def _save(self) -> None:
+        async with self._saving:
+            place = self._place
+            if place is None or place == self._saved:
+                return
+            try:
+                await _whole(asyncio.to_thread(state.save, self._path, self._content(place)))
+            except OSError as error:
+                if self.trouble is None:
+                    _log.error("place_unsaved", path=self._path, error=error)
+                self.trouble = f"{self._name} cannot be saved in {self._path} ({error.strerror or error})"
+                self._save_due.set()
+            else:
+                self.trouble = None
+                self._saved = place
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for a thread to its end even when cancelled: two that write one file would write into one another."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
