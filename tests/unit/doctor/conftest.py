@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from edge_broker.cli import main
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.site import make_topic
+from tests.support.command import Ran, edge_broker_run
 from tests.support.storage import append, batch, fill, open_store, sync
 
 SEGMENT_BYTES = 4096
 
 
-class Ran(NamedTuple):
-    """What a command came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 @pytest.fixture
 def run(capsys) -> Callable[..., Ran]:
     """Run `edge-broker` with some words."""
-
-    def run(*words: object) -> Ran:
-        try:
-            status = main([str(word) for word in words])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return Ran(status, *capsys.readouterr())
-
-    return run
+    return edge_broker_run(capsys)
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import pytest
 
-from edge_broker.cli import main
 from edge_broker.protocol.api import FETCH, LIST_OFFSETS, METADATA
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from edge_broker.protocol.messages.list_offsets import (
@@ -24,32 +21,13 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-
-class Ran(NamedTuple):
-    """What a command came to."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
+from tests.support.command import Ran, edge_broker_run
 
 
 @pytest.fixture
 def run(capsys) -> Callable[..., Ran]:
     """Run `edge-broker` with some words."""
-
-    def run(*words: object) -> Ran:
-        try:
-            status = main([str(word) for word in words])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return Ran(status, *capsys.readouterr())
-
-    return run
+    return edge_broker_run(capsys)
 
 
 class OneTopic:
