@@ -11,7 +11,6 @@ import hashlib
 import lzma
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,17 +143,19 @@ def test_the_page_holds_from_the_first_line_to_the_last(proxy: None) -> None:
     text = script(PAGE.read_text(), (*CARD, *LAB))
     text = text.replace("IMAGE_SHA256", hashlib.sha256((home / IMAGE).read_bytes()).hexdigest())
     (home / "page.sh").write_text(text)
-    deadline = time.monotonic() + RUN_S
     following = subprocess.Popen(
         words_for(CONTROL, ". ~/page.env && cd drupelet && exec bash ~/page.sh 2>&1"), stdin=subprocess.DEVNULL
     )
+
+    def through() -> bool:
+        """Bring the board up when the page says that somebody puts its card in; whether the page has ended."""
+        if (home / "boards-on").exists() and not (home / "boards-are-on").exists():
+            fresh("pi-1", BOARD, "trixie", "site", key)
+            (home / "boards-are-on").touch()
+        return following.poll() is not None
+
     try:
-        while following.poll() is None and time.monotonic() < deadline:
-            if (home / "boards-on").exists() and not (home / "boards-are-on").exists():
-                fresh("pi-1", BOARD, "trixie", "site", key)
-                (home / "boards-are-on").touch()
-            time.sleep(0.5)
-        assert following.poll() is not None, f"the page was not through within {RUN_S} s"
+        wait_until(through, RUN_S, "the page is through", poll_s=0.5)
         assert following.returncode == 0, "a line of the page failed: the last PAGE: above names it"
     finally:
         following.kill()

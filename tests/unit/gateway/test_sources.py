@@ -25,6 +25,7 @@ from gateway.sources.board import BoardSource
 from gateway.sources.files import FileSource, load_place, state_path
 from gateway.sources.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
 from gateway.sources.tail import KEPT_BYTES_MAX
+from gateway.state import load as load_state
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 
@@ -89,11 +90,11 @@ async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_p
         record, _ = publisher.records[1]
         assert (record.value, record.key, record.topic) == (b"22", str(tmp_path / "app.log").encode(), "logs")
         assert dict(record.headers)["position"] == b"2"
-        publisher.records[1][1]()
-        publisher.records[2][1]()
-        await asyncio.sleep(0.05)
         assert saved_position(state) == 0
+        publisher.records[2][1]()
         publisher.records[0][1]()
+        await until(lambda: saved_position(state) == 2)
+        publisher.records[1][1]()
         await until(lambda: saved_position(state) == 9)
 
 
@@ -179,6 +180,7 @@ class Mosquitto:
         self.now_ms = START_MS
         self.started_ms = START_MS
         self.reported: list[Loss] = []
+        self.dropped = 0
         self.watch = self.new_watch()
 
     def new_watch(self) -> MosquittoWatch:
@@ -190,18 +192,30 @@ class Mosquitto:
 
     def connect(self, dropped: int, *, session: bool = True) -> None:
         self.watch.session_started(session)
-        self.watch.received(DROPPED_TOPIC, b"%d" % dropped)
+        self.drop(dropped)
         self.watch.received(UPTIME_TOPIC, b"%d seconds" % ((self.now_ms - self.started_ms) // 1000))
 
-    async def settle(self, *, acknowledge: bool = True) -> None:
-        """Let the watch report and save until nothing moves; then it is as if killed."""
+    def drop(self, dropped: int) -> None:
+        self.dropped = dropped
+        self.watch.received(DROPPED_TOPIC, b"%d" % dropped)
+
+    async def settle(self) -> None:
+        """Let the watch report and save until all is reported and saved; then it is as if killed."""
         async with running_task(self.watch.run()):
-            for _ in range(30):
-                await asyncio.sleep(0.005)
-                while acknowledge and self.publisher.losses:
-                    loss, on_acked = self.publisher.losses.pop()
-                    self.reported.append(loss)
-                    on_acked()
+            await until(self._settled)
+
+    def _settled(self) -> bool:
+        while self.publisher.losses:
+            loss, on_acked = self.publisher.losses.pop()
+            self.reported.append(loss)
+            on_acked()
+        saved = load_state(self.path) or {}
+        return self.watch.noted.is_set() and (saved.get("dropped"), saved.get("pending")) == (self.dropped, [])
+
+    async def crash_reporting(self) -> None:
+        """Let the watch report, and be killed before that is acknowledged."""
+        async with running_task(self.watch.run()):
+            await until(lambda: self.publisher.losses)
 
     @property
     def total(self) -> int:
@@ -213,7 +227,7 @@ async def test_drops_are_reported_once_over_restarts_of_both(tmp_path: Path) -> 
     mosquitto.connect(0, session=False)
     await mosquitto.settle()
     assert mosquitto.reported == []
-    mosquitto.watch.received(DROPPED_TOPIC, b"5")
+    mosquitto.drop(5)
     await mosquitto.settle()
     assert mosquitto.total == 5
     mosquitto.new_watch()  # the gateway restarts; mosquitto goes on
@@ -236,7 +250,7 @@ async def test_drops_are_reported_once_over_restarts_of_both(tmp_path: Path) -> 
 async def test_a_report_cut_short_by_a_crash_is_repeated_with_the_same_id(tmp_path: Path) -> None:
     mosquitto = Mosquitto(tmp_path)
     mosquitto.connect(5, session=False)
-    await mosquitto.settle(acknowledge=False)
+    await mosquitto.crash_reporting()
     (unsure, _) = mosquitto.publisher.losses[0]
     mosquitto.new_watch()
     mosquitto.connect(5)
