@@ -57,6 +57,7 @@ from edge_broker.storage.store import LogStore
 GROUP_TICK_S = 0.1
 CLOCK_TICK_S = 10.0
 SPACE_TICK_S = 1.0
+SECURITY_TICK_S = 1.0
 MEMORY_TICK_S = 10.0
 MARKS_TICK_S = 10.0
 DRAIN_S = 5.0
@@ -244,6 +245,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
         loop.create_task(every(retention_s, _Retention(broker).start)),
         loop.create_task(every(SPACE_TICK_S, broker.space.look)),
+        loop.create_task(every(SECURITY_TICK_S, broker.security.look)),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
     ]
     if broker.offsets_retention_ms is not None:

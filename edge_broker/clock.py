@@ -1,7 +1,7 @@
 """The clock and chance of the broker, as one value that is passed in.
 
 Lives here: the only reads of wall time, monotonic time, boot id, trust in the clock, and randomness. Must never come
-in: waiting, timers, policy. Tests and simulations pass their own object of the same shape. Source: clock_gettime(2),
+in: timers, policy. Tests and simulations pass their own object of the same shape. Source: clock_gettime(2),
 adjtimex(2), random(4).
 
 Time since boot is CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it goes on while the machine sleeps, and data ages then too.
@@ -53,6 +53,12 @@ class Clock(Protocol):
     def new_token(self) -> str:
         """A fresh unguessable text of 32 hexadecimal digits, for member ids."""
 
+    def new_bytes(self, size: int) -> bytes:
+        """So many fresh unguessable bytes, for salts and nonces."""
+
+    def pause(self) -> None:
+        """Let 50 ms pass, in a worker that waits for another process."""
+
 
 class SystemClock:
     """The machine's own clock and random source."""
@@ -95,6 +101,14 @@ class SystemClock:
     def new_token(self) -> str:
         """A fresh unguessable text of 32 hexadecimal digits."""
         return secrets.token_hex(16)
+
+    def new_bytes(self, size: int) -> bytes:
+        """So many fresh unguessable bytes."""
+        return secrets.token_bytes(size)
+
+    def pause(self) -> None:
+        """Let 50 ms pass, in a worker that waits for another process."""
+        time.sleep(0.05)
 
 
 def _boot_id(path: str) -> str:

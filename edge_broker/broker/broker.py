@@ -12,6 +12,7 @@ from edge_broker.broker.context import Session
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.security import Security
 from edge_broker.broker.time import Time
 from edge_broker.broker.topics import Topics
 from edge_broker.clock import Clock
@@ -25,6 +26,7 @@ from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
+from edge_broker.storage.security_store import SecurityStore
 from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
@@ -34,9 +36,9 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
-    says who may write (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py).
-    `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
-    is known. `offsets_retention_ms` is None where committed offsets stay.
+    says who may write (disk_space.py), `security` who has which rights (security.py), `groups` has the coordinators
+    (groups.py), `time` what time it is (time.py). `answers_room` says how many bytes of records an answer may have just
+    now, `peers` are there (ADDRESS:PORT), if that is known. `offsets_retention_ms` is None where those committed stay.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
@@ -52,6 +54,9 @@ class Broker:
             store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
         )
         self.effects = Effects()
+        self.security = Security(
+            SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause), self.effects
+        )
         self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}

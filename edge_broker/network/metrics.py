@@ -272,6 +272,8 @@ def health_problem(broker: Broker) -> str | None:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
     if broker.space.refusing and broker.space.status is not None:
         return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free"
+    if broker.security.state.damage:
+        return f"nobody can log in or has any right: {broker.security.state.damage}"
     if broker.groups.fault is not None:
         return broker.groups.fault
     if not broker.groups.loaded:

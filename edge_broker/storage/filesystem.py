@@ -10,6 +10,7 @@ Every method raises OSError as the system does. A name is durable only after `sy
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from resource import RLIMIT_NOFILE, RUSAGE_THREAD, getrlimit, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -75,6 +76,12 @@ class FileSystem(Protocol):
     def create(self, path: str) -> File:
         """Make a file, or empty the one that is there."""
 
+    def create_private(self, path: str) -> File:
+        """Make a file, in place of one that is there, that nobody but its directory's owner may read."""
+
+    def identity(self, path: str) -> str:
+        """A word that is another one whenever the file of this name was replaced or written to."""
+
     def size(self, path: str) -> int:
         """Bytes in a file."""
 
@@ -115,8 +122,11 @@ class FileSystem(Protocol):
         Empty where the system tells no such thing.
         """
 
-    def lock(self, path: str) -> File | None:
-        """Hold a file for this process alone while the result lives; None when another process holds it."""
+    def lock(self, path: str, *, private: bool = False) -> File | None:
+        """Hold a file for this process alone while the result lives; None when another process holds it.
+
+        A `private` one belongs to its directory's owner, whoever makes it, and only that owner may read it.
+        """
 
 
 class DiskFile:
@@ -124,10 +134,10 @@ class DiskFile:
 
     __slots__ = ("_descriptor", "path")
 
-    def __init__(self, path: str, flags: int) -> None:
+    def __init__(self, path: str, flags: int, mode: int = 0o640) -> None:
         self._descriptor = -1
         self.path = path
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -208,6 +218,12 @@ class DiskFile:
             raise OSError(errno.EOPNOTSUPP, "syncfs proves nothing on this file system", self.path)
         libc.syncfs(self._descriptor)
 
+    def give_to_owner(self) -> None:
+        """Give a file that root has made to the owner of its directory; others could not anyway."""
+        if os.geteuid() == 0:
+            owner = os.stat(os.path.dirname(self.path) or ".")
+            os.fchown(self._descriptor, owner.st_uid, owner.st_gid)
+
     def try_lock(self) -> bool:
         """Take the lock that ends with this process; False when another holds it."""
         try:
@@ -234,6 +250,19 @@ class Disk:
     def create(self, path: str) -> File:
         """Make a file, or empty the one that is there."""
         return DiskFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+    def create_private(self, path: str) -> File:
+        """Make a new file, never through a link, for the owner of its directory alone."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        file = DiskFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        file.give_to_owner()
+        return file
+
+    def identity(self, path: str) -> str:
+        """Inode number, size, and times of the last changes."""
+        found = os.stat(path)
+        return f"{found.st_ino}/{found.st_size}/{found.st_mtime_ns}/{found.st_ctime_ns}"
 
     def size(self, path: str) -> int:
         """Bytes in a file."""
@@ -295,8 +324,12 @@ class Disk:
         """The word that names this mount of a file system, see `mount_of`."""
         return mount_of(path)
 
-    def lock(self, path: str) -> File | None:
+    def lock(self, path: str, *, private: bool = False) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it."""
+        if private:
+            file = DiskFile(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            file.give_to_owner()
+            return file if file.try_lock() else None
         file = DiskFile(path, os.O_RDWR | os.O_CREAT)
         self._watched(os.path.dirname(path) or ".")
         return file if file.try_lock() else None
@@ -310,6 +343,10 @@ class ReadOnlyDisk(Disk):
         return DiskFile(path, os.O_RDONLY)
 
     def create(self, path: str) -> File:
+        """Refuse."""
+        raise _refused(path)
+
+    def create_private(self, path: str) -> File:
         """Refuse."""
         raise _refused(path)
 
@@ -329,7 +366,7 @@ class ReadOnlyDisk(Disk):
         """Refuse."""
         raise _refused(path)
 
-    def lock(self, path: str) -> File | None:
+    def lock(self, path: str, *, private: bool = False) -> File | None:
         """Refuse."""
         raise _refused(path)
 

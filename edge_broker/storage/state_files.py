@@ -55,13 +55,16 @@ def write_all(file: File, data: Bytes, position: int) -> None:
         view = view[written:]
 
 
-def replace(fs: FileSystem, directory: str, name: str, data: bytes, *, sync_name: bool = True) -> None:
+def replace(
+    fs: FileSystem, directory: str, name: str, data: bytes, *, sync_name: bool = True, private: bool = False
+) -> None:
     """Put synced `data` under a name, whole; without `sync_name` the caller syncs the directory.
 
-    Only one thread may do this for a name; what a crash leaves is dropped by `drop_leftovers`.
+    `private`: nobody but the directory's owner may read it. Only one thread may do this for a name; what a crash
+    leaves is dropped by `drop_leftovers`.
     """
     temporary = temporary_name(directory, name)
-    file = fs.create(temporary)
+    file = fs.create_private(temporary) if private else fs.create(temporary)
     write_all(file, data, 0)
     file.datasync()
     fs.rename(temporary, f"{directory}/{name}")
@@ -94,12 +97,21 @@ def read_whole(fs: FileSystem, path: str) -> bytes:
 
 def encode_state(kind: str, version: int, lines: Iterable[str]) -> bytes:
     """The bytes of a file of state."""
-    body = "".join(f"{line}\n" for line in lines).encode()
+    return with_head(kind, version, "".join(f"{line}\n" for line in lines).encode())
+
+
+def with_head(kind: str, version: int, body: bytes) -> bytes:
+    """A body behind the line that says what it is."""
     return f"drupelet {kind} {version} {crc32c(body):08x}\n".encode() + body
 
 
 def decode_state(path: str, data: bytes, kind: str, version_max: int) -> list[list[str]]:
     """The entries of a file of state, in fields; StorageFault when damaged, of another kind or too new."""
+    return [line.split(" ") for line in checked_body(path, data, kind, version_max).decode().splitlines()]
+
+
+def checked_body(path: str, data: bytes, kind: str, version_max: int) -> bytes:
+    """What follows the first line; StorageFault when damaged, of another kind or too new."""
     head, _, body = data.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 4 or words[0] != b"drupelet" or not words[2].isdigit():
@@ -116,7 +128,7 @@ def decode_state(path: str, data: bytes, kind: str, version_max: int) -> list[li
         )
     if words[3] != f"{crc32c(body):08x}".encode():
         raise StorageFault(path, len(head) + 1, "the CRC does not match the content; restore the file from a copy")
-    return [line.split(" ") for line in body.decode().splitlines()]
+    return body
 
 
 def read_state(fs: FileSystem, path: str, kind: str, version_max: int = 1) -> list[list[str]]:

@@ -58,3 +58,10 @@ class HandClock:
     def new_token(self) -> str:
         """A text that the seed decides."""
         return f"{self._chance.getrandbits(128):032x}"
+
+    def new_bytes(self, size: int) -> bytes:
+        """Bytes that the seed decides."""
+        return self._chance.randbytes(size)
+
+    def pause(self) -> None:
+        """Nothing passes: whoever is waited for has its turn in the test."""

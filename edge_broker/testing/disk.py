@@ -19,7 +19,9 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
+from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.filesystem import Bytes, Space
 from edge_broker.testing.names import Directory, NameChange, Names, Node
 from edge_broker.testing.pages import PAGE_BYTES, Pages
@@ -129,7 +131,7 @@ class SimulatedDisk:
         self._used = [0]
         self._writeouts_failed = 0
         self._names = Names(ordered=ordered)
-        self._locked: set[str] = set()
+        self._locked: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
     def fork(self, seed: int) -> SimulatedDisk:
         """The same disk at the same moment, to be crashed on its own; without its faults and locks."""
@@ -263,6 +265,8 @@ class SimulatedDisk:
             self._names.change([(directory, name, pages)])
         return SimulatedFile(self, path, pages)
 
+    create_private = create  # nobody else is here
+
     def files_max(self) -> int:
         """As where nobody set a limit."""
         return 1024
@@ -339,16 +343,22 @@ class SimulatedDisk:
         """Another word after each crash."""
         return f"mount-{self.mounts}"
 
-    def lock(self, path: str) -> SimulatedFile | None:
-        """Hold a file until the crash."""
+    def identity(self, path: str) -> str:
+        """Which file it is, and what it holds."""
+        self.step("read", path)
+        pages = self._pages(path)
+        return f"{id(pages)}/{crc32c(pages.current)}"
+
+    def lock(self, path: str, *, private: bool = False) -> SimulatedFile | None:
+        """Hold a file until the crash, or until the result goes."""
         if path in self._locked:
             return None
-        self._locked.add(path)
-        return self.open(path) if self.exists(path) else self.create(path)
+        file = self._locked[path] = self.open(path) if self.exists(path) else self.create(path)
+        return file
 
     def unlock(self, path: str) -> None:
         """What the end of a process does."""
-        self._locked.discard(path)
+        self._locked.pop(path, None)
 
     def _node(self, path: str) -> Node:
         node: Node = self._names.root

@@ -1,0 +1,111 @@
+"""Users and ACLs of a broker as one value, to and from the JSON that is stored.
+
+| member of the JSON | content |
+|---|---|
+| secret | 32 random bytes, base64: false salts of users that do not exist are made of it |
+| users | name to mechanism to `salt`, `iterations`, `stored_key`, `server_key`; the bytes in base64 |
+| acls | rows of resource type, resource name, pattern type, principal, host, operation, permission type |
+
+Lives here: that value and its checks. Must never come in: files (storage/security_store.py), what the rights mean.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, ScramCredential
+
+SECRET_BYTES = 32
+USERS_MAX = 10_000
+USER_NAME_CHARACTERS_MAX = 255
+Credentials = Mapping[str, ScramCredential]  # by mechanism
+
+
+class SecurityState(NamedTuple):
+    """Users with their credentials by mechanism, and ACLs; never changed, always replaced.
+
+    `damage` says what is wrong with the file, in one sentence: then there are no users and no ACLs.
+    """
+
+    users: Mapping[str, Credentials] = {}
+    acls: frozenset[AclBinding] = frozenset()
+    damage: str = ""
+    secret: bytes = b""
+
+    def with_user(self, name: str, credentials: Credentials) -> SecurityState:
+        """The same with these credentials of a user and no others; without any the user is gone."""
+        users = {user: held for user, held in self.users.items() if user != name}
+        if credentials:
+            users[name] = dict(credentials)
+        return self._replace(users=users)
+
+
+def encode(state: SecurityState) -> bytes:
+    """The JSON of a sound state, entries in the order of their names."""
+    assert not state.damage
+    document = {
+        "secret": _text(state.secret),
+        "users": {
+            user: {mechanism: _credential_fields(one) for mechanism, one in credentials.items()}
+            for user, credentials in state.users.items()
+        },
+        "acls": sorted(list(binding) for binding in state.acls),
+    }
+    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def decode(data: bytes) -> SecurityState:
+    """The state of a JSON text; ValueError says what is wrong with it."""
+    try:
+        document = json.loads(data)
+        return SecurityState(
+            users={
+                user: {mechanism: _credential(mechanism, fields) for mechanism, fields in credentials.items()}
+                for user, credentials in document["users"].items()
+            },
+            acls=frozenset(_binding(row) for row in document["acls"]),
+            secret=_bytes(document["secret"], SECRET_BYTES),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a field is missing or of another kind: {error}") from None
+
+
+def _credential_fields(credential: ScramCredential) -> dict[str, str | int]:
+    return {
+        "salt": _text(credential.salt),
+        "iterations": credential.iterations,
+        "stored_key": _text(credential.stored_key),
+        "server_key": _text(credential.server_key),
+    }
+
+
+def _credential(mechanism: str, fields: Mapping[str, object]) -> ScramCredential:
+    size, iterations = MECHANISMS[mechanism].key_bytes, fields["iterations"]
+    if not isinstance(iterations, int) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ValueError(f"{iterations!r} are no iterations of SCRAM")
+    return ScramCredential(
+        _bytes(fields["salt"]), iterations, _bytes(fields["stored_key"], size), _bytes(fields["server_key"], size)
+    )
+
+
+def _binding(row: list[object]) -> AclBinding:
+    kinds = (ResourceType, str, PatternType, str, str, Operation, Permission)
+    texts = [value for value in row if isinstance(value, str)]
+    if len(row) != len(kinds) or len(texts) != kinds.count(str):
+        raise ValueError(f"{row!r} is no ACL")
+    return AclBinding._make(kind(value) for kind, value in zip(kinds, row, strict=True))
+
+
+def _text(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def _bytes(text: object, size: int | None = None) -> bytes:
+    data = binascii.a2b_base64(str(text), strict_mode=True)
+    if size is not None and len(data) != size:
+        raise ValueError(f"{len(data)} bytes stand where {size} belong")
+    return data

@@ -1,0 +1,167 @@
+"""Users and ACLs on disk: one file of the data directory that no API shows, replaced whole.
+
+| file | content |
+|---|---|
+| `security` | a file of state of kind `security`: the first line with version and CRC, then JSON (security/state.py) |
+| `security.lock` | held while a process changes the other; with a line in it once there was one, which must stay |
+
+Both belong to the owner of the directory and are read by nobody else, whoever made them. A change is on the disk before
+it is shown. Several processes may change it (a running broker, `edge-broker user`): each reads it anew under the lock.
+
+| found | state |
+|---|---|
+| no file, and there never was one | no users, no ACLs |
+| a file whose CRC and fields are right | what it says |
+| anything else | `damage`: no users, no ACLs, and no change until somebody puts the file right |
+
+Lives here: that file. Must never come in: who may log in or do what, clocks, waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
+from edge_broker.security.state import SECRET_BYTES, SecurityState, decode, encode
+from edge_broker.storage.state_files import (
+    STATE_BYTES_MAX,
+    checked_body,
+    fault_of,
+    read_whole,
+    replace,
+    with_head,
+    write_all,
+)
+
+if TYPE_CHECKING:
+    from edge_broker.storage.filesystem import File, FileSystem
+
+NAME = "security"
+LOCK_NAME = "security.lock"
+VERSION = 1
+LOCK_TRIES = 100
+_MADE = b"there is a file named security beside this one; without it nobody gets in\n"
+
+
+class SecurityStore:
+    """The file; `state` is what it said when this process last read or changed it, one value at a time."""
+
+    def __init__(
+        self, fs: FileSystem, data_dir: str, new_bytes: Callable[[int], bytes], pause: Callable[[], None]
+    ) -> None:
+        self.state = SecurityState()
+        self._fs = fs
+        self._data_dir = data_dir
+        self._path = f"{data_dir}/{NAME}"
+        self._lock_path = f"{data_dir}/{LOCK_NAME}"
+        self._new_bytes = new_bytes
+        self._pause = pause
+        self._seen = ""
+        self._lock: File | None = None
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        data_dir: str,
+        new_bytes: Callable[[int], bytes],
+        pause: Callable[[], None] = lambda: None,
+    ) -> SecurityStore:
+        """Read the file of a data directory that is there; what is wrong with it is in `state.damage`.
+
+        `new_bytes` gives random bytes; `pause` is called between two tries to get the lock, LOCK_TRIES at most.
+        """
+        store = cls(fs, data_dir, new_bytes, pause)
+        store._seen, store.state = store._read()
+        return store
+
+    @runs_in("files")
+    def reread(self) -> bool:
+        """Read the file again if another process has replaced it; True when `state` is another one."""
+        if self._identity() == self._seen:
+            return False
+        before = self.state
+        self._seen, self.state = self._read()
+        return self.state != before
+
+    @runs_in("files")
+    def change(self, edit: Callable[[SecurityState], SecurityState]) -> SecurityState:
+        """Replace the state by what `edit` makes of the newest one, synced; what `edit` raises changes nothing.
+
+        StorageFault: the file is damaged, the disk refuses, or another process has kept the lock.
+        """
+        self._lock = self._take_lock()
+        try:
+            seen, before = self._read()
+            if before.damage:
+                raise StorageFault(self._path, 0, f"nothing can be changed while it is damaged: {before.damage}")
+            after = edit(before if before.secret else before._replace(secret=self._new_bytes(SECRET_BYTES)))
+            if after != before:
+                self._write(after)
+                seen = self._identity()
+        except OSError as error:
+            self._seen = self._identity()  # what may not be on the disk is not shown
+            raise fault_of(error, self._path, 0) from error
+        finally:
+            self._lock = None  # here, as an error on its way holds its frames
+        self._seen, self.state = seen, after
+        return after
+
+    def _take_lock(self) -> File:
+        try:
+            for _ in range(LOCK_TRIES):
+                lock = self._fs.lock(self._lock_path, private=True)
+                if lock is not None:
+                    return lock
+                self._pause()
+        except OSError as error:
+            raise fault_of(error, self._lock_path, 0) from error
+        raise StorageFault(self._lock_path, 0, "another process keeps changing users or ACLs; end it, then try again")
+
+    def _write(self, state: SecurityState) -> None:
+        data = with_head(NAME, VERSION, encode(state))
+        if len(data) > STATE_BYTES_MAX:
+            raise StorageFault(
+                self._path, STATE_BYTES_MAX, "users and ACLs would take more bytes than that; remove some"
+            )
+        replace(self._fs, self._data_dir, NAME, data, private=True)
+        assert self._lock is not None
+        if not self._lock.size():
+            write_all(self._lock, _MADE, 0)
+            self._lock.datasync()
+
+    def _read(self) -> tuple[str, SecurityState]:
+        """What names the file, and what it says, which is on the disk."""
+        seen = ""
+        try:
+            seen = self._identity()
+            data = read_whole(self._fs, self._path)
+            self._fs.sync_directory(self._data_dir)  # who replaced it may have been killed before that
+            return seen, decode(checked_body(self._path, data, NAME, VERSION))
+        except FileNotFoundError:
+            return seen, SecurityState(damage=self._missing())
+        except StorageFault as fault:
+            return seen, SecurityState(damage=str(fault))
+        except ValueError as error:
+            return seen, SecurityState(damage=f"{self._path}: {error}; restore the file from a copy")
+        except OSError as error:
+            return seen, SecurityState(damage=str(fault_of(error, self._path, 0)))
+
+    def _missing(self) -> str:
+        try:
+            was_there = self._fs.size(self._lock_path) > 0
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return str(fault_of(error, self._lock_path, 0))
+        if not was_there:
+            return ""
+        return f"{self._path} is missing; restore it from a copy, or remove {LOCK_NAME} too to begin without users"
+
+    def _identity(self) -> str:
+        try:
+            return self._fs.identity(self._path)
+        except OSError:
+            return ""

@@ -1,0 +1,69 @@
+"""Users and rights in a running broker: a change holds once it is synced, another process's within a second."""
+
+import random
+
+from edge_broker.broker.outcome import Reply
+from edge_broker.errors import StorageFault
+from edge_broker.network.metrics import health_problem
+from edge_broker.security.scram import ScramCredential
+from edge_broker.storage.security_store import NAME, SecurityStore
+from edge_broker.testing.site import Site
+
+CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)
+
+
+def with_user(name):
+    return lambda state: state.with_user(name, {"SCRAM-SHA-256": CREDENTIAL})
+
+
+def changed(site, edit):
+    """What became of a change: True once it holds, or what stood against it."""
+    found = []
+
+    def then():
+        found.append(True)
+        return Reply(None)
+
+    def failed(error):
+        found.append(error)
+        return Reply(None)
+
+    site.dispatcher.start(lambda: site.broker.security.change(edit, then, failed))
+    assert not found
+    site.settle()
+    return found[0]
+
+
+def looked(site):
+    site.dispatcher.start(site.broker.security.look)
+    site.settle()
+    return site.broker.security.state
+
+
+def test_a_change_holds_once_it_is_synced_and_after_a_cut():
+    site = Site()
+    assert changed(site, with_user("a")) is True
+    assert set(site.broker.security.state.users) == {"a"}
+    assert set(site.reopen("cut").broker.security.state.users) == {"a"}
+
+
+def test_what_a_command_changes_beside_the_broker_holds_at_its_next_look():
+    site = Site()
+    SecurityStore.open(site.disk, "/data", random.Random(1).randbytes).change(with_user("a"))
+    assert not site.broker.security.state.users
+    assert set(looked(site).users) == {"a"}
+
+
+def test_damage_is_said_by_health_and_lets_nobody_change_anything(capsys):
+    site = Site()
+    changed(site, with_user("a"))
+    sound = site.disk.content(f"/data/{NAME}")
+    site.disk.put(f"/data/{NAME}", b"?")
+    assert looked(site).damage
+    looked(site)
+    assert "nobody can log in" in health_problem(site.broker)
+    assert capsys.readouterr().err.count("cannot be read") == 1
+    assert isinstance(changed(site, with_user("b")), StorageFault)
+    site.disk.put(f"/data/{NAME}", sound)
+    assert set(looked(site).users) == {"a"}
+    assert health_problem(site.broker) is None
