@@ -15,6 +15,7 @@ from drupelet.errors import ConfigurationError
 from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, SECURITY_KEYS
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -131,6 +132,22 @@ _TABLE = (
         "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7.",
     ),
     Key(
+        "authorizer.class.name",
+        "",
+        "Who decides what clients may do: Kafka's StandardAuthorizer, by ACLs; empty: everybody may do everything.",
+        choices=("", STANDARD_AUTHORIZER),
+    ),
+    Key(
+        "super.users",
+        "",
+        "Principals that the authorizer lets do everything, for example User:admin;User:ops.",
+    ),
+    Key(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Let everybody do to a resource what no ACL is about; false: nobody but super.users.",
+    ),
+    Key(
         "log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100, INT_MAX
     ),
     Key("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is created.", 1, 1000),
@@ -181,6 +198,7 @@ class BrokerConfig:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
         self.networks("edge.ledger.writers")
+        self.super_users = frozenset(_principals("super.users", self.text("super.users")))
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigurationError(
                 "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other"
@@ -234,6 +252,16 @@ def key_of(name: str) -> Key | None:
         name = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
         return KEYS[name] if name in LISTENER_KEYS else None
     return KEYS.get(name)
+
+
+def _principals(name: str, text: str) -> Iterable[str]:
+    for word in filter(None, map(str.strip, text.split(";"))):
+        kind, _, who = word.partition(":")
+        if not (kind and who):
+            raise ConfigurationError(
+                f"{name} names {word!r}, which is no principal; write such as User:admin, with ; between two"
+            )
+        yield word
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from edge_broker.broker.context import Session
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.rights import Rights, configured_authorizer
 from edge_broker.broker.security import Security
 from edge_broker.broker.time import Time
 from edge_broker.broker.topics import Topics
@@ -35,10 +36,11 @@ from edge_broker.storage.write_throttle import WriteThrottle
 class Broker:
     """State of one broker; owned by the event loop.
 
-    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py), `space`
-    says who may write (disk_space.py), `security` who has which rights (security.py), `groups` has the coordinators
-    (groups.py), `time` what time it is (time.py). `answers_room` says how many bytes of records an answer may have just
-    now, `peers` are there (ADDRESS:PORT), if that is known. `offsets_retention_ms` is None where those committed stay.
+    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py),
+    `rights` what sessions may do (rights.py), `security` has users and ACLs (security.py), `space` says who may write
+    (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py). `answers_room` says how
+    many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
+    `offsets_retention_ms` is None where committed offsets stay.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
@@ -54,10 +56,13 @@ class Broker:
             store, config.integer("log.cleaner.dedupe.buffer.size"), config.integer("edge.disk.free.min.bytes")
         )
         self.effects = Effects()
+        self.rights = Rights(configured_authorizer(config), self.effects)
         self.security = Security(
-            SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause), self.effects
+            SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause),
+            self.effects,
+            self.rights.authorizer,
         )
-        self.topics = Topics(store, self.effects, config.networks("edge.ledger.writers"))
+        self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
         self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed)

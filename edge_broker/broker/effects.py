@@ -13,6 +13,7 @@
 | ANSWER (token, response) | answers a parked request |
 | FREED name | lets the first request go on that waits for this topic name |
 | NOTE sentence | logs it |
+| AUDIT (event, fields) | logs it, unless there were many of its kind just now |
 
 Lives here: the queue. Must never come in: how an effect is applied (network/dispatcher.py).
 """
@@ -45,6 +46,7 @@ class Effect(IntEnum):
     ANSWER = auto()
     FREED = auto()
     NOTE = auto()
+    AUDIT = auto()
 
 
 _APPENDED, _SYNC = Effect.APPENDED, Effect.SYNC
@@ -101,3 +103,7 @@ class Effects:
     def note(self, *sentences: str) -> None:
         """These sentences are logged."""
         self.left.extend((Effect.NOTE, sentence) for sentence in sentences)
+
+    def audit(self, event: str, **fields: object) -> None:
+        """Somebody was let in, denied something, or changed who may do what; no secret is among the fields."""
+        self.left.append((Effect.AUDIT, (event, fields)))

@@ -19,6 +19,7 @@ from edge_broker.security.state import SecurityState
 
 if TYPE_CHECKING:
     from edge_broker.broker.effects import Effects
+    from edge_broker.security.authorizer import Authorizer
     from edge_broker.storage.security_store import SecurityStore
 
 Edit = Callable[[SecurityState], SecurityState]
@@ -27,9 +28,10 @@ Edit = Callable[[SecurityState], SecurityState]
 class Security:
     """Users and ACLs as they hold for this moment's requests; owned by the loop."""
 
-    def __init__(self, store: SecurityStore, effects: Effects) -> None:
+    def __init__(self, store: SecurityStore, effects: Effects, authorizer: Authorizer | None) -> None:
         self._store = store
         self._effects = effects
+        self._authorizer = authorizer
         self._looking = False
         self.state = SecurityState()
         self.apply(store.state)
@@ -67,3 +69,5 @@ class Security:
         if state.damage and state.damage != self.state.damage:
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
         self.state = state
+        if self._authorizer is not None:
+            self._authorizer.use(state.acls, closed=bool(state.damage))

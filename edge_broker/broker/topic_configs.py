@@ -25,7 +25,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, Wait
-from edge_broker.broker.topics import Operation
+from edge_broker.broker.rights import FAILED
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -36,6 +36,7 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
@@ -43,7 +44,14 @@ from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_new_config
 from edge_broker.storage.topics import check_topic_name
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+_RESOURCES = {
+    TOPIC: ResourceType.TOPIC,
+    BROKER: ResourceType.CLUSTER,
+    BROKER_LOGGER: ResourceType.CLUSTER,
+    CLIENT_METRICS: ResourceType.CLUSTER,
+    GROUP: ResourceType.GROUP,
+}
 KEYS_MAX = 1000  # of one resource; a topic has some 20, and MirrorMaker deletes another 20 that it knows
 SYNC_MS_MAX = 30_000
 DURABILITIES = ("kernel", "interval", "sync")  # each keeps more than the one before
@@ -126,7 +134,20 @@ def _answer(
     return Reply(response(responses=answers))
 
 
+def check_config_rights(
+    broker: Broker, context: RequestContext, operation: Operation, resource_type: int, name: str
+) -> None:
+    """Refuse what a session may not do to the configuration of a resource; that of brokers is the cluster's."""
+    kind = _RESOURCES.get(resource_type)
+    if kind is not None and not broker.rights.may(
+        context, operation, kind, CLUSTER_NAME if kind == ResourceType.CLUSTER else name
+    ):
+        whose = "the cluster" if kind == ResourceType.CLUSTER else f"{kind.name.lower()} {name!r}"
+        raise Refusal(FAILED[kind], f"{context.session.principal} has no right to {operation.name} of {whose}")
+
+
 def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:
+    check_config_rights(broker, context, Operation.ALTER_CONFIGS, asked.resource_type, asked.name)
     if asked.resource_type == BROKER:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,

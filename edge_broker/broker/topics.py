@@ -16,42 +16,21 @@ Lives here: who may see what. Must never come in: what is done to it then. Sourc
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
-from enum import IntEnum
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.ledger_access import Networks, check_writer
+from edge_broker.broker.rights import Rights
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
-
-
-class Operation(IntEnum):
-    """What is to be done to a topic, by the numbers of Kafka's AclOperation."""
-
-    READ = 3
-    WRITE = 4
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-
-
-TOPIC_OPERATIONS, CLUSTER_OPERATIONS, GROUP_OPERATIONS = 3576, 8096, 3400
-"""All that may be done to each, a bit for an operation's number: what is told of a session that nobody checks."""
-
-
-def cluster_operations(*, told: bool) -> int:
-    """What is answered of the cluster's operations, whether they are to be `told` or not."""
-    return CLUSTER_OPERATIONS if told else NO_AUTHORIZED_OPERATIONS
 
 
 def metric_name(topic: str) -> str:
@@ -66,15 +45,24 @@ class Topics:
     are being made.
     """
 
-    def __init__(self, store: LogStore, effects: Effects, ledger_writers: Networks) -> None:
+    def __init__(self, store: LogStore, effects: Effects, rights: Rights, ledger_writers: Networks) -> None:
         self.changing: set[str] = set()
         self.coming = 0
         self._store = store
         self._effects = effects
+        self._rights = rights
         self._ledger_writers = ledger_writers
+        self._open: Mapping[str, Topic] = store.topics if rights.authorizer is None else {}
 
     def authorize(self, context: RequestContext, name: str, operation: Operation) -> None:
-        """Refuse what a session may not do to a topic of this name; until there are log-ins, only what is our own."""
+        """Refuse what a session may not do to a topic of this name, whether or not it is there."""
+        if self._rights.authorizer is not None and not self._rights.may(context, operation, ResourceType.TOPIC, name):
+            raise _not_authorized(context, name, operation)
+        if name in OWN_TOPICS:
+            self.spare_own(context, name, operation)
+
+    def spare_own(self, context: RequestContext, name: str, operation: Operation) -> None:
+        """Refuse what nobody may do to a topic that belongs to the broker, or not from where the session comes."""
         if name not in OWN_TOPICS:
             return
         if operation in (Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS) and name in self._store.topics:
@@ -82,17 +70,23 @@ class Topics:
         if operation == Operation.WRITE:
             if name in INTERNAL_TOPICS:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
-            check_writer(self._ledger_writers, context.session.host)
+            if not self._rights.named(context, operation, ResourceType.TOPIC, name):
+                check_writer(self._ledger_writers, context.session.host)
 
     def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
         """The topic of a name or an id; Refusal."""
         if isinstance(asked, str):
             self.authorize(context, asked, operation)
             return self.there(asked)
-        topic = self._store.topics_by_id.get(asked)
-        if topic is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {asked}")
+        topic = self.by_id(asked)
         self.authorize(context, topic.name, operation)
+        return topic
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic:
+        """The topic of an id, for a session that is not authorized yet; Refusal."""
+        topic = self._store.topics_by_id.get(topic_id)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return topic
 
     def there(self, name: str) -> Topic:
@@ -112,8 +106,8 @@ class Topics:
         leader_epoch: int = -1,
     ) -> PartitionLog:
         """The log of a partition; Refusal, StorageFault. `leader_epoch` is what the client knows, -1: nothing."""
-        topic = self._store.topics.get(asked) if isinstance(asked, str) and asked not in OWN_TOPICS else None
-        if topic is None:  # else the short way, which most take: it is there, and anybody may do anything to it
+        topic = self._open.get(asked) if isinstance(asked, str) and asked not in OWN_TOPICS else None
+        if topic is None:  # else the short way, without an authorizer: it is there, and anybody may do anything to it
             topic = self.topic(context, asked, operation)
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
@@ -139,9 +133,22 @@ class Topics:
             pass
         return ErrorCode.NONE
 
-    def visible(self, context: RequestContext) -> Sequence[Topic]:
-        """The topics that a session may describe."""
+    def all(self) -> Sequence[Topic]:
+        """The topics that are there, whoever may see them."""
         return list(self._store.topics.values())
+
+    def shown_to(self, context: RequestContext, name: str) -> bool:
+        """Whether a session may describe a topic that it has not named."""
+        return self._rights.may(context, Operation.DESCRIBE, ResourceType.TOPIC, name, noted=False)
+
+    def check_create(self, context: RequestContext, name: str) -> None:
+        """Refuse to make a topic of this name for a session that may make neither this nor every topic."""
+        if self._rights.authorizer is None:
+            return
+        if not self._rights.may(context, Operation.CREATE, ResourceType.CLUSTER, noted=False) and not self._rights.may(
+            context, Operation.CREATE, ResourceType.TOPIC, name
+        ):
+            raise _not_authorized(context, name, Operation.CREATE)
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name, for whom it may be."""
@@ -164,6 +171,13 @@ class Topics:
         """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
         self._effects.freed(names)
+
+
+def _not_authorized(context: RequestContext, name: str, operation: Operation) -> Refusal:
+    return Refusal(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        f"{context.session.principal} has no right to {operation.name} topic {name!r}; an administrator may give it",
+    )
 
 
 def _fenced(known: int, leader_epoch: int) -> Refusal:

@@ -13,7 +13,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.topic_creation import Errors, add_partitions, check_more_partitions
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import CREATE_PARTITIONS
 from edge_broker.protocol.messages.create_partitions import (
@@ -22,6 +21,7 @@ from edge_broker.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from edge_broker.security.acls import Operation
 from edge_broker.storage.store import Topic
 
 

@@ -21,7 +21,7 @@ from edge_broker.broker.topic_creation import (
     names_in_metrics,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS, Operation
+from edge_broker.broker.topics import INTERNAL_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.protocol.api import CREATE_TOPICS
@@ -32,6 +32,7 @@ from edge_broker.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.topic_config import describe_topic_config
 
 DEFAULT = -1
@@ -64,6 +65,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
         try:
             if asked.name in wanted or asked.name in errors:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
+            broker.topics.check_create(context, asked.name)
             topic = _new_topic(broker, asked)
             check_new_topic(broker, topic, room, in_metrics)
             wanted[asked.name] = topic
@@ -142,15 +144,15 @@ def _result(
             replication_factor=-1,
         )
     topic = wanted[name]
-    result = CreatableTopicResult(
-        name=name,
-        error_message=None,
-        num_partitions=topic.partitions,
-        replication_factor=1,
-        configs=_configs(broker, topic),
-    )
+    result = CreatableTopicResult(name=name, error_message=None, configs=[])
+    if broker.rights.may(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        result.num_partitions, result.replication_factor = topic.partitions, 1
+        result.configs = _configs(broker, topic)
+    else:  # as Kafka, which counts the number of partitions among what is configured
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
     with suppress(Refusal):  # it was only validated
-        result.topic_id = broker.topics.topic(context, name, Operation.DESCRIBE).topic_id
+        result.topic_id = broker.topics.there(name).topic_id
     return result
 
 

@@ -17,6 +17,7 @@ from edge_broker.broker.settling import Settling, in_pieces, required_topics
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DELETE_GROUPS
 from edge_broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from edge_broker.security.acls import Operation
 
 
 @Served(
@@ -34,7 +35,7 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
         yield None
         if group_id in errors:
             continue
-        error = broker.groups.unready(group_id)
+        error = broker.rights.group(context, group_id, Operation.DELETE) or broker.groups.unready(group_id)
         errors[group_id] = error if error != ErrorCode.NONE else _refusal(broker, group_id, required)
         if errors[group_id] == ErrorCode.NONE:
             yield from _delete(broker, group_id, settling)

@@ -22,7 +22,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS
 from edge_broker.protocol.messages.delete_records import (
@@ -32,6 +31,7 @@ from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import delete_records as remove_before
 

@@ -26,12 +26,12 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.broker.settling import forget_topics
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.runs_in import runs_in
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
@@ -117,7 +117,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
 def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic | None:
     """The topic if it may be deleted; why not goes into its result."""
     try:
-        return _deletable(broker, context, asked)
+        return _deletable(broker, context, asked, result)
     except Refusal as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
         return None
@@ -198,14 +198,33 @@ class _Deletion:
         return self._erased(dict.fromkeys(self._names, str(error)))
 
 
-def _deletable(broker: Broker, context: RequestContext, asked: _Asked) -> Topic:
+def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic:
     if not broker.config.boolean("delete.topic.enable"):
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
     if asked.name is not None and asked.topic_id != NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
     if asked.name is None and asked.topic_id == NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is neither named nor given by id; say one of the two")
-    topic = broker.topics.topic(context, asked.topic_id if asked.name is None else asked.name, Operation.DELETE)
+    topic = _allowed(broker, context, asked, result)
     if broker.groups.fault is not None:
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups.fault}")
+    return topic
+
+
+def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic:
+    """The topic, if the session may delete it; one that it may not describe is not told to be there, nor its name."""
+    topics, rights = broker.topics, broker.rights
+    deletes_all = rights.may(context, Operation.DELETE, ResourceType.CLUSTER, noted=False)
+    if asked.name is None:
+        topic = topics.by_id(asked.topic_id)
+        if not deletes_all and topics.shown_to(context, topic.name):
+            result.name = topic.name
+    else:
+        if not deletes_all:
+            topics.authorize(context, asked.name, Operation.DESCRIBE)
+        topic = topics.there(asked.name)
+    if deletes_all:
+        topics.spare_own(context, topic.name, Operation.DELETE)
+    else:
+        topics.authorize(context, topic.name, Operation.DELETE)
     return topic

@@ -6,7 +6,6 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply
-from edge_broker.broker.topics import cluster_operations
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLUSTER
 from edge_broker.protocol.messages.describe_cluster import (
@@ -46,6 +45,8 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
             cluster_id=broker.store.cluster_id,
             controller_id=broker.node_id,
             brokers=[node],
-            cluster_authorized_operations=cluster_operations(told=request.include_cluster_authorized_operations),
+            cluster_authorized_operations=broker.rights.cluster_operations(
+                context, told=request.include_cluster_authorized_operations
+            ),
         )
     )

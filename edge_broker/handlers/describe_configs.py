@@ -11,8 +11,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topic_configs import BROKER, TOPIC
-from edge_broker.broker.topics import Operation
+from edge_broker.broker.topic_configs import BROKER, TOPIC, check_config_rights
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.listeners import listeners_text
@@ -24,6 +23,7 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from edge_broker.security.acls import Operation
 from edge_broker.settings import INT_MAX, SHOWN_BROKER_KEYS, Key, Kind, Value, as_text
 from edge_broker.storage.topic_config import TopicConfigEntry, describe_topic_config
 from edge_broker.storage.topics import check_topic_name
@@ -72,6 +72,7 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
 def _entries(
     broker: Broker, context: RequestContext, resource_type: int, name: str
 ) -> list[DescribeConfigsResourceResult]:
+    check_config_rights(broker, context, Operation.DESCRIBE_CONFIGS, resource_type, name)
     if resource_type == TOPIC:
         return _topic_entries(broker, context, name)
     if resource_type == BROKER:

@@ -6,7 +6,6 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import GROUP_OPERATIONS
 from edge_broker.coordinator import calls, descriptions
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_GROUPS
@@ -16,6 +15,7 @@ from edge_broker.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from edge_broker.security.acls import Operation, ResourceType
 
 MISSING_GROUP_FROM = 6
 
@@ -40,14 +40,14 @@ def describe_groups(broker: Broker, context: RequestContext, request: DescribeGr
     knows = context.api_version >= MISSING_GROUP_FROM
     groups: list[DescribedGroup] = []
     for group_id in request.groups:
-        error = broker.groups.unready(group_id)
+        error = broker.rights.group(context, group_id, Operation.DESCRIBE) or broker.groups.unready(group_id)
         if error != ErrorCode.NONE:
             groups.append(DescribedGroup(error_code=error, group_id=group_id))
         else:
             (found,) = descriptions.describe_groups(broker.groups.of(group_id), [group_id], knows_missing_group=knows)
             groups.append(_group(found))
             if request.include_authorized_operations and found.error == ErrorCode.NONE:
-                groups[-1].authorized_operations = GROUP_OPERATIONS
+                groups[-1].authorized_operations = broker.rights.operations(context, ResourceType.GROUP, group_id)
         yield groups[-1]
     return Reply(DescribeGroupsResponse(groups=groups))
 

@@ -15,7 +15,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation
+from edge_broker.broker.topics import INTERNAL_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
@@ -25,6 +25,7 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import is_topic_name
 
@@ -45,33 +46,44 @@ def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> Taken:
     """Topics in order of their names, from the cursor on, until the limit is reached."""
-    asked = request.topics or broker.topics.visible(context)
+    asked = request.topics or broker.topics.all()
     names = yield from _in_order([topic.name for topic in asked])
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
     if cursor is not None and not (yield from _is_possible(cursor, request)):
         return (yield from _refused(request))
     response = DescribeTopicPartitionsResponse(topics=[])
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         yield response.topics[-1] if response.topics else None
         if cursor is not None and name < cursor.topic_name:
+            continue
+        if not request.topics and not broker.topics.shown_to(context, name):
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         try:
             found = broker.topics.topic(context, name, Operation.DESCRIBE)
         except Refusal as refusal:
-            response.topics.append(_missing(name, refusal.code))
-            response.topics[-1].topic_authorized_operations = TOPIC_OPERATIONS
+            missing = _missing(name, refusal.code)
+            if refusal.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                denied.append(missing)
+            else:
+                missing.topic_authorized_operations = broker.rights.operations(context, ResourceType.TOPIC, name)
+                response.topics.append(missing)
             continue
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         shown = _topic(broker, found, max(first, 0), left)
+        shown.topic_authorized_operations = broker.rights.operations(context, ResourceType.TOPIC, name)
         response.topics.append(shown)
         left -= len(shown.partitions)
         if max(first, 0) + len(shown.partitions) < len(found.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=max(first, 0) + len(shown.partitions))
             break
+    for refused in denied:  # behind the others, as Kafka
+        response.topics.append(refused)
+        yield refused
     return Reply(response)
 
 
@@ -125,5 +137,4 @@ def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopi
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

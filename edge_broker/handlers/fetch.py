@@ -21,7 +21,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.read_through import DamageMet, read_through
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
@@ -34,6 +33,7 @@ from edge_broker.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound

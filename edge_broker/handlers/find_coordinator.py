@@ -5,6 +5,8 @@ Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -14,6 +16,7 @@ from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 GROUP, TRANSACTION = 0, 1
@@ -40,7 +43,7 @@ def find_coordinator(broker: Broker, context: RequestContext, request: FindCoord
     """Name this broker; transactions have no coordinator here yet."""
     if request.key_type != GROUP:
         return (yield from _answer(broker, context, request, _other_type(request.key_type)))
-    if broker.topics.exists(OFFSETS_TOPIC):
+    if broker.topics.exists(OFFSETS_TOPIC) or not (yield from _any_shown(broker, context, request)):
         return (yield from _answer(broker, context, request, None))
 
     def made(errors: Errors) -> Outcome:
@@ -49,12 +52,25 @@ def find_coordinator(broker: Broker, context: RequestContext, request: FindCoord
     return create(broker, [offsets_topic(broker)], again=lambda: find_coordinator(broker, context, request), then=made)
 
 
+def _any_shown(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Generator[None, None, bool]:
+    """Whether the session may describe one of the groups; for others no topic is made."""
+    for key in _keys(context, request):
+        yield None
+        if broker.rights.may(context, Operation.DESCRIBE, ResourceType.GROUP, key, noted=False):
+            return True
+    return False
+
+
+def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+    return request.coordinator_keys if context.api_version >= BATCHED_FROM else [request.key]
+
+
 def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Taken:
-    keys = request.coordinator_keys if context.api_version >= BATCHED_FROM else [request.key]
     advertised = broker.advertised_to(context.session)
     found: list[Coordinator] = []
-    for key in keys:
-        found.append(_coordinator(broker, advertised, key, refusal))
+    for key in _keys(context, request):
+        denied = _denied(broker, context, key) if request.key_type == GROUP else None
+        found.append(_coordinator(broker, advertised, key, denied or refusal))
         yield found[-1]
     if context.api_version >= BATCHED_FROM:
         return Reply(FindCoordinatorResponse(coordinators=found))
@@ -76,6 +92,11 @@ def _other_type(key_type: int) -> Refusal:
         text = "transactions are not served; leave transactional.id out"
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
     return Refusal(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served; ask for groups (0)")
+
+
+def _denied(broker: Broker, context: RequestContext, group_id: str) -> Refusal | None:
+    code = broker.rights.group(context, group_id, Operation.DESCRIBE)
+    return Refusal(code, f"no right to describe group {group_id!r}") if code else None
 
 
 def _coordinator(broker: Broker, advertised: Endpoint, key: str, refusal: Refusal | None) -> Coordinator:

@@ -9,6 +9,7 @@ from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import HEARTBEAT
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from edge_broker.security.acls import Operation
 
 
 @Served(
@@ -25,7 +26,7 @@ from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatR
 )
 def heartbeat(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> Outcome:
     """Keep the member's session alive."""
-    error = broker.groups.unready(request.group_id)
+    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
     if error == ErrorCode.NONE:
         error = broker.groups.of(request.group_id).heartbeat(
             request.group_id,

@@ -13,6 +13,7 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from edge_broker.security.acls import Operation, ResourceType
 
 
 @Served(
@@ -31,6 +32,9 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 )
 def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
     """Give the next id, after reserving a block when the last one is used up."""
+    denied = _denied(broker, context, request)
+    if denied != ErrorCode.NONE:
+        return _refuse(denied)
     if request.transactional_id is not None:
         return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
     if (request.producer_id < 0) != (request.producer_epoch < 0):
@@ -45,6 +49,19 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
         return init_producer_id(broker, context, request)
 
     return Do(broker.store.reserve_producer_ids, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
+    """Why the session may have no producer id; for an idempotent producer the right to write to any topic is enough."""
+    rights = broker.rights
+    if request.transactional_id is not None:
+        allowed = rights.may(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if rights.may(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, noted=False):
+        return ErrorCode.NONE
+    if rights.may_any(context, Operation.WRITE, ResourceType.TOPIC):
+        return ErrorCode.NONE
+    return rights.cluster(context, Operation.IDEMPOTENT_WRITE)
 
 
 def _refuse(code: ErrorCode) -> Reply:

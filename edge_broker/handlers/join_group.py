@@ -14,6 +14,7 @@ from edge_broker.coordinator.calls import Join, JoinResult, Protocol
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import JOIN_GROUP
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from edge_broker.security.acls import Operation
 
 MEMBER_ID_REQUIRED_FROM = 4
 NULL_PROTOCOL_FROM = 7
@@ -41,7 +42,7 @@ PROTOCOLS_MAX = 100  # of one member; clients have one or two
 def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Outcome:
     """Join, and wait for the others."""
     version = context.api_version
-    error = broker.groups.unready(request.group_id)
+    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(_response(version, JoinResult(error, request.member_id)))
     if len(request.protocols) > PROTOCOLS_MAX:

@@ -13,6 +13,7 @@ from edge_broker.coordinator.calls import Leave, Leaver, LeaveResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import LEAVE_GROUP
 from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from edge_broker.security.acls import Operation
 
 BATCHED_FROM = 3
 LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
@@ -34,7 +35,7 @@ LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
 def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> Outcome:
     """Take the named members out of their group."""
     batched = context.api_version >= BATCHED_FROM
-    error = broker.groups.unready(request.group_id)
+    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(LeaveGroupResponse(error_code=error))
     if len(request.members) > LEAVERS_MAX:

@@ -10,6 +10,7 @@ from edge_broker.coordinator.descriptions import list_groups as list_known
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import LIST_GROUPS
 from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from edge_broker.security.acls import Operation, ResourceType
 
 
 @Served(
@@ -27,13 +28,19 @@ from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsReq
 )
 @reads_in_steps
 def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Taken:
-    """Every group whose state and type were asked for."""
+    """Every group whose state and type were asked for, and that the session may describe."""
     error = broker.groups.any_unready()
     if error != ErrorCode.NONE:
         return Reply(ListGroupsResponse(error_code=error))
     groups: list[ListedGroup] = []
+    all_shown = broker.rights.may(context, Operation.DESCRIBE, ResourceType.CLUSTER, noted=False)
     for coordinator in broker.groups.coordinators:
         for group in list_known(coordinator, request.states_filter, request.types_filter):
+            if not all_shown and not broker.rights.may(
+                context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, noted=False
+            ):
+                yield None
+                continue
             groups.append(
                 ListedGroup(
                     group_id=group.group_id,

@@ -24,7 +24,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
 from edge_broker.broker.read_through import DamageMet, read_through
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import LIST_OFFSETS
 from edge_broker.protocol.messages.list_offsets import (
@@ -35,6 +34,7 @@ from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from edge_broker.runs_in import runs_in
+from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 

@@ -23,7 +23,7 @@ from edge_broker.broker.topic_creation import (
     names_in_metrics,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS, TOPIC_OPERATIONS, Operation, cluster_operations
+from edge_broker.broker.topics import INTERNAL_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
@@ -34,6 +34,7 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import check_topic_name
@@ -76,6 +77,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
         room = room_for_partitions(broker) if room is None else room
         topic = automatic_topic(broker, name)
         try:
+            broker.topics.check_create(context, name)
             check_new_topic(broker, topic, room, in_metrics)
         except Refusal as refusal:
             refused[name] = refusal.kept()
@@ -97,15 +99,16 @@ def _all_asked(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) -> Iterator[str]:
-    """Names that do not exist and are to be made."""
+    """Names that do not exist and are to be made, as far as the session may see them."""
     allowed = broker.config.boolean("auto.create.topics.enable")
     if context.api_version >= AUTO_CREATE_FLAG_FROM:
         allowed = allowed and request.allow_auto_topic_creation
     if not allowed or _all_asked(context, request):
         return
     for topic in request.topics or []:
-        if topic.name is not None and not broker.topics.exists(topic.name):
-            yield topic.name
+        name = topic.name
+        if name is not None and not broker.topics.exists(name) and broker.topics.shown_to(context, name):
+            yield name
 
 
 def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Steps:
@@ -118,7 +121,10 @@ def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, re
 def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Taken:
     topics: list[MetadataResponseTopic] = []
     if _all_asked(context, request):
-        for topic in broker.topics.visible(context):
+        for topic in broker.topics.all():
+            if not broker.topics.shown_to(context, topic.name):
+                yield None
+                continue
             topics.append(_topic(broker, topic))
             yield topics[-1]
     else:
@@ -134,14 +140,19 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
     if request.include_topic_authorized_operations:
         for answer in topics:
             yield None
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
+            if answer.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                answer.topic_authorized_operations = broker.rights.operations(
+                    context, ResourceType.TOPIC, answer.name or ""
+                )
     advertised = broker.advertised_to(context.session)
     return Reply(
         MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],
             cluster_id=broker.store.cluster_id,
             controller_id=broker.node_id,
-            cluster_authorized_operations=cluster_operations(told=request.include_cluster_authorized_operations),
+            cluster_authorized_operations=broker.rights.cluster_operations(
+                context, told=request.include_cluster_authorized_operations
+            ),
             topics=topics,
         )
     )

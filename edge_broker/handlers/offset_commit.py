@@ -13,7 +13,6 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import Parked
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.settling import settle
-from edge_broker.broker.topics import Operation
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_COMMIT
@@ -23,6 +22,7 @@ from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from edge_broker.security.acls import Operation
 
 MISSING_GROUP_FROM = 9
 PARTITIONS_AT_ONCE = 256
@@ -50,11 +50,11 @@ Found = dict[tuple[str, int], ErrorCode]
 )
 @changes_in_steps
 def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Taken:
-    """Commit what names an existing partition; the others are answered UNKNOWN_TOPIC_OR_PARTITION.
+    """Commit what names an existing partition; each of the others gets an error of its own.
 
     Many partitions are committed PARTITIONS_AT_ONCE at a time, and answered together.
     """
-    error = broker.groups.unready(request.group_id)
+    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return _refused(request, error)
     wanted: list[CommitPartition] = []
@@ -77,7 +77,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
                     )
                 )
     if not wanted:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _response(request, errors)
     parts = [wanted[first : first + PARTITIONS_AT_ONCE] for first in range(0, len(wanted), PARTITIONS_AT_ONCE)]
     left = len(parts)
 

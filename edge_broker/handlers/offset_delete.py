@@ -14,7 +14,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.settling import Settling, in_pieces, required_topics
-from edge_broker.broker.topics import Operation
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_DELETE
@@ -24,6 +23,7 @@ from edge_broker.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from edge_broker.security.acls import Operation
 
 Place = tuple[str, int]
 
@@ -33,7 +33,7 @@ Place = tuple[str, int]
 def offset_delete(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> Taken:
     """Delete the offsets that may go; each partition gets an answer of its own."""
     group_id = request.group_id
-    error = broker.groups.unready(group_id)
+    error = broker.rights.group(context, group_id, Operation.DELETE) or broker.groups.unready(group_id)
     if error == ErrorCode.NONE:
         error = broker.groups.of(group_id).check_offset_delete(group_id)
     if error != ErrorCode.NONE:

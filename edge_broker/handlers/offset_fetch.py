@@ -26,6 +26,7 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from edge_broker.security.acls import Operation, ResourceType
 
 BATCHED_FROM = 8
 GROUP_ERROR_FROM = 2
@@ -55,44 +56,62 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
     if context.api_version >= BATCHED_FROM:
         groups: list[OffsetFetchResponseGroup] = []
         for group in request.groups:
-            error = broker.groups.unready(group.group_id)
+            error = _error(broker, context, group.group_id)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=[])
             groups.append(answer)
             yield answer
-            for found in _fetch(broker, group.group_id, [] if error else group.topics):
+            for found, denied in _fetch(broker, context, group.group_id, [] if error else group.topics):
+                if found is None:
+                    yield None
+                    continue
                 answer.topics.append(OffsetFetchResponseTopics(name=found[0], partitions=[]))
                 yield answer.topics[-1]
-                yield from _partitions(found, answer.topics[-1].partitions)
+                yield from _partitions(found, answer.topics[-1].partitions, denied)
         return Reply(OffsetFetchResponse(groups=groups))
     topics: list[OffsetFetchResponseTopic] = []
-    error = broker.groups.unready(request.group_id)
+    error = _error(broker, context, request.group_id)
     if error and context.api_version < GROUP_ERROR_FROM:
         for topic in request.topics or []:
             topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=[]))
             yield topics[-1]
             nothing = (topic.name, ((index, None) for index in topic.partition_indexes))
             yield from _old_partitions(nothing, topics[-1].partitions, error)
-    for found in _fetch(broker, request.group_id, [] if error else request.topics):
+    for found, denied in _fetch(broker, context, request.group_id, [] if error else request.topics):
+        if found is None:
+            yield None
+            continue
         topics.append(OffsetFetchResponseTopic(name=found[0], partitions=[]))
         yield topics[-1]
-        yield from _old_partitions(found, topics[-1].partitions)
+        yield from _old_partitions(found, topics[-1].partitions, denied)
     return Reply(OffsetFetchResponse(error_code=error, topics=topics))
 
 
-def _fetch(broker: Broker, group_id: str, topics: Asked) -> Iterator[Fetched]:
-    """What is committed, a topic at a time."""
+def _error(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
+    return broker.rights.group(context, group_id, Operation.DESCRIBE) or broker.groups.unready(group_id)
+
+
+def _fetch(
+    broker: Broker, context: RequestContext, group_id: str, topics: Asked
+) -> Iterator[tuple[Fetched | None, ErrorCode]]:
+    """What is committed, a topic at a time; None for one that the session may not describe, empty where it is named."""
     if topics == []:
         return
     offsets = broker.groups.of(group_id).offsets
     if topics is None:
-        yield from offsets.fetch(group_id, None)
+        for found in offsets.fetch(group_id, None):
+            yield found if broker.topics.shown_to(context, found[0]) else None, ErrorCode.NONE
         return
     for topic in topics:
-        yield from offsets.fetch(group_id, [(topic.name, topic.partition_indexes)])
+        if not broker.rights.may(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            nothing: Fetched = (topic.name, ((index, None) for index in topic.partition_indexes))
+            yield nothing, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            continue
+        for found in offsets.fetch(group_id, [(topic.name, topic.partition_indexes)]):
+            yield found, ErrorCode.NONE
 
 
 def _partitions(
-    found: Fetched, answers: list[OffsetFetchResponsePartitions]
+    found: Fetched, answers: list[OffsetFetchResponsePartitions], error: ErrorCode = ErrorCode.NONE
 ) -> Generator[OffsetFetchResponsePartitions, None, None]:
     for partition, committed in found[1]:
         offset, epoch, metadata = (
@@ -100,7 +119,11 @@ def _partitions(
         )
         answers.append(
             OffsetFetchResponsePartitions(
-                partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=epoch,
+                metadata=metadata,
+                error_code=error,
             )
         )
         yield answers[-1]

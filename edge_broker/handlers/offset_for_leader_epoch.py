@@ -9,7 +9,6 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import Operation
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
@@ -19,6 +18,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from edge_broker.security.acls import Operation
 
 
 @Served(

@@ -21,7 +21,6 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
-from edge_broker.broker.topics import Operation
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
 from edge_broker.errors import BatchRefusal, ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.api import PRODUCE
@@ -33,6 +32,7 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
 
 PARTITIONS_AT_ONCE = 64

@@ -14,6 +14,7 @@ from edge_broker.coordinator.calls import Sync, SyncResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import SYNC_GROUP
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from edge_broker.security.acls import Operation
 
 PROTOCOL_FROM = 5
 ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have
@@ -37,11 +38,11 @@ def sync_group(broker: Broker, context: RequestContext, request: SyncGroupReques
 
     What 2,000 take is 1 ms of the loop in one piece; as many as fit into a request took 22 ms.
     """
-    error = broker.groups.unready(request.group_id)
-    if error != ErrorCode.NONE:
-        return Reply(_response(SyncResult(error)))
     if context.api_version >= PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
         return Reply(_response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
+    if error != ErrorCode.NONE:
+        return Reply(_response(SyncResult(error)))
     if len(request.assignments) > max(ASSIGNMENTS_MAX, 2 * broker.config.integer("group.max.size")):
         return Reply(_response(SyncResult(ErrorCode.INVALID_REQUEST)))
     sync = Sync(

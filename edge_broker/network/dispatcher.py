@@ -24,7 +24,7 @@ from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
 from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
-from edge_broker.network.log_lines import log_line
+from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import OfflinePartitions
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.turns import Turns
@@ -144,6 +144,7 @@ class Dispatcher:
         self._freed: deque[str] = deque()
         self._freeing = False
         self._moved: dict[PartitionLog, None] = {}
+        self._audit_log = LimitedLog(loop.time)
         self._appliers: dict[Effect, Callable[[Any], None]] = {
             Effect.APPENDED: self._appended,
             Effect.SYNC: self.syncer.sync_awaited,
@@ -156,6 +157,7 @@ class Dispatcher:
             Effect.ANSWER: self._answer,
             Effect.FREED: self._free_soon,
             Effect.NOTE: lambda sentence: log_line("warning", "note", text=sentence),
+            Effect.AUDIT: self._audit,
         }
         self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
         self.large = Large(self)
@@ -541,6 +543,10 @@ class Dispatcher:
             else:
                 moved, self._moved = self._moved, {}
                 self._wake(moved)
+
+    def _audit(self, audited: tuple[str, dict[str, object]]) -> None:
+        event, fields = audited
+        self._audit_log.line("info", event, **fields)
 
     def _start(self, outcome: Outcome) -> None:
         self._run(Call(None, None, 0, 0, NO_TOKEN), lambda: outcome)

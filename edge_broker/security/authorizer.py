@@ -78,12 +78,12 @@ class Authorizer:
     """Decides by ACLs; `super_users` are principals, TYPE:NAME, that may do everything.
 
     What was decided is kept until the ACLs change, CACHED_MAX of it at most, so that a decision costs a look into a
-    dictionary. It is used on the loop alone.
+    dictionary. It is used on the loop alone. Until it is told ACLs it is `closed`.
     """
 
     def __init__(self, super_users: Iterable[str], *, allow_everyone: bool = False) -> None:
         self.super_users = frozenset(super_users)
-        self.closed = False
+        self.closed = True
         self._allow_everyone = allow_everyone
         self._acls = Acls()
         self._cached: list[list[dict[tuple[str, str, str], bool]]] = [[{} for _ in Operation] for _ in ResourceType]
