@@ -38,9 +38,10 @@ class Broker:
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py),
     `rights` what sessions may do (rights.py), `security` has users and ACLs (security.py), `space` says who may write
-    (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py). `answers_room` says how
-    many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that is known.
-    `offsets_retention_ms` is None where committed offsets stay.
+    (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py).
+
+    `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
+    is known. `offsets_retention_ms` is None where committed offsets stay.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
