@@ -13,8 +13,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from drupelet.build_date import build_date_s
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
@@ -53,6 +55,9 @@ from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore
+
+if TYPE_CHECKING:
+    from edge_broker.network.encryption import Encryption
 
 GROUP_TICK_S = 0.1
 CLOCK_TICK_S = 10.0
@@ -99,7 +104,8 @@ async def _serve(options: Options) -> int:
     store.use_ledger(ledger)
     server = Server(config, dispatcher, loop)
     try:
-        bound = await server.listen(options.listeners)
+        encryption = _encryption(options, server, clock)
+        bound = await server.listen(options.listeners, encryption)
         http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, clock.wall_ms())
     except ConfigurationError:
         server.refuse()
@@ -115,6 +121,8 @@ async def _serve(options: Options) -> int:
         chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
     chores.append(loop.create_task(keep_scrubbing(broker, workers["files"])))
     chores.append(loop.create_task(_keep_tidy(dispatcher)))
+    if encryption is not None:
+        chores.append(loop.create_task(_keep_certificates(encryption, dispatcher)))
     sys.setswitchinterval(SWITCH_S)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,7 +146,7 @@ async def _serve(options: Options) -> int:
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
     for chore in chores:
         chore.cancel()
-    await _stop(server, dispatcher, list(workers.values()), ledger)
+    await _stop(server, dispatcher, [*workers.values(), *([encryption.worker] if encryption else [])], ledger)
     if http:
         http.close()
     return 0
@@ -192,7 +200,7 @@ async def _serve_metrics(
         pages = Pages(
             lambda: metrics_text(broker, dispatcher, server, started_ms).encode(),
             lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
-            health_text,
+            lambda: health_text(chain.from_iterable(broker.notes.values())),
         )
         http = await serve_http(endpoint.host, endpoint.port, pages)
     except OSError as error:
@@ -201,6 +209,28 @@ async def _serve_metrics(
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
+
+
+def _encryption(options: Options, server: Server, clock: SystemClock) -> Encryption | None:
+    """TLS where a listener speaks it; ConfigurationError names what cannot be used."""
+    if not any(listener.encrypted for listener in options.listeners):
+        return None
+    from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
+
+    loop = asyncio.get_running_loop()
+    return Encryption(options.config, options.listeners, loop, server, clock, build_date_s())
+
+
+async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:
+    from edge_broker.network.encryption import LOOK_S  # noqa: PLC0415 - as above
+
+    def tell(_: object) -> Outcome:
+        dispatcher.broker.notes["certificates"] = encryption.tell()
+        return Reply(None)
+
+    while True:
+        dispatcher.start(lambda: Do(encryption.look, tell, tell, background=True))
+        await asyncio.sleep(LOOK_S)
 
 
 def _status(broker: Broker, addresses: str) -> str:

@@ -189,10 +189,14 @@ KEYS: dict[str, Key] = {key.name: key for key in (*_TABLE, *SECURITY_KEYS, *BROK
 
 
 class BrokerConfig:
-    """Checked values of every key; `explicit` holds the names that were set rather than defaulted."""
+    """Checked values of every key; `explicit` holds the names that were set rather than defaulted.
 
-    def __init__(self, explicit: Mapping[str, Value] | None = None) -> None:
+    `file_name` is where they come from, where that is a file.
+    """
+
+    def __init__(self, explicit: Mapping[str, Value] | None = None, file_name: str = "") -> None:
         self.explicit = dict(explicit or {})
+        self.file_name = file_name
         unknown = [name for name in self.explicit if key_of(name) is None]
         if unknown:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
@@ -226,6 +230,11 @@ class BrokerConfig:
         """The value of a key for one listener: its own, else what holds for all."""
         own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
         return as_text(self.explicit.get(own, self._values[name]))
+
+    @property
+    def secrets(self) -> list[str]:
+        """The keys that were set to a secret."""
+        return [name for name in self.explicit if (key := key_of(name)) is not None and key.type == Kind.PASSWORD]
 
     def networks(self, name: str) -> tuple[Network, ...]:
         """The networks that the value of a key names, addresses as networks of one."""
@@ -282,10 +291,15 @@ def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str
         explicit[name] = checked(name, raw, f"in {file_name}")
     for assignment in assignments:
         name, equals, raw_text = assignment.partition("=")
+        key = key_of(name.strip())
+        if key is not None and key.type == Kind.PASSWORD:
+            raise ConfigurationError(
+                f"{name.strip()} is a secret, and every process may see a command line; set it in the file of --config"
+            )
         if not equals:
             raise ConfigurationError(f"--set {assignment!r} has no '='; write --set key=value")
         explicit[name.strip()] = checked(name.strip(), raw_text.strip(), "in --set")
-    return BrokerConfig(explicit)
+    return BrokerConfig(explicit, file_name)
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, object]]:

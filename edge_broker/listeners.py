@@ -25,7 +25,7 @@ from drupelet.errors import ConfigurationError
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
-SERVED = (PLAINTEXT,)
+SERVED = (PLAINTEXT, SSL)
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
 EXAMPLE = "PLAINTEXT://127.0.0.1:9092"
 

@@ -7,6 +7,8 @@ values (config.py). Source: Kafka documentation, "Broker Configs".
 from edge_broker.settings import INT_MAX, Key, Kind
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TLS_1_2, TLS_1_3 = TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+CLIENT_AUTH = ("none", "requested", "required")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _OF_ALL = (
@@ -54,7 +56,51 @@ _OF_ONE = (
         kind=Kind.LONG,
     ),
 )
-SECURITY_KEYS = _OF_ALL + _OF_ONE
+_TLS = (
+    Key("ssl.keystore.type", "PEM", "How key and certificate are written: PEM alone is served."),
+    Key(
+        "ssl.keystore.location",
+        "",
+        "A PEM file with the private key and the certificate chain, this broker's own first; nobody but owner and "
+        "group may read it. It is read again when it changes.",
+    ),
+    Key("ssl.keystore.key", "", "The private key in PEM, instead of a file.", kind=Kind.PASSWORD),
+    Key(
+        "ssl.keystore.certificate.chain",
+        "",
+        "The certificate chain in PEM, beside ssl.keystore.key.",
+        kind=Kind.PASSWORD,
+    ),
+    Key("ssl.key.password", "", "The password of an encrypted private key.", kind=Kind.PASSWORD),
+    Key("ssl.truststore.type", "PEM", "How the CAs of clients are written: PEM alone is served."),
+    Key(
+        "ssl.truststore.location",
+        "",
+        "A PEM file with the CAs that client certificates must come from. It is read again when it changes.",
+    ),
+    Key("ssl.truststore.certificates", "", "Those CAs in PEM, instead of a file.", kind=Kind.PASSWORD),
+    Key(
+        "ssl.client.auth",
+        "none",
+        "Whether clients show a certificate: required, requested (they may), none.",
+        choices=CLIENT_AUTH,
+    ),
+    Key("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=TLS_VERSIONS, kind=Kind.LIST),
+    Key(
+        "ssl.cipher.suites",
+        "",
+        "Suites of TLS 1.2 by their IANA names, all of those with AEAD and forward secrecy unless set; the three of "
+        "TLS 1.3 are always served.",
+        kind=Kind.LIST,
+    ),
+)
+_RULES = Key(
+    "ssl.principal.mapping.rules",
+    "DEFAULT",
+    "What a client's certificate makes of it: DEFAULT, which is the subject, or RULE:pattern/replacement/[LU], with "
+    "commas between them; the first that fits counts.",
+)
+SECURITY_KEYS = (*_OF_ALL, _RULES, *_OF_ONE, *_TLS)
 LISTENER_PREFIX = "listener.name."
-LISTENER_KEYS = frozenset(key.name for key in _OF_ONE)
+LISTENER_KEYS = frozenset(key.name for key in (*_OF_ONE, *_TLS, _RULES))
 """What one listener may be told alone: `listener.name.<its name in small letters>.<key>`."""

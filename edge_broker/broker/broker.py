@@ -41,7 +41,8 @@ class Broker:
     (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py).
 
     `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
-    is known. `offsets_retention_ms` is None where committed offsets stay.
+    is known. `notes` are what a person should know of a broker that is well, by what they are of.
+    `offsets_retention_ms` is None where committed offsets stay.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
@@ -50,6 +51,7 @@ class Broker:
         self.clock = clock
         self.time = Time(clock, store)
         self.groups = Groups(config, store, self.is_connected, self.time.ahead())
+        self.notes: dict[str, list[str]] = {}
         self.listeners = {listener.name: listener for listener in listeners}
         self.node_id = config.integer("broker.id")
         self.scrubber = Scrubber(store)

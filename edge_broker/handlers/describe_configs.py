@@ -168,7 +168,8 @@ def _entry(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=key.name,
-        value=value,
+        value=None if key.type == Kind.PASSWORD else value,
+        is_sensitive=key.type == Kind.PASSWORD,
         read_only=read_only,
         is_default=source == DEFAULT_CONFIG,
         config_source=source,

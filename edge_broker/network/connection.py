@@ -35,6 +35,7 @@ from typing import Protocol, cast
 from edge_broker.broker.context import Session
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
+from edge_broker.security.principals import ANONYMOUS
 from edge_broker.security_keys import PLAINTEXT
 
 RECEIVE_BUFFER_BYTES = 262_144
@@ -173,7 +174,12 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
-        self.session = Session(peer, listener=self.session.listener)
+        self.session = Session(
+            peer,
+            principal=transport.get_extra_info("principal") or ANONYMOUS,
+            listener=self.session.listener,
+            secure=transport.get_extra_info("ssl_object") is not None,
+        )
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()

@@ -34,6 +34,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
         *_damage(broker),
         *_writes(broker),
         *_checks(dispatcher),
+        *_encryption(server),
         *_time(broker, started_ms),
     ]
     return "".join(family(PREFIX + name, kind, text, samples) for name, kind, text, samples in families)
@@ -222,6 +223,20 @@ def _checks(dispatcher: Dispatcher) -> list[Family]:
     ]
 
 
+def _encryption(server: Server) -> list[Family]:
+    encryption = server.encryption
+    if encryption is None:
+        return []
+    handshakes = encryption.handshakes
+    ends = [({"listener": tls.listener}, tls.end_s) for tls in encryption.listeners]
+    return [
+        _one("handshakes_total", "counter", "TLS handshakes that were complete.", handshakes.complete),
+        _one("handshake_failures_total", "counter", "TLS handshakes that were not.", handshakes.failed),
+        _one("handshakes_under_way", "gauge", "TLS handshakes begun and not complete.", len(handshakes)),
+        ("certificate_end_seconds", "gauge", "When the first certificate of a listener's chain ends.", ends),
+    ]
+
+
 def _time(broker: Broker, started_ms: int) -> list[Family]:
     now, usage = broker.time.now(), resource.getrusage(resource.RUSAGE_SELF)
     return [
@@ -281,10 +296,12 @@ def health_problem(broker: Broker) -> str | None:
     return None
 
 
-def health_text() -> str:
-    """What is said of a broker that is well: ok, and what it cannot do on this platform."""
+def health_text(notes: Iterable[str] = ()) -> str:
+    """What is said of a broker that is well: ok, what it cannot do on this platform, and what a person should know."""
     missing = missing_codecs()
-    return f"ok, but {refused_codecs(missing)}" if missing else "ok"
+    return ", but ".join(("ok", "; ".join(([refused_codecs(missing)] if missing else []) + list(notes)))).removesuffix(
+        ", but "
+    )
 
 
 def refused_codecs(missing: Sequence[str]) -> str:

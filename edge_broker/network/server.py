@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
 from edge_broker.config import BrokerConfig
@@ -27,6 +28,9 @@ from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.network.unread import Unread
 from edge_broker.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP
+
+if TYPE_CHECKING:  # it imports ssl, and this file
+    from edge_broker.network.encryption import Encryption
 
 BACKLOG = 512
 LOOPBACK_CONNECTIONS = 16
@@ -68,20 +72,26 @@ class Server:
         self._came_from: dict[Connection, tuple[str, str]] = {}
         self._idle_s = config.integer("connections.max.idle.ms") / 1000
         self._listening: list[asyncio.Server] = []
+        self.encryption: Encryption | None = None
 
-    async def listen(self, listeners: Iterable[Listener]) -> list[Listener]:
+    async def listen(self, listeners: Iterable[Listener], encryption: Encryption | None = None) -> list[Listener]:
         """Accept connections; the listeners with their real ports. ConfigurationError: an address cannot be had."""
+        self.encryption = encryption
         bound = [await self._listen(listener) for listener in listeners]
         self._loop.call_later(self._idle_s / 4, self._close_idle)
         return bound
 
     async def _listen(self, listener: Listener) -> Listener:
+        def made() -> Connection:
+            return Connection(self, self._loop.time, listener.name)
+
+        factory: Callable[[], asyncio.BufferedProtocol] = made
+        if listener.encrypted:
+            assert self.encryption is not None
+            factory = self.encryption.protocol(listener.name, made)
         try:
             listening = await self._loop.create_server(
-                lambda: Connection(self, self._loop.time, listener.name),
-                listener.bind.host or None,
-                listener.bind.port,
-                backlog=BACKLOG,
+                factory, listener.bind.host or None, listener.bind.port, backlog=BACKLOG
             )
         except OSError as error:
             raise ConfigurationError(
@@ -94,6 +104,8 @@ class Server:
         """Take no new connections and no new requests; `close_connections` follows once enough is answered."""
         for listening in self._listening:
             listening.close()
+        if self.encryption is not None:
+            self.encryption.handshakes.refuse()
         for connection in list(self.connections):
             connection.halt()
 
@@ -103,29 +115,31 @@ class Server:
             if connection.transport is not None:
                 connection.transport.close()
 
+    def bound_reached(self, ip: str) -> str:
+        """The bound that one more connection from this address would break; empty: none."""
+        kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
+        if len(self.connections) + kept >= self._connections_max:
+            return f"max.connections={self._connections_max}"
+        if self._connections_by_ip.get(ip, 0) >= self._connections_per_ip_max:
+            return f"max.connections.per.ip={self._connections_per_ip_max}"
+        return ""
+
     def opened(self, connection: Connection) -> bool:
         """Register a connection; False when there are too many already."""
         ip = connection.session.host
-        count, from_ip = len(self.connections), self._connections_by_ip.get(ip, 0)
-        kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
-        if count + kept >= self._connections_max:
-            self._refused(connection, f"max.connections={self._connections_max}")
-            return False
-        if from_ip >= self._connections_per_ip_max:
-            self._refused(connection, f"max.connections.per.ip={self._connections_per_ip_max}")
+        bound = self.bound_reached(ip)
+        if bound:
+            self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
             return False
         self.connections.add(connection)
         self._peers.add(connection.session.peer)
-        self._connections_by_ip[ip] = from_ip + 1
+        self._connections_by_ip[ip] = self._connections_by_ip.get(ip, 0) + 1
         self._came_from[connection] = connection.session.peer, ip
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return True
-
-    def _refused(self, connection: Connection, bound: str) -> None:
-        self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""

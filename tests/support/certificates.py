@@ -11,12 +11,13 @@ from tests.support.runtimes import openssl
 class Authority:
     """A CA whose files, and those of what it signs, are in `directory`."""
 
-    def __init__(self, directory: Path, name: str = "ca") -> None:
+    def __init__(self, directory: Path, name: str = "ca", *, days: int = 30) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.certificate = directory / f"{name}.pem"
         self._key = directory / f"{name}.key"
-        _openssl("req", "-x509", *_new_key(self._key), "-out", self.certificate, "-subj", f"/CN={name}", "-days", "30")
+        names = "-out", self.certificate, "-subj", f"/CN={name}"
+        _openssl("req", "-x509", *_new_key(self._key), *names, "-days", str(days))
 
     def sign(self, name: str, alternatives: str, *, days: int = 30) -> tuple[Path, Path]:
         """Return certificate and key for the names in `alternatives`, as `DNS:localhost`; negative days: expired."""
@@ -30,6 +31,15 @@ class Authority:
         )
         key.chmod(0o640)
         return signed, key
+
+
+def encrypt_key(store: Path, password: str) -> None:
+    """Encrypt the private key at the beginning of a PEM file, as PKCS #8."""
+    begin = "-----BEGIN CERTIFICATE-----"
+    _, _, chain = store.read_text().partition(begin)
+    key = store.with_suffix(".encrypted")
+    _openssl("pkcs8", "-topk8", "-in", store, "-out", key, "-passout", f"pass:{password}")
+    store.write_text(key.read_text() + begin + chain)
 
 
 def _new_key(path: Path) -> tuple[str | Path, ...]:

@@ -281,16 +281,29 @@ class EdgeBroker(Process):
         advertise: str | None = None,
         settings: Mapping[str, str | int] | None = None,
         config: Path | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
-        """Describe a broker; `settings` are Kafka broker keys for `--set`, `directory` keeps its logs (and data)."""
+        """Describe a broker; `settings` are Kafka broker keys for `--set`, `directory` keeps its logs (and data).
+
+        With another `protocol` the listener is called CLIENT.
+        """
         self.port = port if port is not None else free_port()
         self.metrics_port = free_port()
         self.data_dir = data_dir if data_dir is not None else directory / f"{name}-data"
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         command: list[str | Path] = [runtimes.console_script("edge-broker"), "serve", "--data-dir", self.data_dir]
-        command += ["--listen", self.bootstrap, "--metrics", f"127.0.0.1:{self.metrics_port}"]
-        command += ["--advertise", advertise] if advertise is not None else []
+        command += ["--metrics", f"127.0.0.1:{self.metrics_port}"]
+        if protocol == "PLAINTEXT":
+            command += ["--listen", self.bootstrap]
+            command += ["--advertise", advertise] if advertise is not None else []
+        else:
+            settings = {
+                "listeners": f"CLIENT://{self.bootstrap}",
+                "advertised.listeners": f"CLIENT://{advertise or self.bootstrap}",
+                "listener.security.protocol.map": f"CLIENT:{protocol}",
+                **(settings or {}),
+            }
         command += ["--config", config] if config is not None else []
         for key, value in (settings or {}).items():
             command += ["--set", f"{key}={value}"]
@@ -328,7 +341,7 @@ process.roles=broker,controller
 node.id=1
 listeners=CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{more_listeners}
 advertised.listeners=CLIENT://{advertise},CONTROLLER://127.0.0.1:{controller_port}{more_advertised}
-listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT{more_protocols}
+listener.security.protocol.map=CLIENT:{protocol},CONTROLLER:PLAINTEXT{more_protocols}
 inter.broker.listener.name=CLIENT
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
@@ -371,6 +384,7 @@ class ApacheKafka(Process):
         jars: Path | None = None,
         listeners: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         """Describe a broker; `settings` override server.properties, `heap` is -Xmx, `java_options` come after it.
 
@@ -392,6 +406,7 @@ class ApacheKafka(Process):
             more_listeners="".join(f",{each}://127.0.0.1:{port}" for each, port in self.ports.items()),
             more_advertised="".join(f",{each}://localhost:{port}" for each, port in self.ports.items()),
             more_protocols="".join(f",{each}:{protocol}" for each, protocol in (listeners or {}).items()),
+            protocol=protocol,
         )
         text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         self.properties_path.write_text(text)

@@ -1,0 +1,75 @@
+"""TLS of a whole broker: its encrypted listeners, their handshakes, and the files that are looked at now and then.
+
+Imported where a listener is encrypted, and nowhere else: ssl costs 2 MB. Lives here: what these parts have in common.
+Must never come in: what each of them does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from edge_broker.clock import Clock
+from edge_broker.config import BrokerConfig
+from edge_broker.listeners import Listener
+from edge_broker.network.connection import Connection
+from edge_broker.network.handshakes import Handshakes
+from edge_broker.network.log_lines import log_line
+from edge_broker.network.server import Server
+from edge_broker.network.tls import Tls
+from edge_broker.network.tls_transport import TlsTransport
+from edge_broker.network.worker import Worker
+from edge_broker.runs_in import LOOP, runs_in
+from edge_broker.tls_settings import read_tls_settings
+
+LOOK_S = 5.0
+
+
+class Encryption:
+    """Owned by the loop; certificates are judged by the later of the clock and `built_s`, in Unix time."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listeners: Sequence[Listener],
+        loop: asyncio.AbstractEventLoop,
+        server: Server,
+        clock: Clock,
+        built_s: int,
+    ) -> None:
+        """Read keys and certificates; ConfigurationError names what cannot be used."""
+
+        def now_s() -> float:
+            return max(clock.wall_ms() / 1000, built_s)
+
+        self.listeners = [Tls(read_tls_settings(config, one.name), now_s) for one in listeners if one.encrypted]
+        self.worker = Worker("handshakes", loop)
+        self.handshakes = Handshakes(
+            loop, self.worker, server.bound_reached, lambda: server.requests.short, clock.seconds
+        )
+        self.changed: list[Tls] = []
+        self._told: set[str] = set()
+
+    def protocol(self, listener: str, made: Callable[[], Connection]) -> Callable[[], TlsTransport]:
+        """What makes the protocol of a new connection to a listener."""
+        (tls,) = [tls for tls in self.listeners if tls.listener == listener]
+        return lambda: TlsTransport(self.handshakes, tls.context, tls.judge, made)
+
+    @runs_in("files")
+    def look(self) -> None:
+        """See whether a file has changed."""
+        self.changed = [tls for tls in self.listeners if tls.look()]
+
+    @runs_in(LOOP)
+    def tell(self) -> list[str]:
+        """Log what the last look has found, each thing once; what a person should know now."""
+        for tls in self.changed:
+            if not tls.problem:
+                log_line("info", "certificate-read", listener=tls.listener, ends=tls.end_day)
+        self.changed = []
+        warnings = list(dict.fromkeys(filter(None, (tls.warning() for tls in self.listeners))))
+        for warning in warnings:
+            if warning not in self._told:
+                log_line("warning", "certificate", text=warning)
+        self._told = set(warnings)
+        return warnings

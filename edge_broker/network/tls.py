@@ -1,0 +1,257 @@
+"""The TLS contexts of a broker's listeners: made from files, and made anew when those change.
+
+| a file changes, or a CA ends | then |
+|---|---|
+| to something sound | new connections get a new context; open ones keep theirs |
+| to something that cannot be used | the old context stays; log and /health say why, until it is mended |
+
+Tickets are off, so that whoever comes back shows its certificate again. TLS 1.2's sessions cannot be switched off from
+Python: once a context remembers SESSIONS_MAX of them it is replaced, which bounds their memory. OpenSSL's check of
+dates is off, as a board's clock may be wrong by decades: here the end alone is judged, by the later of clock and build
+date, of the client's certificate at each handshake and of the CAs whenever a context is made.
+
+Lives here: what OpenSSL is told. Must never come in: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from drupelet.errors import ConfigurationError, reason
+from edge_broker.network.tls_transport import Refused
+from edge_broker.runs_in import runs_in
+from edge_broker.security.certificates import read_certificate
+from edge_broker.security.principals import NoRuleFits, principal_of
+from edge_broker.tls_settings import TlsSettings
+
+PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the client puts it first, see RFC 8439
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+SESSIONS_MAX = 256
+SOON_S = 60 * 86_400
+BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+Identity = tuple[tuple[int, int, int], ...]
+
+
+class _Made(NamedTuple):
+    """A context, and which files it was made from; `next_end_s` is when the first of its CAs ends."""
+
+    context: ssl.SSLContext
+    identity: Identity
+    chain_end_s: int
+    next_end_s: float
+
+
+class Tls:
+    """TLS of one listener; `now_s` is the later of clock and build date.
+
+    `context` is for the next connection. `problem` says in a sentence what is wrong, empty: nothing.
+    """
+
+    def __init__(self, settings: TlsSettings, now_s: Callable[[], float]) -> None:
+        """Make the first context; ConfigurationError names what cannot be used."""
+        self.listener = settings.listener
+        self.problem = ""
+        self._settings = settings
+        self._now_s = now_s
+        self._made = _make(settings, now_s())
+        self._tried = self._made.identity
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        return self._made.context
+
+    @property
+    def end_s(self) -> int:
+        """When the first certificate of the chain ends, in Unix time."""
+        return self._made.chain_end_s
+
+    @property
+    def end_day(self) -> str:
+        """The date of it."""
+        return day(self.end_s)
+
+    @runs_in("files")
+    def look(self) -> bool:
+        """Make a new context if that is called for; True when something has changed that a person should know."""
+        made, now_s = self._made, self._now_s()
+        try:
+            identity = _identity(self._settings)
+            full = made.context.session_stats()["number"] >= SESSIONS_MAX
+            if identity == self._tried and now_s < made.next_end_s and not full:
+                return False
+            self._tried = identity
+            self._made = _make(self._settings, now_s)
+        except ConfigurationError as error:
+            before, self.problem = self.problem, f"{error}; until then the certificate from before is used"
+            return self.problem != before
+        changed, self.problem = identity != made.identity or bool(self.problem), ""
+        return changed
+
+    def judge(self, tls: ssl.SSLObject) -> str:
+        """The principal of a client whose handshake is complete, empty without a certificate; Refused when that has
+        ended.
+        """
+        der = tls.getpeercert(binary_form=True)
+        if der is None:
+            return ""
+        certificate, now_s = read_certificate(der), self._now_s()
+        if now_s > certificate.not_after_s:
+            raise Refused(
+                f"its certificate {certificate.subject} ended {day(certificate.not_after_s)}, {_today(now_s)}"
+            )
+        try:
+            return principal_of(certificate.subject, self._settings.rules)
+        except NoRuleFits as error:
+            raise Refused(str(error)) from None
+
+    def warning(self) -> str:
+        """What a person should know beside a broker that is well: a file that cannot be used, an end that is near."""
+        if self.problem:
+            return self.problem
+        end_s, now_s = self.end_s, self._now_s()
+        if end_s - now_s > SOON_S:
+            return ""
+        verb = "ends" if end_s > now_s else "ended"
+        return f"the certificate of listener {self.listener} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
+
+
+def day(seconds: float) -> str:
+    """The date of a moment in Unix time."""
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+def _today(now_s: float) -> str:
+    return f"and the clock says {day(now_s)}"
+
+
+def _make(settings: TlsSettings, now_s: float) -> _Made:
+    identity = _identity(settings)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [getattr(ssl.TLSVersion, version.replace(".", "_")) for version in settings.versions]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.set_ciphers(settings.ciphers)
+    context.options |= (
+        ssl.OP_NO_RENEGOTIATION
+        | ssl.OP_NO_TICKET
+        | ssl.OP_NO_COMPRESSION
+        | ssl.OP_CIPHER_SERVER_PREFERENCE
+        | PRIORITIZE_CHACHA
+    )
+    context.num_tickets = 0
+    context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: any CA given
+    chain_end_s = _load_chain(context, settings)
+    next_end_s = float("inf")
+    if settings.client_auth != "none":
+        context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
+        next_end_s = _load_authorities(context, settings, now_s)
+    return _Made(context, identity, chain_end_s, next_end_s)
+
+
+def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> int:
+    """Load key and chain; when the first certificate of it ends."""
+    where = settings.keystore or "ssl.keystore.certificate.chain"
+    if settings.keystore:
+        text = _read("ssl.keystore.location", settings.keystore, secret=True)
+    else:
+        text = f"{settings.key}\n{settings.chain}\n"
+    certificates = _certificates(where, text)
+    if not certificates:
+        raise ConfigurationError(f"{where} has no certificate in PEM; put key and certificate chain into it")
+    try:
+        with _as_file(text) as path:
+            context.load_cert_chain(path, password=lambda: settings.password)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(
+            f"{where} cannot be used: {_chain_reason(error, text, password=bool(settings.password))}"
+        ) from None
+    return min(read_certificate(der).not_after_s for der in certificates)
+
+
+def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
+    code = getattr(error, "reason", None) or ""
+    if code == "KEY_VALUES_MISMATCH":
+        return "its private key does not belong to its first certificate; put the broker's own certificate first"
+    if "PRIVATE KEY-----" not in text:
+        return "there is no private key in PEM in it; put it before the certificates"
+    if "ENCRYPTED" in text:
+        return (
+            "ssl.key.password does not open its private key"
+            if password
+            else "its key is encrypted; set ssl.key.password"
+        )
+    return code.lower().replace("_", " ") or "its private key cannot be read; write it anew"
+
+
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, now_s: float) -> float:
+    """Trust the CAs that have not ended; when the first of them ends."""
+    where = settings.truststore or "ssl.truststore.certificates"
+    text = _read("ssl.truststore.location", settings.truststore) if settings.truststore else settings.certificates
+    ends = {der: read_certificate(der).not_after_s for der in _certificates(where, text)}
+    if not ends:
+        raise ConfigurationError(f"{where} has no certificate in PEM; put the CA of the clients' certificates into it")
+    sound = {der: end for der, end in ends.items() if end >= now_s}
+    if not sound:
+        last = max(ends.values())
+        raise ConfigurationError(
+            f"every CA in {where} has ended, the last {day(last)}, {_today(now_s)}; put in one that has not"
+        )
+    try:
+        context.load_verify_locations(cadata=b"".join(sound))
+    except ssl.SSLError as error:
+        raise ConfigurationError(f"{where} cannot be used: {error.reason}") from None
+    return min(sound.values())
+
+
+def _certificates(where: str, text: str) -> list[bytes]:
+    """The certificates in a text, as DER; ConfigurationError when one cannot be read."""
+    found = []
+    for part in text.split(BEGIN)[1:]:
+        try:
+            der = ssl.PEM_cert_to_DER_cert(BEGIN + part.partition(END)[0] + END)
+            read_certificate(der)
+            found.append(der)
+        except ValueError:
+            raise ConfigurationError(f"certificate {len(found) + 1} in {where} cannot be read; write it anew") from None
+    return found
+
+
+def _read(key: str, path: str, *, secret: bool = False) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            if secret and os.fstat(file.fileno()).st_mode & stat.S_IROTH:
+                raise ConfigurationError(f"{key} {path} has a private key and everybody may read it: chmod o= {path}")
+            return file.read()
+    except OSError as error:
+        raise ConfigurationError(f"{key} {path} cannot be read: {reason(error)}") from None
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A file in memory, as OpenSSL reads keys from files alone; what is checked is what is used."""
+    descriptor = os.memfd_create("keystore", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode("ascii", errors="replace"))
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _identity(settings: TlsSettings) -> Identity:
+    """Which files these are now; one that is missing has an identity of its own."""
+    return tuple(_file_identity(path) for path in (settings.keystore, settings.truststore) if path)
+
+
+def _file_identity(path: str) -> tuple[int, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)

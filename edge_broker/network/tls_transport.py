@@ -1,0 +1,438 @@
+"""One TLS connection: between the transport of a socket and the connection behind it, which knows nothing of TLS.
+
+| state | bytes come | the worker has made a step | nothing is left to send |
+|---|---|---|---|
+| handshake | reading stops, the worker makes a step with them | goes on; `open`; or it has failed: `closed` | |
+| open | decrypted into the connection's buffer | | |
+| closing | dropped | | close_notify, `closed` |
+
+Nothing here holds the loop for more than a piece: handshakes run in a worker, at most TURN_BYTES of a connection are
+decrypted per turn, and what is written beyond TURN_BYTES is encrypted by turns (`due`), as fast as the kernel takes it.
+What is not encrypted yet stays what it was, views of what was read. What OpenSSL keeps between its ends is fed and
+emptied in pieces of PIECE_BYTES, as it never gives back what it has once needed.
+
+Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls.py), how many
+handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, cast
+
+from edge_broker.errors import ProtocolViolation
+
+PIECE_BYTES = 16_384  # what one TLS record carries
+TURN_BYTES = 65_536
+SHORT_BYTES = 20_480  # of ciphertext at once when memory is short: a whole record and its neighbour's head
+WRITE_BUFFER_BYTES_MAX = 131_072  # of ciphertext that the kernel does not take yet
+
+Behind = asyncio.BufferedProtocol
+Data = bytes | bytearray | memoryview
+
+
+class Step(NamedTuple):
+    """What a step of a handshake came to: whether it is complete, and whose certificate was shown; empty: none was."""
+
+    complete: bool
+    principal: str = ""
+
+
+class Refused(Exception):
+    """A handshake that fails, with the sentence that says why."""
+
+
+class Owner(Protocol):
+    """What a TLS connection needs of those that it shares the loop with."""
+
+    cipher_buffer: memoryview
+
+    @property
+    def short(self) -> bool:
+        """Whether memory for requests is short."""
+
+    def begin(self, transport: TlsTransport) -> bool:
+        """A handshake begins; False: there is no room for the connection."""
+
+    def step(self, transport: TlsTransport, work: Callable[[], Step]) -> None:
+        """Make a step of a handshake in the worker, then call `stepped` or `refuse`."""
+
+    def end(self, transport: TlsTransport, why: str = "", principal: str = "") -> None:
+        """A handshake is over, with a sentence when it has failed."""
+
+    def due(self, transport: TlsTransport) -> None:
+        """Call `turn` in a next turn of the loop."""
+
+
+class TlsTransport(asyncio.BufferedProtocol):
+    """A protocol to the socket's transport, a transport to the protocol behind it; owned by the loop.
+
+    `made` makes that protocol once the handshake is complete.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        context: ssl.SSLContext,
+        judge: Callable[[ssl.SSLObject], str],
+        made: Callable[[], Behind],
+    ) -> None:
+        self._owner = owner
+        self._made = made
+        self._judge = judge
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._raw: asyncio.Transport | None = None
+        self._behind: Behind | None = None
+        self._principal = ""
+        self._stepping = False
+        self._closing = False
+        self._reading = True  # by the protocol behind
+        self._raw_reading = True
+        self._raw_full = False
+        self._unread = False
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._due = False
+        self._high = 65_536
+        self._behind_full = False
+
+    # the side of the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket's transport; the client speaks first."""
+        self._raw = cast(asyncio.Transport, transport)
+        self._raw.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        if not self._owner.begin(self):
+            self._raw.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._raw = None
+        self._drop_unsent()
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.connection_lost(exc)
+        else:
+            self._owner.end(self, "the client left in the middle of the handshake")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where ciphertext goes; all of it moves on before the loop reads again."""
+        buffer = self._owner.cipher_buffer
+        return buffer[:SHORT_BYTES] if self._owner.short else buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what arrived, decrypted; during a handshake, let the worker look at it."""
+        if self._closing:
+            return
+        data = self._owner.cipher_buffer[:nbytes]
+        if self._behind is None:
+            self._in.write(data)
+            self._step()
+            return
+        full = nbytes >= SHORT_BYTES
+        position = 0
+        while position < nbytes and self._reading and not self._closing:
+            self._in.write(data[position : position + PIECE_BYTES])
+            position += PIECE_BYTES
+            self._decrypt()
+        if position < nbytes and not self._closing:
+            self._in.write(data[position:])
+        if full and not self.is_closing() and self._raw_reading:
+            self._stop_reading()  # else the loop reads the next, up to 32 times
+            self._have_turn()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; half-closed connections are not kept, with TLS or without."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more for now."""
+        self._raw_full = True
+
+    def resume_writing(self) -> None:
+        """The kernel takes more."""
+        self._raw_full = self._unread = False
+        if self._unsent or self._reading:
+            self._have_turn()
+
+    # the handshake
+
+    def _step(self) -> None:
+        if not self._stepping:
+            self._stepping = True
+            self._stop_reading()
+            self._owner.step(self, self._handshake)
+
+    def _handshake(self) -> Step:
+        """One step; runs in the worker, and nobody touches the TLS object meanwhile."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return Step(complete=False)
+        except ssl.SSLError as error:
+            raise Refused(sentence(error)) from None
+        return Step(complete=True, principal=self._judge(self._tls))
+
+    def stepped(self, step: Step) -> None:
+        """The worker has made a step."""
+        self._stepping = False
+        if self._raw is None or self._raw.is_closing():
+            return
+        self._send_out()
+        if not step.complete:
+            self._read_on()
+            return
+        self._principal = step.principal
+        self._owner.end(self, principal=step.principal)
+        self._behind = behind = self._made()
+        behind.connection_made(cast(asyncio.BaseTransport, self))
+        if not self.is_closing():
+            self._have_turn()  # what came with the last of the handshake
+
+    def refuse(self, why: str) -> None:
+        """The handshake has failed: OpenSSL's alert is sent, then the connection is closed."""
+        self._stepping = False
+        self._owner.end(self, why)
+        if self._raw is not None and not self._raw.is_closing():
+            self._closing = True
+            self._send_out()
+            self._raw.close()
+
+    @property
+    def handshaking(self) -> bool:
+        """True until the protocol behind is there, or the socket gone."""
+        return self._behind is None and self._raw is not None
+
+    @property
+    def address(self) -> tuple[Any, ...]:
+        """The client's address and port; empty where it has none."""
+        name = self._raw.get_extra_info("peername") if self._raw is not None else None
+        return name if isinstance(name, tuple) else ()
+
+    # bytes in
+
+    def _decrypt(self) -> None:
+        """Hand on what can be decrypted now, as long as it is wanted."""
+        while self._reading and not self._closing and (behind := self._behind) is not None:
+            buffer = cast(memoryview, behind.get_buffer(-1))
+            size, filled, ended = len(buffer), 0, ""
+            try:
+                while filled < size:
+                    got = cast(int, self._tls.read(size - filled, cast(bytearray, buffer[filled:])))
+                    if not got:
+                        ended = "close_notify"
+                        break
+                    filled += got
+            except ssl.SSLWantReadError:
+                ended = "for now"
+            except ssl.SSLError as error:
+                self._violated(sentence(error))
+                return
+            del buffer  # as the loop lets go of it: what it is a view of may grow
+            if filled:
+                behind.buffer_updated(filled)
+            if ended == "close_notify":
+                self.close()
+            if ended:
+                break
+        if self._out.pending:
+            self._send_out()
+            if self._raw_full:  # who asks for new keys without end, and reads none of them
+                self._unread = True
+                self._stop_reading()
+
+    def _violated(self, why: str) -> None:
+        """What came is no TLS: the connection behind closes itself, as for anything else that is none of its frames."""
+        violate = getattr(self._behind, "violate", None)
+        if violate is not None:
+            violate(ProtocolViolation(why))
+        else:
+            self.abort()
+
+    def pause_reading(self) -> None:
+        """Hand on nothing more."""
+        self._reading = False
+        self._stop_reading()
+
+    def resume_reading(self) -> None:
+        """Hand on again, from the next turn of the loop on."""
+        self._reading = True
+        if not self.is_closing():
+            self._have_turn()
+
+    def _stop_reading(self) -> None:
+        if self._raw_reading and self._raw is not None and not self._raw.is_closing():
+            self._raw_reading = False
+            self._raw.pause_reading()
+
+    def _read_on(self) -> None:
+        if not self._raw_reading and self._raw is not None and not self._raw.is_closing():
+            self._raw_reading = True
+            self._raw.resume_reading()
+
+    # bytes out
+
+    def write(self, data: Data) -> None:
+        """Encrypt and send; what is more than a turn's work waits."""
+        size = len(data)
+        if self._unsent or size > TURN_BYTES or self._raw_full:
+            self._unsent.append(memoryview(data))
+            self._unsent_bytes += size
+            self._have_turn()
+            self._tell_behind()
+        elif not self._closing:
+            self._encrypt(data)
+
+    def writelines(self, parts: Sequence[Data]) -> None:
+        """Encrypt and send several, which fill records together."""
+        size = sum(map(len, parts))
+        if not self._unsent and size <= TURN_BYTES:
+            self.write(b"".join(parts))
+            return
+        self._unsent.extend(map(memoryview, parts))
+        self._unsent_bytes += size
+        self._have_turn()
+        self._tell_behind()
+
+    def _encrypt(self, data: Data) -> None:
+        """Encrypt at most TURN_BYTES and give them to the socket."""
+        if self._raw is None:
+            return
+        try:
+            if len(data) <= PIECE_BYTES:
+                self._tls.write(data)
+                self._raw.write(self._out.read())
+                return
+            view, pieces = memoryview(data), []
+            for position in range(0, len(view), PIECE_BYTES):
+                self._tls.write(view[position : position + PIECE_BYTES])
+                pieces.append(self._out.read())
+            self._raw.writelines(pieces)
+        except ssl.SSLError as error:
+            self._violated(sentence(error))
+
+    def _take_unsent(self) -> Data:
+        """The next TURN_BYTES of what waits, as one piece of memory."""
+        parts: list[memoryview] = []
+        room = TURN_BYTES
+        while self._unsent and room:
+            part = self._unsent[0]
+            if len(part) <= room:
+                self._unsent.popleft()
+            else:
+                part, self._unsent[0] = part[:room], part[room:]
+            parts.append(part)
+            room -= len(part)
+        self._unsent_bytes -= TURN_BYTES - room
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _send_out(self) -> None:
+        if self._out.pending and self._raw is not None:
+            self._raw.write(self._out.read())
+
+    def _have_turn(self) -> None:
+        if not self._due:
+            self._due = True
+            self._owner.due(self)
+
+    def turn(self) -> None:
+        """Encrypt a piece of what waits, decrypt what has come, and let the socket be read again."""
+        self._due = False
+        if self._raw is None or self._raw.is_closing():
+            return
+        if self._unsent and not self._raw_full:
+            self._encrypt(self._take_unsent())
+            self._tell_behind()
+            if self._unsent and not self._raw_full:
+                self._have_turn()
+        if self._closing:
+            self._finish()
+        elif self._reading and self._behind is not None:
+            self._decrypt()
+            if self._reading and not self._unread:
+                self._read_on()
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """How much may wait before the protocol behind is told to pause, in bytes."""
+        self._high = high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that have not left the process."""
+        raw = self._raw
+        return self._unsent_bytes + (raw.get_write_buffer_size() if raw is not None else 0)
+
+    def _tell_behind(self) -> None:
+        behind, waiting = self._behind, self._unsent_bytes
+        if behind is not None and (waiting > self._high if not self._behind_full else waiting <= self._high // 4):
+            self._behind_full = not self._behind_full
+            (behind.pause_writing if self._behind_full else behind.resume_writing)()
+
+    # the end
+
+    def close(self) -> None:
+        """Send what waits, then close_notify, then close."""
+        if not self._closing:
+            self._closing = True
+            self._read_on()  # what comes is dropped: unread bytes would make the kernel reset the connection
+            if not self._unsent:
+                self._finish()
+
+    def _finish(self) -> None:
+        """Say that this is the end, once everything before it is on its way."""
+        if self._unsent or self._raw is None or self._raw.is_closing():
+            return
+        if not self._stepping:
+            with suppress(ssl.SSLError):  # the client's own close_notify is not waited for, nor is it missed
+                self._tls.unwrap()
+            self._send_out()
+        self._raw.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        self._drop_unsent()
+        if self._raw is not None:
+            self._raw.abort()
+
+    def _drop_unsent(self) -> None:
+        self._unsent.clear()
+        self._unsent_bytes = 0
+
+    def is_closing(self) -> bool:
+        """True once nothing more is handed on."""
+        return self._closing or self._raw is None or self._raw.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`principal` and `ssl_object` are known here, the rest by the socket's transport."""
+        if name == "principal":
+            return self._principal or default
+        if name == "ssl_object":
+            return self._tls
+        return self._raw.get_extra_info(name, default) if self._raw is not None else default
+
+
+SENTENCES = {
+    "WRONG_VERSION_NUMBER": "what it sent is no TLS; set the client's security.protocol to SSL or SASL_SSL",
+    "HTTP_REQUEST": "it spoke HTTP",
+    "HTTPS_PROXY_REQUEST": "it spoke HTTP",
+    "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that ssl.enabled.protocols allows",
+    "NO_SHARED_CIPHER": "it shares no cipher suite, or cannot use this broker's kind of key",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate, and ssl.client.auth is required",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the CA of this broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept this broker's certificate: its CA or its names",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "by its clock this broker's certificate has ended or not begun",
+}
+
+
+def sentence(error: ssl.SSLError) -> str:
+    """Why TLS failed, without what only OpenSSL's makers understand where that is known."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    reason = error.reason or "no reason is known"
+    return SENTENCES.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")

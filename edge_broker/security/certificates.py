@@ -1,0 +1,137 @@
+"""What a broker needs to know of an X.509 certificate: whose it is, and until when it holds.
+
+Python's ssl tells names as it likes and dates as texts; principals must be what Kafka's Java makes of the same bytes.
+
+| in the subject | as text |
+|---|---|
+| parts | the last first, commas between them, `+` between those of one part |
+| CN, C, L, ST, O, OU, STREET, DC, UID, of a text type | `CN=text`, a backslash before `,=+<>#;"\\` and outer spaces |
+| any other | `1.2.3=#` and the value's bytes as hexadecimal digits |
+
+Lives here: reading of bytes that OpenSSL has already found sound. Must never come in: trust, signatures, clocks.
+Source: RFC 5280, RFC 2253, X.690; Java's X500Principal.getName.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+SEQUENCE, SET, OBJECT_IDENTIFIER, UTC_TIME, GENERALIZED_TIME, VERSION = 0x30, 0x31, 0x06, 0x17, 0x18, 0xA0
+KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "2.5.4.9": "STREET",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+CHARSETS = {
+    0x0C: "utf-8",
+    0x13: "ascii",
+    0x14: "latin-1",
+    0x16: "ascii",
+    0x1B: "ascii",
+    0x1C: "utf-32-be",
+    0x1E: "utf-16-be",
+}
+ESCAPED = frozenset(',=+<>#;"\\')
+PIVOT_YEAR = 50
+
+
+class Certificate(NamedTuple):
+    """The subject by RFC 2253, and the last second at which the certificate holds, of Unix time."""
+
+    subject: str
+    not_after_s: int
+
+
+class _Value(NamedTuple):
+    tag: int
+    content: memoryview
+    whole: memoryview
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """Read a certificate; ValueError when the bytes are none."""
+    (certificate,) = _values(memoryview(der))
+    signed, *_ = _values(certificate.content)
+    fields = [value for value in _values(signed.content) if value.tag != VERSION]
+    if len(fields) < 5:  # serial number, algorithm, issuer, validity, subject, then what is not of interest
+        raise ValueError("a certificate of fewer fields than there must be")
+    _, not_after = _values(fields[3].content)
+    return Certificate(_subject(fields[4].content), _seconds(not_after))
+
+
+def _values(data: memoryview) -> Iterator[_Value]:
+    """The values that follow each other in `data`."""
+    position = 0
+    while position < len(data):
+        begin, tag = position, data[position]
+        size, position = _size(data, position + 1)
+        if position + size > len(data):
+            raise ValueError(f"a value of {size} bytes ends outside of what it is in")
+        yield _Value(tag, data[position : position + size], data[begin : position + size])
+        position += size
+
+
+def _size(data: memoryview, position: int) -> tuple[int, int]:
+    """The size at `position`, and the position behind it."""
+    if position >= len(data):
+        raise ValueError("a value without a size")
+    size = data[position]
+    position += 1
+    if size < 0x80:
+        return size, position
+    digits = size & 0x7F
+    if not 0 < digits <= 4 or position + digits > len(data):
+        raise ValueError("a size that cannot be read")
+    return int.from_bytes(data[position : position + digits], "big"), position + digits
+
+
+def _subject(name: memoryview) -> str:
+    parts = ["+".join(_attribute(one.content) for one in _values(part.content)) for part in _values(name)]
+    return ",".join(reversed(parts))
+
+
+def _attribute(data: memoryview) -> str:
+    identifier, value = _values(data)
+    name = _identifier(identifier.content)
+    charset, keyword = CHARSETS.get(value.tag), KEYWORDS.get(name)
+    if charset is None or keyword is None:
+        return f"{name}=#{value.whole.hex()}"
+    return f"{keyword}={_escaped(str(value.content, charset))}"
+
+
+def _escaped(text: str) -> str:
+    begin, end = len(text) - len(text.lstrip(" \r")), len(text.rstrip(" \r"))
+    return "".join(
+        "\\00" if char == "\0" else f"\\{char}" if char in ESCAPED or not begin <= at < end else char
+        for at, char in enumerate(text)
+    )
+
+
+def _identifier(data: memoryview) -> str:
+    numbers, number = [], 0
+    for byte in data:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    if not numbers:
+        raise ValueError("an object identifier without numbers")
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _seconds(time: _Value) -> int:
+    text = str(time.content, "ascii")
+    if time.tag == UTC_TIME:
+        text = ("19" if int(text[:2]) >= PIVOT_YEAR else "20") + text
+    elif time.tag != GENERALIZED_TIME:
+        raise ValueError("a date that is none")
+    return int(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp())

@@ -1,0 +1,309 @@
+"""Contexts from files: what is refused, what is read again, and by which clock certificates are judged."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drupelet.errors import ConfigurationError
+from edge_broker.config import read_config
+from edge_broker.network.tls import SESSIONS_MAX, Tls
+from edge_broker.network.tls_transport import Refused
+from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
+from tests.support.certificates import Authority, encrypt_key
+
+NOW_S = 1_795_600_000.0  # 2026-11-25, when the certificates of these tests hold
+IN_2060_S = 2_850_000_000.0
+
+
+class Files(NamedTuple):
+    """PEM files: of a broker, of a client, and of the CA of both."""
+
+    directory: Path
+    broker: Path
+    client: Path
+    authority: Path
+
+
+def together(target: Path, *parts: Path, mode: int = 0o640) -> Path:
+    new = target.with_suffix(".new")
+    new.write_text("".join(part.read_text() for part in parts))
+    new.chmod(mode)
+    new.replace(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    directory = tmp_path_factory.mktemp("ca")
+    authority = Authority(directory)
+    stores = [
+        together(directory / f"{name}.store", *reversed(authority.sign(name, "DNS:localhost")))
+        for name in ("broker", "client")
+    ]
+    return Files(directory, *stores, authority.certificate)
+
+
+@pytest.fixture
+def files(made: Files, tmp_path: Path) -> Files:
+    return Files(
+        tmp_path,
+        together(tmp_path / "broker.pem", made.broker),
+        together(tmp_path / "client.pem", made.client),
+        together(tmp_path / "ca.pem", made.authority),
+    )
+
+
+def settings(text: str) -> TlsSettings:
+    return read_tls_settings(read_config(text, "a.toml", []), "LAN")
+
+
+def of(files: Files, more: str = "") -> TlsSettings:
+    return settings(
+        f"""
+        "ssl.keystore.location" = "{files.broker}"
+        "ssl.truststore.location" = "{files.authority}"
+        "ssl.client.auth" = "required"
+        {more}"""
+    )
+
+
+def refused(wanted: TlsSettings, now_s: float = NOW_S) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Tls(wanted, lambda: now_s)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def shake(tls: Tls, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends after a handshake that has come to its end."""
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = tls.context.wrap_bio(here, there, server_side=True)
+    other = client.wrap_bio(there, here, server_hostname="localhost")
+    done = set()
+    for _ in range(6):
+        for end in (other, server):
+            try:
+                end.do_handshake()
+                done.add(end)
+            except ssl.SSLWantReadError:
+                pass
+    assert len(done) == 2
+    return server, other
+
+
+def client_of(files: Files, *, certificate: bool = True) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(files.authority))
+    if certificate:
+        context.load_cert_chain(files.client)
+    return context
+
+
+def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    server, other = shake(tls, client_of(files))
+    assert tls.judge(server) == "User:CN=client"
+    assert server.version() == "TLSv1.3"
+    assert tls.warning() == "the certificate of listener LAN ends " + tls.end_day + (
+        ", and the clock says 2026-11-25: put a new one there"
+    )
+    del other
+
+
+def test_rules_make_a_name_of_the_subject_or_refuse_it(files: Files) -> None:
+    tls = Tls(of(files, '"listener.name.lan.ssl.principal.mapping.rules" = "RULE:^CN=(.*)$/$1/U"'), lambda: NOW_S)
+    server, _ = shake(tls, client_of(files))
+    assert tls.judge(server) == "User:CLIENT"
+    tls = Tls(of(files, '"ssl.principal.mapping.rules" = "RULE:^OU=(.*)$/$1/"'), lambda: NOW_S)
+    server, _ = shake(tls, client_of(files))
+    with pytest.raises(Refused, match=r"no rule of ssl.principal.mapping.rules fits 'CN=client'"):
+        tls.judge(server)
+
+
+def test_who_need_not_show_a_certificate_is_anonymous(files: Files) -> None:
+    tls = Tls(of(files, '"listener.name.lan.ssl.client.auth" = "requested"'), lambda: NOW_S)
+    server, _ = shake(tls, client_of(files, certificate=False))
+    assert tls.judge(server) == ""
+
+
+def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_refused(files: Files) -> None:
+    now_s = [NOW_S]
+    tls = Tls(of(files), lambda: now_s[0])
+    server, _ = shake(tls, client_of(files))
+    now_s[0] = IN_2060_S
+    with pytest.raises(Refused, match=r"CN=client ended 20\d\d-\d\d-\d\d, and the clock says 2060-04-24"):
+        tls.judge(server)
+    assert "ended" in tls.warning()
+    assert "every CA in" in refused(of(files), IN_2060_S)
+
+
+def test_tickets_are_off_and_chacha_comes_first_where_the_client_puts_it_first(files: Files) -> None:
+    context = Tls(of(files), lambda: NOW_S).context
+    assert context.num_tickets == 0
+    assert context.options & ssl.OP_NO_TICKET
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    for first, second in (("CHACHA20-POLY1305", "AES256-GCM-SHA384"), ("AES256-GCM-SHA384", "CHACHA20-POLY1305")):
+        client.set_ciphers(f"ECDHE-ECDSA-{first}:ECDHE-ECDSA-{second}")
+        server, _ = shake(tls, client)
+        cipher = server.cipher()
+        assert cipher is not None
+        assert cipher[0] == f"ECDHE-ECDSA-{first}"
+
+
+def test_suites_and_versions_are_those_that_were_named(files: Files) -> None:
+    more = """
+        "ssl.cipher.suites" = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+        "listener.name.lan.ssl.enabled.protocols" = ["TLSv1.2"]"""
+    tls = Tls(of(files, more), lambda: NOW_S)
+    server, _ = shake(tls, client_of(files))
+    assert server.cipher() == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2", 128)
+    client = client_of(files)
+    client.minimum_version = ssl.TLSVersion.TLSv1_3
+    with pytest.raises(ssl.SSLError):
+        shake(tls, client)
+
+
+def test_every_suite_is_known_to_openssl(files: Files) -> None:
+    names = {cipher["name"] for cipher in Tls(of(files), lambda: NOW_S).context.get_ciphers()}
+    assert set(SUITES.values()) <= names
+
+
+def test_key_and_certificates_may_stand_in_the_configuration(files: Files) -> None:
+    key, _, chain = files.broker.read_text().partition("-----BEGIN CERTIFICATE-----")
+    tls = Tls(
+        settings(
+            f'"ssl.keystore.key" = """{key}"""\n'
+            f'"ssl.keystore.certificate.chain" = """-----BEGIN CERTIFICATE-----{chain}"""\n'
+            f'"ssl.truststore.certificates" = """{files.authority.read_text()}"""\n"ssl.client.auth" = "required"'
+        ),
+        lambda: NOW_S,
+    )
+    server, _ = shake(tls, client_of(files))
+    assert tls.judge(server) == "User:CN=client"
+
+
+def test_an_encrypted_key_needs_its_password(files: Files) -> None:
+    encrypt_key(files.broker, "let me in")
+    shake(Tls(of(files, '"ssl.key.password" = "let me in"'), lambda: NOW_S), client_of(files))
+    assert "ssl.key.password does not open its private key" in refused(of(files, '"ssl.key.password" = "wrong"'))
+    assert "ssl.key.password" in refused(of(files))
+
+
+def test_a_key_that_everybody_may_read_is_refused(files: Files) -> None:
+    files.broker.chmod(0o644)
+    assert refused(of(files)).endswith(f"everybody may read it: chmod o= {files.broker}")
+
+
+def test_what_is_missing_or_no_certificate_is_named(files: Files) -> None:
+    wanted = of(files)
+    before = files.broker.read_text()
+    files.broker.write_text(before.partition("-----BEGIN CERTIFICATE-----")[0])
+    assert "has no certificate in PEM" in refused(wanted)
+    files.broker.write_text("-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----\n")
+    assert "certificate 1 in" in refused(wanted)
+    files.broker.write_text(files.authority.read_text())
+    assert "there is no private key in PEM" in refused(wanted)
+    together(files.broker, files.authority, files.broker)
+    files.broker.write_text(files.authority.read_text() + before)
+    assert "does not belong to its first certificate" in refused(wanted)
+    files.broker.unlink()
+    assert "cannot be read: no such file" in refused(wanted).lower()
+    files.broker.write_text(before)
+    files.broker.chmod(0o600)
+    files.authority.write_text("nothing")
+    assert "put the CA of the clients' certificates into it" in refused(wanted)
+
+
+def test_a_new_certificate_is_used_once_it_is_there_and_a_broken_one_never(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    first = tls.context
+    assert not tls.look()
+    assert tls.context is first
+    together(files.broker, files.client)
+    assert tls.look()
+    assert tls.context is not first
+    server, other = shake(tls, client_of(files))
+    der = other.getpeercert()
+    assert der is not None
+    assert ("commonName", "client") in [pair for part in der["subject"] for pair in part]
+    second = tls.context
+    files.broker.write_text("half a fi")
+    assert tls.look()
+    assert not tls.look(), "said once"
+    assert tls.context is second
+    assert "until then the certificate from before is used" in tls.warning()
+    together(files.broker, files.client)
+    assert tls.look()
+    assert not tls.problem
+    del server
+
+
+def test_a_ca_that_ends_is_trusted_no_more(files: Files) -> None:
+    now_s = [NOW_S]
+    young = Authority(files.directory / "young", "young", days=3000)
+    together(files.authority, files.authority, young.certificate)
+    tls = Tls(of(files), lambda: now_s[0])
+    server, _ = shake(tls, client_of(files))
+    del server
+    now_s[0] = NOW_S + 40 * 86_400
+    assert not tls.look(), "nothing that a person must do"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(tls, client_of(files))
+
+
+def test_a_context_that_remembers_many_sessions_is_replaced(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    first = tls.context
+    for _ in range(SESSIONS_MAX):
+        server, _ = shake(tls, client)
+        with suppress(ssl.SSLWantReadError):
+            server.unwrap()  # OpenSSL forgets the session of a connection that was cut off
+    tls.look()
+    assert tls.context is not first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "listener LAN has no certificate"),
+        ('"ssl.keystore.type" = "JKS"\n"ssl.keystore.location" = "/k.jks"', "openssl pkcs12 -in /k.jks.p12"),
+        ('"ssl.truststore.type" = "PKCS12"\n"ssl.truststore.location" = "/t.p12"', "openssl pkcs12 -in /t.p12"),
+        ('"ssl.keystore.key" = "x"', "belong together"),
+        ('"ssl.keystore.location" = "/k"\n"ssl.client.auth" = "required"', "ssl.truststore.location"),
+        ('"ssl.keystore.location" = "/k"\n"ssl.cipher.suites" = "TLS_AES_256_GCM_SHA384"', "of TLS 1.3"),
+        ('"ssl.keystore.location" = "/k"\n"ssl.cipher.suites" = "TLS_RSA_WITH_AES_128_CBC_SHA"', "is not served"),
+        ('"ssl.keystore.location" = "/k"\n"ssl.principal.mapping.rules" = "RULE:x"', "RULE:pattern/replacement/"),
+        ('"ssl.keystore.location" = "/k"\n"ssl.enabled.protocols" = ""', "allowed: TLSv1.2, TLSv1.3"),
+        ('"ssl.enabled.protocols" = "TLSv1.1"', "allowed: TLSv1.2, TLSv1.3"),
+        ('"ssl.client.auth" = "maybe"', "allowed: none, requested, required"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_with_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        settings(text)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.lan.ssl.keystore.key"])
+def test_a_secret_on_the_command_line_is_refused_without_being_said_again(name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_config(None, "", [f"{name}=hunter2"])
+    assert "--config" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_files_are_told_apart_by_more_than_their_time(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    before = os.stat(files.broker)
+    together(files.broker, files.client)
+    os.utime(files.broker, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert tls.look()
