@@ -29,12 +29,13 @@ _BY_VERIFY_CODE = {
     62: "has a certificate for another name: use the name that it holds, or renew it with this one",
     64: "has a certificate without this address: use the name that it holds, or renew it with the address",
 }
+WANTS_CERTIFICATE = "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
 _BY_ALERT = {  # what the peer says of our certificate before it hangs up
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "refuses this client's certificate as expired: renew it, or set the clock there",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": "refuses this client's certificate as revoked: take another",
     "TLSV1_ALERT_UNKNOWN_CA": "does not know the CA of this client's certificate: take another, or tell it that CA",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "refuses this client's certificate: is it one that it believes?",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "refuses this client's certificate, or wants one: see ssl_cert_file",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "refuses this client's certificate: is it one that it believes?",
     "TLSV1_ALERT_PROTOCOL_VERSION": "has no TLS version that this client has: switch TLS 1.2 or 1.3 on there",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "has no cipher suite in common, or wants a client certificate: see ssl_cert_file",
 }
@@ -68,7 +69,7 @@ def _tls(reason: str) -> str:
     if reason == "UNEXPECTED_EOF_WHILE_READING":
         return "hung up during the TLS handshake: does it speak TLS on that port?"
     if "CERTIFICATE_REQUIRED" in reason:
-        return "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
+        return WANTS_CERTIFICATE
     if reason in _BY_ALERT:
         return _BY_ALERT[reason]
     if reason.startswith(("TLSV1_ALERT", "TLSV13_ALERT", "SSLV3_ALERT")):

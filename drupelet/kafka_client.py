@@ -22,6 +22,11 @@ class ClientSettings(NamedTuple):
     request_timeout_ms: int
     security: Security = Security()
 
+    @property
+    def servers(self) -> list[str]:
+        """Each HOST:PORT."""
+        return [server.strip() for server in self.bootstrap_servers.split(",")]
+
     def arguments(self) -> dict[str, Any]:
         """Arguments that every client of aiokafka takes, files and the password read anew.
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from drupelet.addresses import host_and_port
-from drupelet.connection_errors import explained
+from drupelet.connection_errors import WANTS_CERTIFICATE, explained
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import Security
 
@@ -40,6 +40,11 @@ class End(NamedTuple):
     name: str
     trouble: str | None
 
+    @property
+    def line(self) -> str:
+        """What a person is told of it."""
+        return f"{self.name}: ok" if self.trouble is None else f"{self.name} {self.trouble}"
+
 
 def connected(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:
     """A connection on which requests may be sent: encrypted and logged in, where the security says so.
@@ -55,7 +60,7 @@ def connected(security: Security, host: str, port: int, timeout_s: float = TIMEO
         connection: socket.socket = plain if context is None else context.wrap_socket(plain, server_hostname=host)
     except OSError as error:
         plain.close()
-        raise NotConnected(explained(error)) from error
+        raise NotConnected(refused(error, security)) from error
     try:
         if security.has_login:
             _log_in(connection, security)
@@ -79,10 +84,16 @@ def asked(connection: socket.socket, security: Security, key: int, version: int,
             raise NotConnected(_NO_KAFKA)
         answer = memoryview(_exactly(connection, size, security))
     except OSError as error:
-        raise NotConnected(explained(error)) from error
+        raise NotConnected(refused(error, security)) from error
     if int.from_bytes(answer[:4], "big") != _CORRELATION_ID:
         raise NotConnected(_NO_KAFKA)
     return answer[4:]
+
+
+def refused(error: OSError, security: Security) -> str:
+    """Why a connection failed; a peer that refuses the certificate of a client that showed none wants one."""
+    said = explained(error)
+    return WANTS_CERTIFICATE if security.cert_file is None and "this client's certificate" in said else said
 
 
 def answers_in_tls(first: bytes | bytearray) -> bool:

@@ -100,7 +100,7 @@ def _connect(config: GatewayConfig) -> int:
     well = True
     for end in try_all(config):
         well = well and end.trouble is None
-        print(f"{end.name}: ok" if end.trouble is None else f"{end.name} {end.trouble}", flush=True)
+        print(end.line, flush=True)
     return 0 if well else 1
 
 

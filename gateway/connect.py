@@ -37,6 +37,7 @@ from gateway.config import GatewayConfig, KafkaConfig, MqttConfig
 
 _VERSION = 8  # served by Apache Kafka 2.4 to 4.x and by the edge broker
 _DENIED, _CLUSTER_DENIED = 29, 31
+NO_RECORDS = memoryview(b"")  # null would end in a NullPointerException of Apache Kafka 4.3, and no answer
 _Answer = TypeVar("_Answer", bound=Message)
 
 
@@ -68,7 +69,7 @@ def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
 
 def _try_topics(connection: socket.socket, security: Security, topics: list[str]) -> Iterator[End]:
     for topic in topics:
-        data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=None)])]
+        data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=NO_RECORDS)])]
         request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
         answer = _ask(connection, security, PRODUCE, request, ProduceResponse)
         codes = {found.error_code for told in answer.responses for found in told.partition_responses}

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from drupelet.addresses import host_and_port
 from gateway.config import FileConfig, GatewayConfig, MosquittoConfig
 
 
@@ -86,6 +87,10 @@ def _open_ports(config: GatewayConfig) -> Iterator[str]:
                 yield f"mosquitto.listeners {host}:{port} takes passwords in clear text: move it to tls_listeners."
     if mqtt is not None and mqtt.username is not None and not mqtt.tls and not is_loopback(mqtt.host):
         yield f"mqtt sends its password to {mqtt.host} in clear text: set mqtt.tls or mqtt.ssl_ca_file."
+    if config.kafka.security.shows_password:
+        for host, _ in map(host_and_port, config.kafka.bootstrap_servers):
+            if not is_loopback(host):
+                yield f"kafka sends its password to {host} in clear text: set kafka.security_protocol to SASL_SSL."
     if config.metrics is not None and not is_loopback(config.metrics[0]):
         yield f"metrics on {config.metrics[0]} can be read by anyone on that network."
 

@@ -76,7 +76,7 @@ class Standing:
 
 async def status(config: Config, *, as_json: bool) -> int:
     """Print a line per partition from the source group's commits and the source's ends; return the exit status."""
-    source = Source(config.source, config.group_id, config.request_timeout_ms)
+    source = Source(config.source_client, config.group_id)
     try:
         await source.open()
         found = await _standings(source, config)

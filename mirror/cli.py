@@ -20,6 +20,9 @@ from mirror.topics import POLICIES
 _RUN_EXAMPLE = """example:
   edge-mirror run --source 127.0.0.1:9092 --target kafka.example.org:9092 --topics 'readings|logs' --site hamburg
 """
+_CHECK_EXAMPLE = """example:
+  edge-mirror check --connect --config /etc/drupelet/mirror.toml
+"""
 _STATUS_EXAMPLE = """example:
   edge-mirror status --source 127.0.0.1:9092 --site hamburg
 """
@@ -32,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
-    required = ("source", "target", "topics") if given.command == "run" else ("source",)
+    required = ("source",) if given.command == "status" else ("source", "target", "topics")
     config = _load(given, required)
+    if given.command == "check":
+        return _check(given, config)
     set_up("mirror", silent=("aiokafka",) if given.command == "status" else ())  # one sentence says it
     return _start(given, config)
 
@@ -46,6 +51,22 @@ def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
             "neither site nor target is set: one of them names the group that holds the positions."
         )
     return config
+
+
+def _check(given: argparse.Namespace, config: Config) -> int:
+    from drupelet.kafka_connection import try_cluster  # noqa: PLC0415 - what opens connections, only where asked for
+
+    print(f"{given.config or 'the options'}: ok")
+    sides = (("source", config.source_client), ("target", config.target_client))
+    for side, client in sides:
+        if client.security.shows_password:
+            print(f"WARNING: {side} is sent the password in clear text: use SASL_SSL.", file=sys.stderr)
+    well = True
+    for side, client in sides if given.connect else ():
+        for end in try_cluster(side, client.security, client.servers):
+            well = well and end.trouble is None
+            print(end.line, flush=True)
+    return 0 if well else 1
 
 
 def _start(given: argparse.Namespace, config: Config) -> int:
@@ -70,6 +91,8 @@ def parser() -> Parser:
     run.add_argument("--policy", choices=POLICIES, help="names at the target: SITE.TOPIC (prefix, the default with "
                      "--site) or TOPIC (identity, the default without)")  # fmt: skip
     run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health there; off by default")
+    check = _command(commands, "check", "check the configuration, and whether both sides let us in", _CHECK_EXAMPLE)
+    check.add_argument("--connect", action="store_true", help="also try both sides, and the brokers that they name")
     status = _command(commands, "status", "show source end, committed position and lag per partition", _STATUS_EXAMPLE)
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return root

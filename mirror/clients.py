@@ -15,7 +15,7 @@ import contextlib
 import re
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaClient, AIOKafkaConsumer, TopicPartition
@@ -35,7 +35,8 @@ from aiokafka.errors import (
     for_code,
 )
 
-from drupelet.errors import sentence, without_numbers
+from drupelet import kafka_connection
+from drupelet.errors import ConfigurationError, sentence, without_numbers
 from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.protocol.message import NO_UUID, Message
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
@@ -62,7 +63,6 @@ __all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "T
 
 R = TypeVar("R", bound=Message)
 
-CLIENT_ID = "edge-mirror"
 NO_BROKER = "no broker answers at"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
@@ -133,7 +133,7 @@ def mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
         raise RecordTooLargeError(sentence(error)) from error
     except KafkaConnectionError as error:
         raise kind(unanswered(sentence(error))) from error
-    except (KafkaError, OSError, TimeoutError) as error:
+    except (KafkaError, ConfigurationError, OSError, TimeoutError) as error:  # a file may be replaced just now
         raise kind(without_numbers(sentence(error))) from error
     except AttributeError as error:  # aiokafka's admin client, while the cluster's controller is unknown
         raise kind(f"not ready: {error}") from error
@@ -146,6 +146,19 @@ def unanswered(said: str) -> str:
         return without_numbers(said)
     named = ", ".join(f"{host}:{port}" for host, port in addresses)
     return f"{NO_BROKER} {named}: start it, or mend the address or the network"
+
+
+async def explained(settings: ClientSettings, start: Awaitable[Any]) -> None:
+    """Await the start of a client; where TLS or a log-in stand in its way, the error says so, unlike aiokafka's."""
+    try:
+        await start
+    except (KafkaError, OSError) as error:
+        if settings.security.protocol == "PLAINTEXT":
+            raise
+        told = await asyncio.to_thread(kafka_connection.trouble, settings.security, settings.servers)
+        if told is None:
+            raise
+        raise ConnectionError(told) from error
 
 
 async def _stopped(consumer: Any) -> None:
@@ -221,10 +234,10 @@ class EpochQuestion(NamedTuple):
 class Source:
     """The cluster that is read: topics, records, raw batches, and the group that holds the positions."""
 
-    def __init__(self, bootstrap: str, group_id: str, request_timeout_ms: int) -> None:
-        self._settings = ClientSettings(bootstrap, CLIENT_ID, request_timeout_ms)
+    def __init__(self, settings: ClientSettings, group_id: str) -> None:
+        self._settings = settings
         self._group_id = group_id
-        self._timeout_ms = request_timeout_ms
+        self._timeout_ms = settings.request_timeout_ms
         self._admin = Admin(self._settings)
         self._consumer: Any = None
         self._tap: EpochTap | None = None
@@ -237,20 +250,20 @@ class Source:
 
     async def open(self) -> None:
         """Connect; raises SourceError."""
-        consumer = AIOKafkaConsumer(
-            **self._settings.arguments(),
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            metadata_max_age_ms=METADATA_AGE_MS,
-            fetch_max_bytes=FETCH_BYTES_MAX,
-            max_partition_fetch_bytes=FETCH_PARTITION_BYTES_MAX,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-        )
         with mapped(SourceError):
+            consumer = AIOKafkaConsumer(
+                **self._settings.arguments(),
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                isolation_level="read_committed",
+                metadata_max_age_ms=METADATA_AGE_MS,
+                fetch_max_bytes=FETCH_BYTES_MAX,
+                max_partition_fetch_bytes=FETCH_PARTITION_BYTES_MAX,
+                fetch_max_wait_ms=FETCH_WAIT_MS,
+            )
             try:
-                await consumer.start()
+                await explained(self._settings, consumer.start())
             except BaseException:
                 await _stopped(consumer)
                 raise

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
 from drupelet.addresses import host_and_port
 from drupelet.config_check import nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES
+from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
+from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, is_site_name
+
+SIDES = ("source", "target")
+CLIENT_ID = "edge-mirror"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be set; the names are the TOML keys. Empty text means not set."""
+    """Everything that can be set; the names are the TOML keys. Empty text means not set.
+
+    Each side's security has a key for each of SECURITY_KEYS, with `source_` or `target_` before it.
+    """
 
     source: str = ""
     """HOST:PORT of the edge broker."""
@@ -60,6 +67,20 @@ class Config:
     """Longest wait between attempts to reach a side."""
     target_replication_factor: int = 0
     """Of the topics created at the target; 0 means one replica per broker, three at most."""
+    source_security: Security = Security()  # noqa: RUF009 - it does not change
+    """How the edge broker is connected to."""
+    target_security: Security = Security()  # noqa: RUF009 - it does not change
+    """How the central Kafka is connected to."""
+
+    @property
+    def source_client(self) -> ClientSettings:
+        """What every client of the edge broker is told."""
+        return ClientSettings(self.source, CLIENT_ID, self.request_timeout_ms, self.source_security)
+
+    @property
+    def target_client(self) -> ClientSettings:
+        """What every client of the central Kafka is told."""
+        return ClientSettings(self.target, CLIENT_ID, self.request_timeout_ms, self.target_security)
 
     @property
     def name_policy(self) -> Policy:
@@ -84,18 +105,31 @@ def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str
     """
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
-    _check_types(values)
-    config = Config(**values)
+    source, target = (_security(path, side, values) for side in SIDES)
+    plain = {key: value for key, value in values.items() if key not in SECURED}
+    _check_types(plain)
+    config = replace(Config(**plain), source_security=source, target_security=target)
     _check(config, required)
     return config
 
 
+SECURED = tuple(f"{side}_{key}" for side in SIDES for key in SECURITY_KEYS)
+
+
+def _security(path: Path | None, side: str, values: Mapping[str, Any]) -> Security:
+    given = {key: values[f"{side}_{key}"] for key in SECURITY_KEYS if f"{side}_{key}" in values}
+    where = "" if path is None else f"{path}: "
+    return security_from(given, "." if path is None else path.parent, lambda key: f"{where}{side}_{key}")
+
+
 def _check_types(values: Mapping[str, Any]) -> None:
-    kinds: dict[str, type] = {field.name: type(field.default) for field in fields(Config)}
+    kinds: dict[str, type] = {
+        field.name: type(field.default) for field in fields(Config) if not field.name.endswith("_security")
+    }
     for key, value in values.items():
         if key not in kinds:
-            near = nearest(key, kinds)
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(kinds)}."
+            near = nearest(key, (*kinds, *SECURED))
+            hint = f"did you mean {near}?" if near else f"known are {', '.join((*kinds, *SECURED))}."
             raise ConfigurationError(f"Unknown configuration key {key}: {hint}")
         if type(value) is not kinds[key]:
             raise ConfigurationError(f"{key} must be of type {kinds[key].__name__}, not {value!r}.")

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from drupelet.backoff import Backoff
+from drupelet.kafka_client import ClientSettings
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
 from mirror import ledger, plan, topics
@@ -66,10 +67,10 @@ class Replicator:
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self.config = config
         self.metrics = metrics
-        self.source = Source(config.source, config.group_id, config.request_timeout_ms)
-        self.target = _target(config, config.target)
+        self.source = Source(config.source_client, config.group_id)
+        self.target = _target(config, config.target_client)
         self.node = f"mirror@{socket.gethostname()}"
-        self._ledger = _target(config, config.source)
+        self._ledger = _target(config, config.source_client)
         self._ledger_open = False
         self._ledger_lock = asyncio.Lock()
         self._lanes: dict[TopicPartition, Lane] = {}
@@ -613,12 +614,11 @@ class Replicator:
             self._set_trouble("target ack", f"none for {waited_s:.0f} s" if waited_s > SILENT_S else "")
 
 
-def _target(config: Config, bootstrap: str) -> Target:
+def _target(config: Config, settings: ClientSettings) -> Target:
     return Target(
-        bootstrap,
+        settings,
         compression=config.compression,
         batch_bytes_max=config.batch_bytes_max,
-        request_timeout_ms=config.request_timeout_ms,
         replicas=config.target_replication_factor,
     )
 

@@ -19,7 +19,15 @@ from aiokafka.protocol.offset import OffsetRequest
 from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
 from mirror import fetching
-from mirror.clients import CLIENT_ID, METADATA_AGE_MS, Admin, TargetError, TopicPartition, TopicRefusedError, mapped
+from mirror.clients import (
+    METADATA_AGE_MS,
+    Admin,
+    TargetError,
+    TopicPartition,
+    TopicRefusedError,
+    explained,
+    mapped,
+)
 from mirror.fetching import READ_UNCOMMITTED, Content
 
 LATEST, EARLIEST = -1, -2  # of ListOffsets: the end, the start
@@ -30,13 +38,11 @@ ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the futu
 class Target:
     """The cluster that is written to: topics made to order, batches acknowledged by all replicas, in order."""
 
-    def __init__(
-        self, bootstrap: str, *, compression: str, batch_bytes_max: int, request_timeout_ms: int, replicas: int = 0
-    ) -> None:
-        self._settings = ClientSettings(bootstrap, CLIENT_ID, request_timeout_ms)
+    def __init__(self, settings: ClientSettings, *, compression: str, batch_bytes_max: int, replicas: int = 0) -> None:
+        self._settings = settings
         self._compression = compression
         self._batch_bytes_max = batch_bytes_max
-        self._timeout_ms = request_timeout_ms
+        self._timeout_ms = settings.request_timeout_ms
         self._replicas = replicas
         self._admin = Admin(self._settings)
         self._producer: Any = None
@@ -46,14 +52,14 @@ class Target:
 
     async def open(self) -> None:
         """Connect and take a new producer id; raises TargetError."""
-        producer = AIOKafkaProducer(
-            **self._settings.producer_arguments(self._compression, self._batch_bytes_max),
-            metadata_max_age_ms=METADATA_AGE_MS,
-        )
         with mapped(TargetError):
+            producer = AIOKafkaProducer(
+                **self._settings.producer_arguments(self._compression, self._batch_bytes_max),
+                metadata_max_age_ms=METADATA_AGE_MS,
+            )
             try:
                 async with asyncio.timeout(self._timeout_ms / 1000):
-                    await producer.start()
+                    await explained(self._settings, producer.start())
             except BaseException:
                 await _abandon(producer)
                 raise

@@ -10,9 +10,8 @@ import socket
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
-from drupelet.connection_errors import explained
 from drupelet.errors import reason
-from drupelet.kafka_connection import NotConnected, answers_in_tls, connected
+from drupelet.kafka_connection import NotConnected, answers_in_tls, connected, refused
 from drupelet.kafka_properties import in_kafkas_names
 from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation
@@ -101,7 +100,7 @@ class Connection:
 
     def _broken(self, error: OSError) -> WireFailure:
         if getattr(error, "reason", None):  # of an SSLError: what the peer said in TLS, as a rule of our certificate
-            return WireFailure(f"the broker at {self.place} {in_kafkas_names(explained(error))}")
+            return WireFailure(f"the broker at {self.place} {in_kafkas_names(refused(error, self._security))}")
         return self._failure(f"the connection to {self.place} broke: {reason(error)}")
 
     def _failure(self, sentence: str) -> WireFailure:

@@ -335,25 +335,17 @@ def tls_context(config: MqttConfig) -> ssl.SSLContext:
 
     The name in the certificate is always checked against `host`.
     """
-    import ssl  # noqa: PLC0415 (2 MB, for those who use it)
+    from drupelet.tls import client_context  # noqa: PLC0415 (ssl takes 2 MB, for those who use it)
 
     files = [str(path) for path in (config.ssl_ca_file, config.ssl_cert_file, config.ssl_key_file) if path]
     try:
-        context = ssl.create_default_context(cafile=None if config.ssl_ca_file is None else str(config.ssl_ca_file))
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if config.ssl_cert_file is not None:
-            context.load_cert_chain(config.ssl_cert_file, config.ssl_key_file, password=_no_passphrase)
+        return client_context(config.ssl_ca_file, config.ssl_cert_file, config.ssl_key_file)
     except (OSError, ValueError) as error:  # SSLError is an OSError
         why = getattr(error, "reason", None) or sentence(error)
         raise ConfigurationError(
             f"mqtt: {' or '.join(files)} cannot be used ({why}): PEM files are wanted, a key that belongs to its"
             " certificate and has no passphrase, and the right to read them."
         ) from error
-    return context
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase")
 
 
 class _Connection:

@@ -6,16 +6,22 @@ process has a listener per security protocol (tests/support/secured_kafka.py).
 
 from __future__ import annotations
 
+import json
 import subprocess
+import uuid
+from pathlib import Path
 
 import pytest
 
 from tests.support import runtimes
 from tests.support.certificates import Authority
-from tests.support.kafka_reading import create_topic
-from tests.support.secured_kafka import PASSWORD, USER, SecuredKafka
+from tests.support.kafka_reading import create_topic, read_topic
+from tests.support.mirror_road import EdgeMirror, Load, bounds, numbers, read_all
+from tests.support.processes import EdgeBroker, Process, wait_until
+from tests.support.secured_kafka import PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.waiting import CALL_S
 
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MODULES = {"PLAIN": "plain.PlainLoginModule"}
 
 
@@ -67,7 +73,7 @@ WAYS = [
     *(
         (listener, {"security_protocol": protocol, "sasl_mechanism": mechanism, "sasl_jaas_config": jaas(mechanism)})
         for listener, protocol in (("LOGIN", "SASL_PLAINTEXT"), ("BOTH", "SASL_SSL"))
-        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        for mechanism in MECHANISMS
     ),
 ]
 
@@ -94,7 +100,11 @@ def test_each_refusal_of_the_tools_is_a_sentence(kafka, authority, tmp_path):
         ("LOGIN", {}, "may want a log-in (--command-config)"),
         ("TLS", {"security_protocol": "SSL"}, "has a certificate of an unknown CA: name that CA in ssl.truststore.loc"),
         ("TLS", {"security_protocol": "SSL", "ssl_truststore_location": other.certificate}, "of an unknown CA"),
-        ("MUTUAL", {"security_protocol": "SSL", **tls}, "ssl.keystore.location"),
+        (
+            "MUTUAL",
+            {"security_protocol": "SSL", **tls},
+            "wants a client certificate: name one in ssl.keystore.",
+        ),
         ("LOGIN", {"security_protocol": "SSL", **tls}, "TLS"),
         ("LOGIN", login | {"sasl_jaas_config": jaas("PLAIN", password="x")}, f"refuses the user '{USER}' by PLAIN"),
         ("TLS", {**by_plain, "security_protocol": "SASL_SSL", **tls}, "wants no log-in on that port"),
@@ -102,3 +112,170 @@ def test_each_refusal_of_the_tools_is_a_sentence(kafka, authority, tmp_path):
     for listener, values, says in wrong:
         status, err = topics(kafka.at(listener), properties(tmp_path / "client.properties", **values))
         assert (status, says in err, err.count("\n")) == (1, True, 1), (listener, values, err)
+
+
+# The same in our own configuration files.
+
+
+@pytest.fixture(scope="module")
+def password_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("secret") / "password"
+    path.touch(0o600)
+    path.write_text(f"{PASSWORD}\n")
+    return path
+
+
+@pytest.fixture
+def ours(authority, client_files, password_file):
+    """The keys that get a client in at a listener, by one mechanism where it has log-ins."""
+
+    def keys(listener, mechanism=None):
+        found = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
+        values = {"security_protocol": found[listener]}
+        if "SSL" in found[listener]:
+            values["ssl_ca_file"] = str(authority.certificate)
+        if listener == "MUTUAL":
+            values |= {"ssl_cert_file": str(client_files[0]), "ssl_key_file": str(client_files[1])}
+        if mechanism is not None:
+            values |= {"sasl_mechanism": mechanism, "sasl_username": USER, "sasl_password_file": str(password_file)}
+        return values
+
+    return keys
+
+
+ENTRIES = [("TLS", None), ("MUTUAL", None), *((e, m) for e in ("LOGIN", "BOTH") for m in MECHANISMS)]
+
+
+class Gateway:
+    """A gateway that follows one file, and is told how to get into Kafka."""
+
+    def __init__(self, root, server, security, topic="logs"):
+        self.root, self.log, self.config = root, root / "app.log", root / "gateway.toml"
+        root.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        keys = "".join(f"{key} = {json.dumps(value)}\n" for key, value in security.items())
+        self.config.write_text(
+            f'state_dir = "{root}/state"\n[kafka]\nbootstrap_servers = "{server}"\n{keys}'
+            f'[[files]]\npath = "{self.log}"\ntopic = "{topic}"\npoll_interval_ms = 20\n'
+        )
+        program = runtimes.console_script("edge-gateway")
+        self.process = Process("gateway", [program, "run", "--config", self.config], root, ready="edge-gateway ready")
+
+    def check(self):
+        return checked("edge-gateway", self.config)
+
+
+def checked(program, config):
+    """Status and lines of `check --connect`."""
+    command = [runtimes.console_script(program), "check", "--connect", "--config", config]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
+    assert "Traceback" not in done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def shows_no_secret(process):
+    """Neither arguments nor environment nor the log of a running process have the password."""
+    for file in ("cmdline", "environ"):
+        assert PASSWORD.encode() not in Path(f"/proc/{process.pid}/{file}").read_bytes()
+    assert PASSWORD not in process.log_path.read_text()
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), ENTRIES)
+def test_the_gateway_gets_in_by_every_security_protocol(kafka, ours, tmp_path, listener, mechanism):
+    gateway = Gateway(tmp_path, kafka.at(listener), ours(listener, mechanism))
+    status, told = gateway.check()
+    assert status == 0, told
+    assert told.count("kafka topic ") == 3
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), [("MUTUAL", None), ("LOGIN", "PLAIN"), ("BOTH", "SCRAM-SHA-512")])
+def test_the_gateways_records_arrive(kafka, ours, tmp_path, listener, mechanism):
+    topic = f"logs-{uuid.uuid4().hex[:8]}"
+    gateway = Gateway(tmp_path, kafka.at(listener), ours(listener, mechanism), topic)
+    create_topic(kafka.bootstrap, topic)
+    with gateway.process:
+        gateway.log.write_text("one\ntwo\nthree\n")
+        wait_until(lambda: bounds(kafka.bootstrap, topic)[1] == 3, 30, "three lines")
+        shows_no_secret(gateway.process)
+    assert [read.value.decode() for read in read_topic(kafka.bootstrap, topic)]
+
+
+def test_each_refusal_of_the_gateway_is_a_sentence(kafka, ours, authority, client_files, tmp_path):
+    wrong_password = tmp_path / "wrong"
+    wrong_password.touch(0o600)
+    wrong_password.write_text("nope")
+    other = Authority(tmp_path / "other", "other CA")
+    stranger = dict(zip(("ssl_cert_file", "ssl_key_file"), map(str, other.sign("stranger", "DNS:s")), strict=True))
+    tls, both = ours("TLS"), ours("BOTH", "SCRAM-SHA-256")
+    late = authority.sign("late", "DNS:late", days=-1)
+    expired = {"ssl_cert_file": str(late[0]), "ssl_key_file": str(late[1])}
+    wrong = [
+        ("TLS", {}, "answers in TLS on that port: set security_protocol to SSL or SASL_SSL"),
+        ("LOGIN", {}, "does it want TLS, or a log-in"),
+        ("LOGIN", tls, "does it speak TLS on that port?"),
+        ("TLS", {"security_protocol": "SSL"}, "has a certificate of an unknown CA: name that CA in ssl_ca_file"),
+        ("BOTH", both | {"sasl_password_file": str(wrong_password)}, f"refuses the user '{USER}' by SCRAM-SHA-256"),
+        ("BOTH", both | {"sasl_username": "nobody"}, "refuses the user 'nobody'"),
+        ("TLS", both, "wants no log-in on that port: set security_protocol to SSL"),
+        ("BOTH", tls, "hung up after the TLS handshake: does it want a log-in"),
+        ("MUTUAL", tls, "wants a client certificate: name one in ssl_cert_file and ssl_key_file"),
+        ("MUTUAL", ours("MUTUAL") | stranger, "this client's certificate"),
+        ("MUTUAL", ours("MUTUAL") | expired, "this client's certificate"),
+    ]
+    for listener, security, says in wrong:
+        status, told = Gateway(tmp_path / "gateway", kafka.at(listener), security).check()
+        line = next(line for line in told.splitlines() if line.startswith("kafka localhost"))
+        assert (status, says in line) == (1, True), (listener, security, told)
+    by_address = f"127.0.0.1:{kafka.ports['TLS']}"
+    assert "has a certificate without this address" in Gateway(tmp_path / "g", by_address, tls).check()[1]
+
+
+def test_what_keeps_the_gateway_out_is_in_its_log(kafka, ours, tmp_path):
+    gateway = Gateway(tmp_path, kafka.at("BOTH"), ours("BOTH", "PLAIN") | {"sasl_username": "nobody"})
+    with gateway.process:
+        says = "refuses the user 'nobody' by PLAIN"
+        wait_until(lambda: says in gateway.process.log_path.read_text(), 30, "the reason in the log")
+        shows_no_secret(gateway.process)
+
+
+MIRRORED = [
+    (("LOGIN", "SCRAM-SHA-512"), ("BOTH", "SCRAM-SHA-256")),
+    (("MUTUAL", None), ("TLS", None)),
+    (("BOTH", "PLAIN"), ("LOGIN", "SCRAM-SHA-512")),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), MIRRORED)
+def test_the_mirror_gets_in_at_both_sides(kafka, ours, tmp_path, source, target):
+    topic, site = f"numbers-{uuid.uuid4().hex[:8]}", f"s{uuid.uuid4().hex[:8]}"
+    create_topic(kafka.bootstrap, topic)
+    settings = {f"source_{key}": value for key, value in ours(*source).items()}
+    settings |= {f"target_{key}": value for key, value in ours(*target).items()}
+    servers = kafka.at(source[0]), kafka.at(target[0])
+    mirror = EdgeMirror(tmp_path, *servers, topics=topic, site=site, settings=settings)
+    config = tmp_path / "check.toml"
+    whole = settings | {"source": servers[0], "target": servers[1], "topics": topic, "site": site}
+    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in whole.items()))
+    status, told = checked("edge-mirror", config)
+    assert (status, told.count(": ok")) == (0, 3), told
+    with mirror, Load(kafka.bootstrap, topic, 1, per_second=500) as load:
+        long_enough = 500 * 4 * REAUTH_MS // 1000 if "SCRAM-SHA-512" in (source[1], target[1]) else 500
+        wait_until(lambda: bounds(kafka.bootstrap, f"{site}.{topic}")[1] >= long_enough, 60, "numbers at the target")
+        shows_no_secret(mirror)
+        load.__exit__()
+        end = bounds(kafka.bootstrap, topic)[1]
+        wait_until(lambda: bounds(kafka.bootstrap, f"{site}.{topic}")[1] >= end, 60, "all numbers at the target")
+        mirror.stop()
+    assert numbers(read_all(kafka.bootstrap, f"{site}.{topic}")) == list(range(end))
+
+
+def test_what_keeps_the_mirror_out_is_told(kafka, ours, tmp_path):
+    with EdgeBroker(tmp_path) as edge:
+        settings = {f"target_{key}": value for key, value in ours("BOTH", "SCRAM-SHA-512").items()}
+        settings["target_sasl_username"] = "nobody"
+        mirror = EdgeMirror(tmp_path, edge.bootstrap, kafka.at("BOTH"), site="x", settings=settings)
+        with mirror:
+            says = "refuses the user 'nobody' by SCRAM-SHA-512"
+            wait_until(lambda: says in mirror.get("/health")[1], 30, "the reason in /health")
+            shows_no_secret(mirror)

@@ -5,7 +5,7 @@
 | CLIENT | PLAINTEXT | anybody, as user of the test's own set-up |
 | TLS | SSL | anybody |
 | MUTUAL | SSL | who shows a certificate of the CA |
-| LOGIN | SASL_PLAINTEXT | USER by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
+| LOGIN | SASL_PLAINTEXT | USER by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; the last for REAUTH_MS at a time |
 | BOTH | SASL_SSL | the same |
 """
 
@@ -17,6 +17,7 @@ from tests.support.certificates import Authority
 from tests.support.processes import ApacheKafka
 
 USER, PASSWORD = "drupelet", "pass-word of 1 user"
+REAUTH_MS = 2000  # who does not log in again is thrown out then, and aiokafka cannot
 LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
 _PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -40,6 +41,7 @@ class SecuredKafka(ApacheKafka):
             "ssl.truststore.location": str(authority.certificate),
             "listener.name.mutual.ssl.client.auth": "required",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.login.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
         }
         for listener in ("login", "both"):
             own |= {

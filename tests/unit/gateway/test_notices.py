@@ -12,6 +12,7 @@ from gateway import cli, connect, notices
 from gateway.config import GatewayConfig, parse_config
 from tests.support.ports import free_port
 
+TOLD = "kafka sends its password to far in clear text: set kafka.security_protocol to SASL_SSL."
 ROUTE = '[[mqtt.routes]]\npattern = "a"\ntopic = "t"\n'
 
 
@@ -50,6 +51,25 @@ def test_what_is_not_there_is_told_and_what_is_there_is_not(tmp_path: Path, monk
 def test_open_doors_are_told(tmp_path: Path, text: str, says: str) -> None:
     (told,) = notices.security(config(tmp_path, "[board]\n" + text))
     assert says in told
+
+
+@pytest.mark.parametrize(
+    ("host", "security", "told"),
+    [
+        (
+            "far",
+            "SASL_PLAINTEXT",
+            TOLD,
+        ),
+        ("far", "SASL_SSL", ""),
+        ("127.0.0.1", "SASL_PLAINTEXT", ""),
+    ],
+)
+def test_a_password_for_kafka_that_is_read_on_the_way(tmp_path: Path, host: str, security: str, told: str) -> None:
+    (tmp_path / "pw").touch(0o600)
+    keys = f'security_protocol = "{security}"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\nsasl_password_file = "pw"'
+    text = f'state_dir = "s"\n[kafka]\nbootstrap_servers = "{host}:9092"\n{keys}\n[board]\n'
+    assert "".join(notices.security(parse_config(tmp_path / "g.toml", text))) == told
 
 
 def test_doors_on_loopback_or_with_tls_and_a_password_are_not(tmp_path: Path) -> None:

@@ -98,3 +98,38 @@ def test_the_ledger_record_is_version_1_in_its_order():
         b'"node":"mirror@board"}'
     )
     assert json.loads(value)["bytes"] is None
+
+
+def test_each_side_is_secured_by_keys_of_its_own(tmp_path):
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "pw").touch(0o600)
+    path = tmp_path / "mirror.toml"
+    path.write_text(
+        'source_security_protocol = "SSL"\nsource_ssl_ca_file = "ca.pem"\ntarget_security_protocol = "SASL_PLAINTEXT"\n'
+        'target_sasl_username = "u"\ntarget_sasl_password_file = "pw"\n'
+    )
+    config = load(path, GIVEN, RUN)
+    assert config.source_client.security[:2] == ("SSL", str(tmp_path / "ca.pem"))
+    assert config.target_client.security[:2] == ("SASL_PLAINTEXT", None)
+    assert (config.target_security.mechanism, config.target_security.username) == ("SCRAM-SHA-512", "u")
+    assert (config.source_client.bootstrap_servers, config.target_client.bootstrap_servers) == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "target_ssl_ca_file = 'x'",
+            "mirror.toml: target_ssl_ca_file is set, and target_security_protocol is",
+        ),
+        ("source_security_protocol = 'SASL_SSL'", "mirror.toml: source_sasl_username is missing"),
+        ("source_sasl_pasword_file = 'x'", "did you mean source_sasl_password_file"),
+        ("sasl_username = 'x'", "_sasl_username?"),
+    ],
+)
+def test_a_mistake_in_them_names_side_and_remedy(tmp_path, line, text):
+    path = tmp_path / "mirror.toml"
+    path.write_text(line)
+    with pytest.raises(ConfigurationError) as raised:
+        load(path, GIVEN, RUN)
+    assert text in str(raised.value)
