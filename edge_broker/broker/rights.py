@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, ResourceType
 from edge_broker.security.authorizer import OPERATIONS, Authorizer
 
 if TYPE_CHECKING:
@@ -105,6 +105,11 @@ class Rights:
         if not self.may(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return 0
         return self.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def changed(self, context: RequestContext, event: str, acl: AclBinding) -> None:
+        """Note that somebody has changed what may be done."""
+        session = context.session
+        self._effects.audit(event, principal=session.principal, host=session.host, acl=str(acl)[:512])
 
     def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Note that somebody asked for what he may not do."""

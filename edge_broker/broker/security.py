@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.security.acls import Acls
 from edge_broker.security.state import SecurityState
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.security_store import SecurityStore
 
 Edit = Callable[[SecurityState], SecurityState]
+Indexed = tuple[SecurityState, Acls]
 
 
 class Security:
@@ -41,7 +43,7 @@ class Security:
 
         `edit` runs in a worker, on the newest state, and must touch nothing else.
         """
-        return Do(lambda: self._store.change(edit), lambda state: self._applied(state, then), failed)
+        return Do(lambda: _indexed(self._store.change(edit)), lambda found: self._applied(found, then), failed)
 
     def look(self) -> Outcome:
         """See whether another process has changed the file."""
@@ -50,8 +52,8 @@ class Security:
         self._looking = True
         store = self._store
         return Do(
-            lambda: store.state if store.reread() else None,
-            lambda state: self._applied(state, lambda: Reply(None)) if state else Reply(None),
+            lambda: _indexed(store.state) if store.reread() else None,
+            lambda found: self._changed_elsewhere(found) if found else Reply(None),
             lambda _: Reply(None),
             over=self._looked,
             background=True,
@@ -60,14 +62,29 @@ class Security:
     def _looked(self) -> None:
         self._looking = False
 
-    def _applied(self, state: SecurityState, then: Callable[[], Outcome]) -> Outcome:
-        self.apply(state)
+    def _changed_elsewhere(self, found: Indexed) -> Outcome:
+        before, after = self.state, found[0]
+        self.apply(*found)
+        self._effects.audit(
+            "changed-by-command",
+            acls_added=len(after.acls - before.acls),
+            acls_removed=len(before.acls - after.acls),
+            users=len(after.users),
+        )
+        return Reply(None)
+
+    def _applied(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
+        self.apply(*found)
         return then()
 
-    def apply(self, state: SecurityState) -> None:
-        """What this state says holds from now on."""
+    def apply(self, state: SecurityState, acls: Acls | None = None) -> None:
+        """What this state says holds from now on; `acls` are its own, where a worker has put them in order already."""
         if state.damage and state.damage != self.state.damage:
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
         self.state = state
         if self._authorizer is not None:
-            self._authorizer.use(state.acls, closed=bool(state.damage))
+            self._authorizer.use(Acls(state.acls) if acls is None else acls, closed=bool(state.damage))
+
+
+def _indexed(state: SecurityState) -> Indexed:
+    return state, Acls(state.acls)

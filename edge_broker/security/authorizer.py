@@ -85,14 +85,14 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self.closed = True
         self._allow_everyone = allow_everyone
-        self._acls = Acls()
+        self.acls = Acls()
         self._cached: list[list[dict[tuple[str, str, str], bool]]] = [[{} for _ in Operation] for _ in ResourceType]
         self._cached_count = 0
 
-    def use(self, acls: Iterable[AclBinding], *, closed: bool = False) -> None:
+    def use(self, acls: Acls, *, closed: bool = False) -> None:
         """Decide by these from now on; `closed`: their store is damaged, so that they are unknown."""
         self.closed = closed
-        self._acls = Acls(acls)
+        self.acls = acls
         self._forget()
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
@@ -121,7 +121,7 @@ class Authorizer:
         operations = (operation, Operation.ALL)
         allowed: list[AclBinding] = []
         denied: set[tuple[PatternType, str]] = set()
-        for acl in self._acls.of_type(resource_type):
+        for acl in self.acls.of_type(resource_type):
             if acl.principal in whose[0] and acl.host in whose[1] and acl.operation in operations:
                 if acl.permission == Permission.ALLOW:
                     allowed.append(acl)
@@ -149,7 +149,7 @@ class Authorizer:
             and acl.pattern_type == PatternType.LITERAL
             and acl.permission == Permission.ALLOW
             and _concerns(acl, (principal,), canonical_host(host), operation)
-            for acl in self._acls.of(resource_type, name)
+            for acl in self.acls.of(resource_type, name)
         )
 
     def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
@@ -160,7 +160,7 @@ class Authorizer:
             return False
         principals = (principal, ANYBODY)
         found = allowed = False
-        for acl in self._acls.of(resource_type, name):
+        for acl in self.acls.of(resource_type, name):
             found = True
             if _concerns(acl, principals, host, operation):
                 if acl.permission == Permission.DENY:

@@ -16,7 +16,8 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.security.acls import ACLS_MAX, AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, ScramCredential
 
 SECRET_BYTES = 32
@@ -42,6 +43,15 @@ class SecurityState(NamedTuple):
         if credentials:
             users[name] = dict(credentials)
         return self._replace(users=users)
+
+    def with_acls(self, acls: frozenset[AclBinding]) -> SecurityState:
+        """The same with these ACLs; Refusal: more than ACLS_MAX."""
+        if len(acls) > max(ACLS_MAX, len(self.acls)):
+            raise Refusal(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(acls)} ACLs would be more than {ACLS_MAX}; remove some, or let a prefix stand for many names",
+            )
+        return self._replace(acls=acls)
 
 
 def encode(state: SecurityState) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_broker.security.acls import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import AclBinding, AclFilter, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.authorizer import Authorizer
 
 TYPES = [ResourceType.TOPIC, ResourceType.GROUP]
@@ -70,7 +70,7 @@ def test_it_decides_as_the_model_does(
 ) -> None:
     """Each name is asked for twice: the second time it is remembered."""
     authorizer = Authorizer([], allow_everyone=everyone)
-    authorizer.use(acls)
+    authorizer.use(Acls(acls))
     who, host, operation, kind = asked
     for name in names + names:
         assert authorizer.allows(who, host, operation, kind, name) == model(acls, everyone, *asked, name)
@@ -88,7 +88,7 @@ def test_any_resource_is_one_that_there_is(
     if len(allowed_by(operation)) > 2:
         return
     authorizer = Authorizer([])
-    authorizer.use(acls)
+    authorizer.use(Acls(acls))
     names = {FRESH} | {name + more for name in NAMES if name != "*" for more in ("", FRESH)} | {"*" + FRESH}
     shown = any(model(acls, False, who, host, operation, kind, name) for name in names)
     assert authorizer.allows_any(who, host, operation, kind) == shown

@@ -15,7 +15,6 @@ PATH = Path(edge_broker.__file__).parent / "SUPPORTED.md"
 NOT_SERVED = (
     ("SaslHandshake, SaslAuthenticate", "17, 36", "log-ins come later; keep the listener inside a network you trust"),
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
-    ("DescribeAcls, CreateAcls, DeleteAcls", "29 to 31", "access control comes with log-ins"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
     ("delegation tokens", "38 to 41", "they belong to log-ins"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),

@@ -29,7 +29,7 @@ from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.state import SecurityState
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
@@ -58,7 +58,7 @@ def guarded(*acls: AclBinding, partitions: int = 1, **settings: str | bool) -> S
 def use(site: Site, *acls: AclBinding) -> None:
     authorizer = site.broker.rights.authorizer
     assert authorizer is not None
-    authorizer.use(acls)
+    authorizer.use(Acls(acls))
 
 
 def client(site: Site, principal: str = ANN, host: str = HOST) -> Client:

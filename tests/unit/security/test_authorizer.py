@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.security import authorizer as module
-from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import AclBinding, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.authorizer import OPERATIONS, Authorizer, is_this_machine
 
 TOPIC = ResourceType.TOPIC
@@ -16,7 +16,7 @@ DENY = ALLOW._replace(permission=Permission.DENY)
 
 def of(*acls: AclBinding, allow_everyone: bool = False, closed: bool = False) -> Authorizer:
     made = Authorizer(["User:admin"], allow_everyone=allow_everyone)
-    made.use(acls, closed=closed)
+    made.use(Acls(acls), closed=closed)
     return made
 
 
@@ -91,9 +91,9 @@ def test_what_was_decided_is_forgotten_when_the_acls_change() -> None:
     """In both directions."""
     authorizer = of()
     assert not may(authorizer, Operation.READ)
-    authorizer.use([ALLOW])
+    authorizer.use(Acls([ALLOW]))
     assert may(authorizer, Operation.READ)
-    authorizer.use([])
+    authorizer.use(Acls())
     assert not may(authorizer, Operation.READ)
 
 
