@@ -27,6 +27,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.security import check_somebody_gets_in
 from edge_broker.broker.settling import expire_members, stop_groups
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
@@ -104,6 +105,7 @@ async def _serve(options: Options) -> int:
     store.use_ledger(ledger)
     server = Server(config, dispatcher, loop)
     try:
+        check_somebody_gets_in(broker)
         encryption = _encryption(options, server, clock)
         bound = await server.listen(options.listeners, encryption)
         http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, clock.wall_ms())

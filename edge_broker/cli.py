@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from drupelet.arguments import Parser, not_empty
 from drupelet.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
+from edge_broker.access.arguments import add_access
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
 from edge_broker.tools.arguments import add_tools
@@ -26,6 +27,7 @@ EXAMPLE = """examples:
   edge-broker keys          every configuration key with its default and meaning
   edge-broker log --help    look into a data directory, stopped or running
   edge-broker ledger --help what is lost, and the proof that nothing else is
+  edge-broker acl --help    who may do what, before the first start and beside a running broker
   edge-broker topics        topics of a running broker; also: tail, groups
 """
 LOG_EXAMPLE = """examples:
@@ -115,6 +117,7 @@ def parser() -> Parser:
     keys.set_defaults(run=_keys)
     _add_log(commands)
     _add_ledger(commands)
+    add_access(commands)
     add_tools(commands)
     return root
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from drupelet.errors import ConfigurationError
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.security.acls import Acls
 from edge_broker.security.state import SecurityState
 
 if TYPE_CHECKING:
+    from edge_broker.broker.broker import Broker
     from edge_broker.broker.effects import Effects
     from edge_broker.security.authorizer import Authorizer
     from edge_broker.storage.security_store import SecurityStore
@@ -84,6 +86,17 @@ class Security:
         self.state = state
         if self._authorizer is not None:
             self._authorizer.use(Acls(state.acls) if acls is None else acls, closed=bool(state.damage))
+
+
+def check_somebody_gets_in(broker: Broker) -> None:
+    """Refuse to serve behind an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
+    authorizer, state = broker.rights.authorizer, broker.security.state
+    if authorizer is not None and not (authorizer.super_users or state.acls or state.damage):
+        raise ConfigurationError(
+            "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "
+            "somebody in super.users, such as User:admin, or give rights with edge-broker acl add --data-dir "
+            f"{broker.store.data_dir}"
+        )
 
 
 def _indexed(state: SecurityState) -> Indexed:

@@ -1,0 +1,150 @@
+"""`edge-broker acl`: ACLs of a data directory.
+
+Lives here: from options to ACLs and filters, and what is printed. Must never come in: options and help (arguments.py),
+what ACLs mean (security/acls.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+
+from drupelet.errors import CommandFailed, ConfigurationError
+from edge_broker.access.store import open_store
+from edge_broker.errors import Refusal
+from edge_broker.output import write_json, write_table
+from edge_broker.security.acls import (
+    ANYTHING,
+    CLUSTER_NAME,
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    fault_of_acl,
+)
+from edge_broker.security.state import SecurityState
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+OF_PRODUCERS = {TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)}
+OF_CONSUMERS = {TOPIC: (Operation.READ, Operation.DESCRIBE), GROUP: (Operation.READ,)}
+Resource = tuple[ResourceType, str, PatternType]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the commands; its exit status. CommandFailed, ConfigurationError, StorageFault."""
+    try:
+        return {"add": _add, "list": _list, "remove": _remove}[options.action](options)
+    except Refusal as refusal:
+        raise CommandFailed(refusal.message) from refusal
+
+
+def _add(options: argparse.Namespace) -> int:
+    wanted = frozenset(_wanted(options))
+    store = open_store(options.data_dir, make=True)
+    before = store.state.acls
+    store.change(lambda state: state.with_acls(state.acls | wanted))
+    for acl in sorted(wanted):
+        print(f"{'there already' if acl in before else 'added'}: {acl}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    found = _meant(open_store(options.data_dir, make=False).state, list(_filters(options)))
+    _show(found, as_json=options.json)
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    filters = list(_filters(options))
+    if filters == [AclFilter()] and not options.all:
+        raise ConfigurationError("nothing says which rights to remove; name a resource or --principal, or say --all")
+    store = open_store(options.data_dir, make=False)
+    removed: list[AclBinding] = []
+
+    def edit(state: SecurityState) -> SecurityState:
+        removed[:] = _meant(state, filters)
+        return state.with_acls(state.acls - frozenset(removed))
+
+    store.change(edit)
+    _show(removed, as_json=options.json)
+    return 0
+
+
+def _wanted(options: argparse.Namespace) -> Iterator[AclBinding]:
+    resources = list(_resources(options))
+    if not resources:
+        raise ConfigurationError("nothing says what the rights are about; name --topic, --group or --cluster")
+    whom = [(who, Permission.ALLOW) for who in options.allow] + [(who, Permission.DENY) for who in options.deny]
+    if not whom:
+        raise ConfigurationError("nothing says whose rights these are; name --allow User:NAME or --deny User:NAME")
+    if not (options.operation or options.producer or options.consumer):
+        raise ConfigurationError("nothing says what may be done; name --operation, --producer or --consumer")
+    for resource in resources:
+        operations = list(_operations(options, resource[0]))
+        if not operations:
+            raise ConfigurationError(f"nothing says what may be done to a {resource[0].name.lower()}; name --operation")
+        for who, permission in whom:
+            for host in options.host or [ANYTHING]:
+                for operation in operations:
+                    acl = AclBinding(*resource, who, host, operation, permission)
+                    if fault := fault_of_acl(acl):
+                        raise ConfigurationError(fault)
+                    yield acl
+
+
+def _operations(options: argparse.Namespace, kind: ResourceType) -> Iterator[Operation]:
+    for name in options.operation:
+        yield Operation[name.upper()]
+    if options.producer:
+        yield from OF_PRODUCERS.get(kind, ())
+    if options.consumer:
+        yield from OF_CONSUMERS.get(kind, ())
+
+
+def _resources(options: argparse.Namespace) -> Iterator[Resource]:
+    pattern = PatternType.PREFIXED if options.prefixed else PatternType.LITERAL
+    for kind, names in (
+        (TOPIC, options.topic),
+        (GROUP, options.group),
+        (ResourceType.TRANSACTIONAL_ID, options.transactional_id),
+    ):
+        for name in names:  # every name is a literal *, whatever the others are
+            yield kind, name, PatternType.LITERAL if name == ANYTHING else pattern
+    if options.cluster:
+        yield ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL
+
+
+def _filters(options: argparse.Namespace) -> Iterator[AclFilter]:
+    named = list(_resources(options))
+    for kind, name, pattern in named:
+        yield AclFilter(kind, name, pattern, options.principal)
+    if not named:
+        yield AclFilter(principal=options.principal)
+
+
+def _meant(state: SecurityState, filters: Iterable[AclFilter]) -> list[AclBinding]:
+    filters = list(filters)
+    return sorted(acl for acl in state.acls if any(meant.matches(acl) for meant in filters))
+
+
+def _show(acls: Iterable[AclBinding], *, as_json: bool) -> None:
+    rows = [
+        (
+            acl.permission.name,
+            acl.principal,
+            acl.operation.name,
+            acl.resource_type.name,
+            acl.pattern_type.name,
+            acl.name,
+            acl.host,
+        )
+        for acl in acls
+    ]
+    columns = ("permission", "principal", "operation", "resource", "pattern", "name", "host")
+    if as_json:
+        for row in rows:
+            write_json(dict(zip(columns, row, strict=True)))
+    else:
+        write_table(columns, rows)

@@ -1,0 +1,29 @@
+"""The file of users and ACLs as a command opens it.
+
+Lives here: that, and waiting for another command. Must never come in: what the commands do.
+"""
+
+from __future__ import annotations
+
+import os
+
+from drupelet.errors import CommandFailed, ConfigurationError, reason
+from edge_broker.clock import SystemClock
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.security_store import SecurityStore
+
+
+def open_store(data_dir: str, *, make: bool) -> SecurityStore:
+    """The store of a data directory, which is made where it is missing if `make`; CommandFailed: it is damaged."""
+    disk, clock = Disk(), SystemClock()
+    if make and not os.path.lexists(data_dir):
+        try:
+            disk.make_directory(data_dir)
+        except OSError as error:
+            raise ConfigurationError(f"--data-dir {data_dir} cannot be made: {reason(error)}") from None
+    if not os.path.isdir(data_dir):
+        raise ConfigurationError(f"--data-dir {data_dir} is no directory: name the one that the broker serves")
+    store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause)
+    if store.state.damage:
+        raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")
+    return store
