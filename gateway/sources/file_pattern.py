@@ -4,6 +4,7 @@
 |---|---|
 | matches, and is a regular file | followed, also when it appears later |
 | matches, and ends like a rotated file (`.1`, `-20261124`, `.old`, `.gz`) | left to the file it was rotated from |
+| matches, and ends like `-1.log` | the same if there is one without `-1`, else followed |
 | was followed by an earlier run, and matches | followed, so that what was unread is read or accounted for |
 | is gone for GONE_S, and all read | followed no more; its position is forgotten |
 | is gone for GONE_S, and was not found again | a ledger record of unknown size, then the same |
@@ -33,6 +34,7 @@ CANDIDATES_MAX = 10_000
 SCAN_S = 5.0
 GONE_S = 60.0
 _ROTATED = re.compile(r"[.-](\d[\d.T:_-]*|old|bak)(\.log)?$|\.(gz|bz2|xz|zst|lz4|Z|tmp|swp)$|~$")
+_NUMBERED = re.compile(r"-\d{1,3}(?=\.log$)")
 _log = Log("gateway.files")
 
 
@@ -46,7 +48,13 @@ class _Followed:
 def matching(pattern: Path) -> list[Path]:
     """Return the files to follow, sorted; rotated ones are left out. Blocking; raises OSError."""
     found = (Path(name) for name in islice(glob.iglob(str(pattern)), CANDIDATES_MAX))
-    return sorted(path for path in found if not _ROTATED.search(path.name) and path.is_file())
+    return sorted(path for path in found if not _is_rotated(path) and path.is_file())
+
+
+def _is_rotated(path: Path) -> bool:
+    if _NUMBERED.search(path.name):
+        return path.with_name(_NUMBERED.sub("", path.name)).exists()
+    return _ROTATED.search(path.name) is not None
 
 
 class PatternSource:
@@ -74,7 +82,7 @@ class PatternSource:
         """Say that nothing matches, or not everything is followed, or None."""
         if self._left_out:
             return f"{self._config.path}: {self._left_out} files more match than the {FILES_MAX} that are followed"
-        return None if self._followed else f"no file matches {self._config.path}"
+        return None if self._followed else f"no file matches {self._config.path}, rotated ones aside"
 
     def stop_reading(self) -> None:
         """Take no more lines."""

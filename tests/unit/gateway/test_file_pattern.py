@@ -66,7 +66,7 @@ async def test_what_is_not_there_is_said_and_passes(tmp_path: Path) -> None:
         await until(lambda: f"{tmp_path}/logs, where *.log is looked for, is not there" in str(source.problem()))
         (tmp_path / "logs").mkdir()
         await until(lambda: source.problem() is None)
-        assert source.note() == f"no file matches {tmp_path}/logs/*.log"
+        assert source.note() == f"no file matches {tmp_path}/logs/*.log, rotated ones aside"
         (tmp_path / "logs" / "a.log").touch()
         await until(lambda: source.note() is None)
 
@@ -76,6 +76,12 @@ def test_rotated_files_are_left_to_the_file_they_come_from(tmp_path: Path) -> No
         (tmp_path / name).touch()
     (tmp_path / "app-directory").mkdir()
     assert [path.name for path in matching(tmp_path / "app*")] == ["app", "app-worker"]
+
+
+def test_a_numbered_file_is_followed_unless_it_comes_from_another(tmp_path: Path) -> None:
+    for name in ("worker-1.log", "worker-12.log", "worker-20261124.log", "app.log", "app-1.log", "app.2.log"):
+        (tmp_path / name).touch()
+    assert [path.name for path in matching(tmp_path / "*.log")] == ["app.log", "worker-1.log", "worker-12.log"]
 
 
 async def test_a_file_that_is_gone_is_forgotten_once_all_is_read(
