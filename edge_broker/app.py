@@ -64,6 +64,7 @@ GROUP_TICK_S = 0.1
 CLOCK_TICK_S = 10.0
 SPACE_TICK_S = 1.0
 SECURITY_TICK_S = 1.0
+LOGINS: WorkerName = "logins"
 MEMORY_TICK_S = 10.0
 MARKS_TICK_S = 10.0
 DRAIN_S = 5.0
@@ -98,7 +99,8 @@ async def _serve(options: Options) -> int:
     notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
     config = options.config
-    workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
+    logs_in = any(listener.logs_in for listener in options.listeners)
+    workers = {name: Worker(name, loop) for name in get_args(WorkerName) if logs_in or name != LOGINS}
     broker = Broker(config, store, clock, options.listeners)
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
     ledger = LoopLedger(loop, dispatcher, store.topics[LEDGER_TOPIC].partitions[0])

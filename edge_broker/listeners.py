@@ -25,7 +25,6 @@ from drupelet.errors import ConfigurationError
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
-SERVED = (PLAINTEXT, SSL)
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
 EXAMPLE = "PLAINTEXT://127.0.0.1:9092"
 
@@ -101,8 +100,6 @@ def _listener(name: str, bind: Endpoint, told: Mapping[str, Endpoint], protocols
         raise ConfigurationError(
             f"listener {name} has no protocol; add such as {name}:SSL to listener.security.protocol.map"
         )
-    if protocol not in SERVED:
-        raise ConfigurationError(f"listener {name} is {protocol}, which is not served; use {' or '.join(SERVED)}")
     if name not in told:
         raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address that its clients are told")
     if told[name].host in EVERYWHERE:

@@ -12,6 +12,7 @@ from edge_broker.broker.context import Session
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.log_ins import LogIns
 from edge_broker.broker.rights import Rights, configured_authorizer
 from edge_broker.broker.security import Security
 from edge_broker.broker.time import Time
@@ -37,8 +38,9 @@ class Broker:
     """State of one broker; owned by the event loop.
 
     `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py),
-    `rights` what sessions may do (rights.py), `security` has users and ACLs (security.py), `space` says who may write
-    (disk_space.py), `groups` has the coordinators (groups.py), `time` what time it is (time.py).
+    `rights` what sessions may do (rights.py), `security` has users and ACLs (security.py), `log_ins` makes users of
+    sessions (log_ins.py), `space` says who may write (disk_space.py), `groups` has the coordinators (groups.py), `time`
+    what time it is (time.py).
 
     `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
     is known. `notes` are what a person should know of a broker that is well, by what they are of.
@@ -65,6 +67,7 @@ class Broker:
             self.effects,
             self.rights.authorizer,
         )
+        self.log_ins = LogIns(config, clock, self.security, self.effects)
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}

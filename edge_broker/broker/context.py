@@ -5,22 +5,26 @@ Lives here: both values. Must never come in: sockets, what somebody may do (topi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.listeners import is_loopback
 from edge_broker.security.principals import ANONYMOUS
 from edge_broker.security_keys import PLAINTEXT
 
+if TYPE_CHECKING:
+    from edge_broker.security.sasl import Login
+
 
 class Session:
     """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
 
-    `local` says that it comes from this machine, `secure` that it is encrypted.
+    `local` says that it comes from this machine, `secure` that it is encrypted, `login` how far its log-in is where its
+    listener has any.
 
     What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
     """
 
-    __slots__ = ("listener", "local", "peer", "principal", "secure")
+    __slots__ = ("listener", "local", "login", "peer", "principal", "secure")
 
     def __init__(
         self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT, secure: bool = False
@@ -29,6 +33,7 @@ class Session:
         self.principal = principal
         self.listener = listener
         self.secure = secure
+        self.login: Login | None = None
         self.local = not self.host or is_loopback(self.host)
 
     @property

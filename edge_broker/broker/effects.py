@@ -13,6 +13,7 @@
 | ANSWER (token, response) | answers a parked request |
 | FREED name | lets the first request go on that waits for this topic name |
 | NOTE sentence | logs it |
+| END_SESSIONS users | closes the connections of these users |
 | AUDIT (event, fields) | logs it, unless there were many of its kind just now |
 
 Lives here: the queue. Must never come in: how an effect is applied (network/dispatcher.py).
@@ -47,6 +48,7 @@ class Effect(IntEnum):
     FREED = auto()
     NOTE = auto()
     AUDIT = auto()
+    END_SESSIONS = auto()
 
 
 _APPENDED, _SYNC = Effect.APPENDED, Effect.SYNC
@@ -107,3 +109,7 @@ class Effects:
     def audit(self, event: str, **fields: object) -> None:
         """Somebody was let in, denied something, or changed who may do what; no secret is among the fields."""
         self.left.append((Effect.AUDIT, (event, fields)))
+
+    def end_sessions(self, users: frozenset[str]) -> None:
+        """These users are gone, and their connections with them."""
+        self.left.append((Effect.END_SESSIONS, users))

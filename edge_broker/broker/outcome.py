@@ -21,20 +21,28 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
 
-WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer", "checker"]
+WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer", "checker", "logins"]
 
 
 class Reply:
     """Send `response` now; None sends nothing (Produce with acks=0).
 
     `size` is what is known of its bytes; if there is no memory for them `again` is called later, and the response is
-    let go of until then.
+    let go of until then. `closes`: the connection is closed behind it.
     """
 
-    __slots__ = ("again", "response", "size")
+    __slots__ = ("again", "closes", "response", "size")
 
-    def __init__(self, response: Message | None, *, size: int = 0, again: Callable[[], Outcome] | None = None) -> None:
+    def __init__(
+        self,
+        response: Message | None,
+        *,
+        size: int = 0,
+        again: Callable[[], Outcome] | None = None,
+        closes: bool = False,
+    ) -> None:
         self.response = response
+        self.closes = closes
         self.size = size
         self.again = again
 
@@ -90,6 +98,7 @@ class Do:
     | reader | cold reads |
     | files | whatever else changes files, however long it takes |
     | checker | the records of large batches, a piece at a time (network/checks.py) |
+    | logins | passwords, which take milliseconds each by intent |
 
     Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`. `over` is
     called on the loop before either of them, and also where `work` ends with a bug: it gives back what was taken.

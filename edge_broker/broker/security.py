@@ -4,6 +4,7 @@
 |---|---|
 | a handler changes users or ACLs | `change`: synced by the worker `files`, then `apply`, then its answer |
 | another process changed the file | `look`, once a second: read again by the worker `files`, then `apply` |
+| a user is gone | his sessions end |
 
 Lives here: the state that holds now. Must never come in: files (storage/security_store.py), what a log-in is
 (security/sasl.py), what ACLs mean (security/authorizer.py).
@@ -66,12 +67,13 @@ class Security:
 
     def _changed_elsewhere(self, found: Indexed) -> Outcome:
         before, after = self.state, found[0]
+        users = before.users.keys() | after.users.keys()
         self.apply(*found)
         self._effects.audit(
             "changed-by-command",
             acls_added=len(after.acls - before.acls),
             acls_removed=len(before.acls - after.acls),
-            users=len(after.users),
+            users_changed=sum(before.users.get(user) != after.users.get(user) for user in users),
         )
         return Reply(None)
 
@@ -83,7 +85,10 @@ class Security:
         """What this state says holds from now on; `acls` are its own, where a worker has put them in order already."""
         if state.damage and state.damage != self.state.damage:
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
+        gone = frozenset(self.state.users.keys() - state.users.keys())
         self.state = state
+        if gone:
+            self._effects.end_sessions(gone)
         if self._authorizer is not None:
             self._authorizer.use(Acls(state.acls) if acls is None else acls, closed=bool(state.damage))
 

@@ -41,6 +41,7 @@ from edge_broker.security_keys import PLAINTEXT
 RECEIVE_BUFFER_BYTES = 262_144
 UNANSWERED_MAX = 256
 FRAMES_PER_TURN = 16
+LOGIN_BYTES_MAX = 65_536
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 JOINED_BYTES_MAX = 65_536
 GROWTH_BYTES_MAX = 1 << 20
@@ -274,6 +275,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_frame(self, data: memoryview, position: int, end: int, size: int) -> int:
         """Handle or begin the frame of `size` bytes at `position`; the position behind what was used."""
+        login = self.session.login
+        if login is not None and not login.user and size > LOGIN_BYTES_MAX:
+            raise ProtocolViolation(f"a request of {size} bytes before the log-in; {LOGIN_BYTES_MAX} are allowed")
         if not 0 < size <= self.owner.request_bytes_max:
             raise ProtocolViolation(
                 f"a request of {size} bytes; 1 to {self.owner.request_bytes_max} are allowed (socket.request.max.bytes)"
@@ -401,6 +405,13 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(exchange, frame)
         else:
             self.flush()
+
+    def close(self) -> None:
+        """Close once what is answered has gone out."""
+        self.gathers = False
+        self.flush()
+        if self.transport is not None:
+            self.transport.close()
 
     def _keep(self, exchange: Exchange, frame: Buffers) -> None:
         """Hold an answer back until its turn; too many bytes of them stop the reading."""

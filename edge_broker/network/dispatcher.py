@@ -25,11 +25,20 @@ from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
 from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
 from edge_broker.network.log_lines import LimitedLog, log_line
+from edge_broker.network.logins import Logins
 from edge_broker.network.offline_partitions import OfflinePartitions
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
-from edge_broker.protocol.api import API_VERSIONS, FETCH, PRODUCE, Api, read_request_header, response_frame
+from edge_broker.protocol.api import (
+    API_VERSIONS,
+    FETCH,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    Api,
+    read_request_header,
+    response_frame,
+)
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
@@ -144,6 +153,7 @@ class Dispatcher:
         self._freed: deque[str] = deque()
         self._freeing = False
         self._moved: dict[PartitionLog, None] = {}
+        self.logins = Logins(broker, loop)
         self._audit_log = LimitedLog(loop.time)
         self._appliers: dict[Effect, Callable[[Any], None]] = {
             Effect.APPENDED: self._appended,
@@ -158,6 +168,7 @@ class Dispatcher:
             Effect.FREED: self._free_soon,
             Effect.NOTE: lambda sentence: log_line("warning", "note", text=sentence),
             Effect.AUDIT: self._audit,
+            Effect.END_SESSIONS: self.logins.end,
         }
         self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
         self.large = Large(self)
@@ -176,6 +187,9 @@ class Dispatcher:
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; ProtocolViolation when it is none."""
         api_key, version, correlation_id, client_id, position = read_request_header(frame, APIS)
+        login = connection.session.login
+        if login is not None and login.barred:
+            self.logins.admit(login, api_key)
         handler = self._handlers.get(api_key)
         if handler is None:
             raise ProtocolViolation(f"API key {api_key} is not served")
@@ -197,6 +211,8 @@ class Dispatcher:
             else:
                 call.cost = request_bytes(api_key, size)
                 connection.expect(call)
+                if api_key == SASL_AUTHENTICATE:
+                    self._hold(call)
                 self._run(call, handler, self.broker, context, request)
                 self.apply()
                 return
@@ -226,10 +242,13 @@ class Dispatcher:
 
     def job_ended(self, call: Call) -> None:
         """A call that was worked on piece by piece is answered, waits, or has failed."""
+        self._let_go(call)
+        self.apply()
+
+    def _let_go(self, call: Call) -> None:
         if call.held and call.connection is not None:
             call.held = False
             call.connection.let_go()
-        self.apply()
 
     def _unsupported(self, connection: Connection, call: Call, handler: Handler) -> None:
         """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the
@@ -303,6 +322,10 @@ class Dispatcher:
             if self.large.parked:
                 self.large.ended(call)
             call.answer(outcome.response)
+            if call.api is not None and call.api.key == SASL_AUTHENTICATE:
+                self._let_go(call)
+            if outcome.closes and call.connection is not None:
+                call.connection.close()
         elif isinstance(outcome, Wait):
             self._wait(call, outcome)
         elif isinstance(outcome, Park):

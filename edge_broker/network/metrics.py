@@ -34,6 +34,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
         *_damage(broker),
         *_writes(broker),
         *_checks(dispatcher),
+        *_logins(broker),
         *_encryption(server),
         *_time(broker, started_ms),
     ]
@@ -98,6 +99,28 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
             "gauge",
             "Longest that one piece of a large request held the loop, CPU time, by API.",
             [({"api": name}, seconds) for name, seconds in dispatcher.turns.longest_s.items()],
+        ),
+    ]
+
+
+def _logins(broker: Broker) -> list[Family]:
+    log_ins = broker.log_ins
+    by_mechanism = (("successful", log_ins.succeeded), ("failed", log_ins.failed))
+    return [
+        *(
+            (
+                f"{what}_authentications_total",
+                "counter",
+                f"Log-ins, {what} ones, by mechanism.",
+                [({"mechanism": name}, count) for name, count in counts.items()],
+            )
+            for what, counts in by_mechanism
+        ),
+        _one(
+            "expired_connections_killed_total",
+            "counter",
+            "Connections closed as their client did not log in again.",
+            log_ins.expired,
         ),
     ]
 

@@ -54,6 +54,7 @@ class Server:
         self.connections: set[Connection] = set()
         self._peers: set[str] = set()
         dispatcher.broker.peers = self._peers
+        dispatcher.logins.connections = self.connections
         self.bytes_in = 0
         self.bytes_out = 0
         self.violations = 0
@@ -139,6 +140,7 @@ class Server:
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._dispatcher.logins.opened(connection)
         return True
 
     def closed(self, connection: Connection) -> None:

@@ -13,10 +13,9 @@ from edge_broker.protocol.api import Api
 
 PATH = Path(edge_broker.__file__).parent / "SUPPORTED.md"
 NOT_SERVED = (
-    ("SaslHandshake, SaslAuthenticate", "17, 36", "log-ins come later; keep the listener inside a network you trust"),
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
-    ("delegation tokens", "38 to 41", "they belong to log-ins"),
+    ("delegation tokens", "38 to 41", "users log in by SCRAM or PLAIN"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
     ("client quotas", "48, 49", "none yet"),
     ("SCRAM credentials", "50, 51", "they belong to log-ins"),

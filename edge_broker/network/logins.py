@@ -1,0 +1,64 @@
+"""Connections that have not logged in yet, or whose user is gone.
+
+| closed | when |
+|---|---|
+| without a log-in | LOGIN_S after it came |
+| what asks for anything else before its log-in, or behind its session's end | at once (security/sasl.py) |
+| a user's that was removed | once that holds |
+
+Lives here: those ends. Must never come in: what a log-in is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from edge_broker.errors import ProtocolViolation
+from edge_broker.security.sasl import Login, LoginState
+
+if TYPE_CHECKING:
+    from edge_broker.broker.broker import Broker
+    from edge_broker.network.connection import Connection
+
+LOGIN_S = 10.0
+_DEADLINE = -2  # among the tokens of requests, which are none of these
+
+
+class Logins:
+    """Who of all connections must log in; owned by the loop. `connections` are those that are open."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.connections: Collection[Connection] = ()
+        self._broker = broker
+        self._loop = loop
+
+    def opened(self, connection: Connection) -> None:
+        """A connection has come: where its listener has log-ins it has LOGIN_S for one."""
+        session = connection.session
+        self._broker.log_ins.begin(session, self._broker.listeners.get(session.listener))
+        if session.login is not None:
+            timer = self._loop.call_later(LOGIN_S, self._late, connection)
+            connection.on_close[_DEADLINE] = timer.cancel
+
+    def _late(self, connection: Connection) -> None:
+        connection.on_close.pop(_DEADLINE, None)
+        login = connection.session.login
+        if login is not None and not login.user and login.state != LoginState.FAILED:
+            connection.violate(ProtocolViolation(f"the client has not logged in within {LOGIN_S:.0f} s"))
+
+    def admit(self, login: Login, api_key: int) -> None:
+        """ProtocolViolation for a request that is not due."""
+        refusal = login.refusal(api_key, self._broker.clock.steady_ms())
+        if refusal:
+            if login.state == LoginState.COMPLETE:
+                self._broker.log_ins.expired += 1
+            raise ProtocolViolation(refusal)
+
+    def end(self, users: frozenset[str]) -> None:
+        """Close the connections of users that are gone."""
+        for connection in list(self.connections):
+            login = connection.session.login
+            if login is not None and login.user in users:
+                connection.violate(ProtocolViolation("its user was removed"))

@@ -1,0 +1,190 @@
+"""The log-in of one connection, by SASL.
+
+| state | request | next | answer |
+|---|---|---|---|
+| BEGIN | ApiVersions | BEGIN | as to everybody |
+| BEGIN | SaslHandshake, an enabled mechanism | EXCHANGE | the enabled mechanisms |
+| BEGIN | SaslHandshake, another | FAILED | the same, with UNSUPPORTED_SASL_MECHANISM |
+| EXCHANGE | SaslAuthenticate, more to come | EXCHANGE | the mechanism's challenge |
+| EXCHANGE | SaslAuthenticate, right | COMPLETE | how long the session lasts |
+| EXCHANGE | SaslAuthenticate, wrong | FAILED | SASL_AUTHENTICATION_FAILED, late |
+| COMPLETE | SaslHandshake where sessions end | EXCHANGE | as at first; user and mechanism must stay |
+| COMPLETE | any other, before the session's end | COMPLETE | whatever it is |
+| COMPLETE | any other, behind it | FAILED | none |
+| any | any other | FAILED | none |
+
+FAILED closes the connection.
+
+Lives here: that state, and PLAIN. Must never come in: SCRAM's messages (scram.py), clocks, who is waiting.
+Source: Kafka's SaslServerAuthenticator and PlainSaslServer, KIP-43, KIP-152, KIP-368, RFC 4616.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from edge_broker.protocol.api import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from edge_broker.security.scram import (
+    AUTHORIZATION_ID,
+    MECHANISMS,
+    MESSAGE_BYTES_MAX,
+    Found,
+    LogInFailed,
+    ScramExchange,
+    Success,
+    is_password,
+)
+
+PLAIN = "PLAIN"
+WRONG_PASSWORD = "Authentication failed: Invalid username or password"  # noqa: S105 - Kafka's sentence
+
+
+class LoginState(IntEnum):
+    """How far a connection's log-in is."""
+
+    BEGIN = 0
+    EXCHANGE = 1
+    COMPLETE = 2
+    FAILED = 3
+
+
+class PlainMessage(NamedTuple):
+    """What a client sends with PLAIN."""
+
+    authorization_id: str
+    user: str
+    password: bytes
+
+
+class PlainExchange:
+    """PLAIN, whose one message has the password itself."""
+
+    __slots__ = ("user",)
+
+    def __init__(self) -> None:
+        self.user = ""
+
+    def read(self, data: bytes) -> PlainMessage:
+        """What the message says; LogInFailed when it is none of PLAIN."""
+        message = read_plain(data)
+        self.user = message.user
+        return message
+
+
+def read_plain(data: bytes) -> PlainMessage:
+    """The parts of PLAIN's message; LogInFailed."""
+    parts = data.split(b"\0")
+    if len(parts) != 3 or len(data) > MESSAGE_BYTES_MAX:
+        raise LogInFailed("the message is none of PLAIN's")
+    try:
+        authorization_id, user = parts[0].decode(), parts[1].decode()
+    except UnicodeDecodeError:
+        raise LogInFailed("the name of the user is no UTF-8") from None
+    if not user or not parts[2]:
+        raise LogInFailed("no user or no password")
+    return PlainMessage(authorization_id, user, parts[2])
+
+
+def check_plain(message: PlainMessage, mechanism: str, found: Found) -> Success:
+    """Verify the password against what SCRAM keeps of it; LogInFailed. As slow for a user that is not there."""
+    if not (is_password(MECHANISMS[mechanism], message.password, found.credential) and found.known):
+        raise LogInFailed("wrong password" if found.known else "no such user", WRONG_PASSWORD)
+    if message.authorization_id not in ("", message.user):
+        raise LogInFailed("another authorization id", AUTHORIZATION_ID)
+    return Success(message.user, b"")
+
+
+class Login:
+    """The log-in of one connection; `user` is empty until the first one is complete.
+
+    `barred`: a request has to be looked at before it is served. `session_ms` is how long a session lasts, 0 for ever.
+    """
+
+    __slots__ = ("asked", "barred", "enabled", "ends_ms", "exchange", "mechanism", "raw", "session_ms", "state", "user")
+
+    def __init__(self, enabled: Sequence[str], session_ms: int) -> None:
+        self.enabled = tuple(enabled)
+        self.session_ms = session_ms
+        self.state = LoginState.BEGIN
+        self.barred = True
+        self.user = ""
+        self.mechanism = ""
+        self.asked = ""
+        self.exchange: ScramExchange | PlainExchange | None = None
+        self.raw = False
+        self.ends_ms = 0
+
+    @property
+    def again(self) -> bool:
+        """Whether somebody has logged in here before."""
+        return bool(self.user)
+
+    def refusal(self, api_key: int, now_ms: int) -> str:
+        """Why a request of this API ends the connection, in one sentence; empty when it is served."""
+        if self.state == LoginState.COMPLETE:
+            if self.ends_ms and now_ms >= self.ends_ms and api_key != SASL_HANDSHAKE:
+                return "its session is over, and the client has not logged in again (connections.max.reauth.ms)"
+            return ""
+        if self.state == LoginState.BEGIN and api_key in (API_VERSIONS, SASL_HANDSHAKE):
+            return ""
+        if self.state == LoginState.EXCHANGE and api_key == SASL_AUTHENTICATE and not self.raw:
+            return ""
+        if self.raw:
+            return "the client logs in as before Kafka 1.0, without SaslAuthenticate; use a newer client"
+        return f"the client has not logged in, and sent a request of API key {api_key}"
+
+    @property
+    def in_exchange(self) -> bool:
+        """Whether a message of the mechanism is due."""
+        return self.state == LoginState.EXCHANGE
+
+    def takes_handshake(self) -> bool:
+        """Whether a log-in may begin now."""
+        return self.state == LoginState.BEGIN or (self.state == LoginState.COMPLETE and self.ends_ms > 0)
+
+    def choose(self, mechanism: str, nonce: str, *, raw: bool) -> bool:
+        """Begin a log-in by this mechanism; False when it is not enabled, and the log-in has failed. `raw`: old style.
+
+        Another mechanism than the one before is told at the next request, as Kafka does.
+        """
+        if mechanism not in self.enabled:
+            self.fail()
+            return False
+        self.asked = mechanism
+        self.exchange = PlainExchange() if mechanism == PLAIN else ScramExchange(MECHANISMS[mechanism], nonce)
+        if not self.again:
+            self.mechanism = mechanism
+        elif self.mechanism != mechanism:
+            self.exchange = None
+        self.raw = raw
+        self.state = LoginState.EXCHANGE
+        self.barred = True
+        return True
+
+    def scram(self) -> ScramExchange:
+        """The exchange of SCRAM; LogInFailed when the client has chosen another mechanism than the one before."""
+        if isinstance(self.exchange, ScramExchange):
+            return self.exchange
+        told = (
+            f"SASL mechanism '{self.asked}' requested by client is not supported for re-authentication of mechanism "
+            f"'{self.mechanism}'"
+        )
+        raise LogInFailed("another mechanism than before", told)
+
+    def check_same(self, user: str) -> None:
+        """Whoever logs in again is who he was before; LogInFailed."""
+        if self.again and user != self.user:
+            told = f"Cannot change principals during re-authentication from User.{self.user}: User.{user}"
+            raise LogInFailed("another user than before", told)
+
+    def complete(self, user: str, now_ms: int) -> None:
+        """The client is this user from now on."""
+        self.state, self.user, self.exchange = LoginState.COMPLETE, user, None
+        self.ends_ms = now_ms + self.session_ms if self.session_ms else 0
+        self.barred = self.ends_ms > 0
+
+    def fail(self) -> None:
+        """The connection is about to be closed."""
+        self.state, self.exchange, self.barred = LoginState.FAILED, None, True
