@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -131,20 +131,23 @@ class Target:
         return await self._bound(partition, LATEST)
 
     async def _bound(self, partition: TopicPartition, which: int) -> int:
-        if self._producer is None:
-            raise TargetError("not connected")
-        with mapped(TargetError):
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                return await _bound(self._producer, partition, which)
+        async with self._asking() as producer:
+            return await _bound(producer, partition, which)
 
     async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
         """Return the record at an offset, None when there is none; raises TargetError."""
+        async with self._asking() as producer:
+            await producer.partitions_for(partition.topic)
+            return await fetching.record_at(producer.client, partition, offset)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[Any]:
+        """The producer, and `request_timeout_ms` to ask it; raises TargetError."""
         if self._producer is None:
             raise TargetError("not connected")
         with mapped(TargetError):
             async with asyncio.timeout(self._timeout_ms / 1000):
-                await self._producer.partitions_for(partition.topic)
-                return await fetching.record_at(self._producer.client, partition, offset)
+                yield self._producer
 
     async def start_offset(self, partition: TopicPartition) -> int:
         """Return the first offset of a partition at the target; raises TargetError."""
