@@ -39,7 +39,11 @@ from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
 
 BY_ID_FROM = 13
-UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+NOT_LOOKED_AT = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 WITHOUT_SESSION = (0, -1)  # epochs that begin a session, which is declined, and end one
 PARTITIONS_AT_ONCE = 64
 Cold = tuple[PartitionData, PartitionLog, int, int]
@@ -245,7 +249,7 @@ def _take(
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
         _fail(gathered, data, refusal.code)
-        if refusal.code in UNKNOWN:
+        if refusal.code in NOT_LOOKED_AT:
             data.aborted_transactions = []  # as Kafka, which has not asked a log then
     except StorageFault:
         _fail(gathered, data, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -42,7 +42,10 @@ PROTOCOLS_MAX = 100  # of one member; clients have one or two
 def join_group(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Outcome:
     """Join, and wait for the others."""
     version = context.api_version
-    error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
+    denied = broker.rights.group(context, request.group_id, Operation.READ)
+    if denied != ErrorCode.NONE:
+        return Reply(_response(version, JoinResult(denied, "")))
+    error = broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
         return Reply(_response(version, JoinResult(error, request.member_id)))
     if len(request.protocols) > PROTOCOLS_MAX:

@@ -27,6 +27,7 @@ TEXT = {"host", "cluster_id", "error_message", "batch_index_error_message", "cli
 DROPPED = {"port": "<port>"}
 ORDERLESS = {
     "topics": ("name", "topic"),
+    "resources": ("resource_name",),
     "responses": ("name", "topic", "topic_id"),
     "partitions": ("partition_index", "partition"),
     "groups": ("group_id",),

@@ -7,6 +7,7 @@ Source: the Kafka protocol guide.
 from __future__ import annotations
 
 import socket
+import ssl
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,10 +26,12 @@ class ClosedError(ConnectionError):
 class Connection:
     """One TCP connection; requests may be sent before answers are read."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Connect to HOST:PORT."""
+    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S, context: ssl.SSLContext | None = None) -> None:
+        """Connect to HOST:PORT, by TLS with a `context`."""
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._sent: list[tuple[int, int]] = []
         self._read = 0
 

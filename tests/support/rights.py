@@ -166,7 +166,7 @@ def _metadata_by_id(names: Names) -> Message:
 
 def _create_topics(names: Names) -> Message:
     topic = CreatableTopic(name=names.absent, num_partitions=1, replication_factor=1)
-    return CreateTopicsRequest(topics=[topic], validate_only=True)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=True)
 
 
 def _configs(resource_type: int) -> Callable[[Names], Message]:
@@ -261,7 +261,7 @@ ASKED = (
         "delete a topic that is not there",
         api.DELETE_TOPICS,
         6,
-        lambda names: DeleteTopicsRequest(topics=[DeleteTopicState(name=names.absent)]),
+        lambda names: DeleteTopicsRequest(topics=[DeleteTopicState(name=names.absent)], timeout_ms=30_000),
         (_topic(Operation.DESCRIBE, "absent"),),
         OF_TOPIC,
     ),
@@ -283,7 +283,9 @@ ASKED = (
         api.CREATE_PARTITIONS,
         3,
         lambda names: CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=names.topic, count=5, assignments=None)], validate_only=True
+            topics=[CreatePartitionsTopic(name=names.topic, count=5, assignments=None)],
+            timeout_ms=30_000,
+            validate_only=True,
         ),
         (_topic(Operation.ALTER),),
         OF_TOPIC,
