@@ -86,6 +86,7 @@ class Replicator:
         self._commit_now = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = False
+        self._nothing_selected = False
         self._troubles: dict[str, str] = {"source": NOT_YET, "target": NOT_YET}
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -184,6 +185,7 @@ class Replicator:
         """Bring the lanes in line with the source's topics, read those that stand; return whether all of them do."""
         found = await self.source.topics()
         names = topics.selected(found, self.config.pattern, ledger=self.config.ledger)
+        self._note_near_miss(topics.near_miss(found, self.config.pattern))
         wanted = {TopicPartition(name, number): found[name] for name in names for number in found[name].leaders}
         for partition, lane in list(self._lanes.items()):
             if partition not in wanted:
@@ -199,6 +201,13 @@ class Replicator:
         if before != after or self.source.assigned != after:
             self._assign()
         return all_there and len(after) == len(self._lanes)
+
+    def _note_near_miss(self, near: str | None) -> None:
+        """Say once that no topic is selected: the pattern may be misspelt, or the topics are yet to come."""
+        if near is not None and not self._nothing_selected:
+            meant = {"did_you_mean": near} if near else {}
+            _log.warning("no_topic_matches", topics=self.config.topics, **meant, then="it begins when there is one")
+        self._nothing_selected = near is not None
 
     async def _add(self, new: dict[TopicPartition, SourceTopic]) -> bool:
         """Make lanes for new partitions; return False when their positions cannot be told yet."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from drupelet.config_check import nearest
 from drupelet.ledger import LEDGER_TOPIC
 
 TOPIC_NAME_LENGTH_MAX = 249
@@ -49,6 +50,17 @@ def selected(names: Iterable[str], pattern: re.Pattern[str], *, ledger: bool) ->
     Other topics that start with `__` belong to the brokers and are never mirrored.
     """
     return sorted(name for name in names if _is_selected(name, pattern, ledger))
+
+
+def near_miss(names: Iterable[str], pattern: re.Pattern[str]) -> str | None:
+    """Return what a pattern that selects no topic may have meant, empty when none is near; None if it selects one.
+
+    The loss ledger does not count, as it is selected whatever the pattern.
+    """
+    own = [name for name in names if not name.startswith("__")]
+    if any(pattern.fullmatch(name) for name in own):
+        return None
+    return next((near for word in pattern.pattern.split("|") if (near := nearest(word, own))), "")
 
 
 def _is_selected(name: str, pattern: re.Pattern[str], ledger: bool) -> bool:

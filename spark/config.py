@@ -4,7 +4,8 @@ Here: values and their checks. Never here: Spark, Kafka, or any file but the def
 """
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class Settings:
 
 
 FIXED = {"bootstrap", "master", "checkpoint", "kafka", "spark"}  # set by flags of their own, or by a prefix
+TOPICS = ("topic", "windows_topic", "late_topic", "alarms_topic")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SETTABLE = {each.name: each.type for each in fields(Settings) if each.name not in FIXED}
 
 
@@ -105,9 +108,21 @@ def checked(settings: Settings) -> Settings:
         value = getattr(settings, name)
         if not lowest <= value <= highest:
             raise ConfigurationError(f"{name}={value}: give a number from {lowest} to {highest}")
+    check_topics({name: getattr(settings, name) for name in TOPICS})
     if settings.recent_readings < settings.recent_readings_min:
         raise ConfigurationError(f"recent_readings={settings.recent_readings} is below recent_readings_min")
     return settings
+
+
+def check_topics(topics: Mapping[str, str]) -> None:
+    """Refuse what is no topic's name, and two settings with one topic: a job would read what it writes."""
+    taken: dict[str, str] = {}
+    for setting, topic in topics.items():
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+            raise ConfigurationError(f"{setting}={topic}: give a topic's name: letters, digits, '.', '_', '-'")
+        if topic in taken:
+            raise ConfigurationError(f"{setting}={topic} is the topic of {taken[topic]} too: give each its own")
+        taken[topic] = setting
 
 
 def default_checkpoint(job: str) -> str:

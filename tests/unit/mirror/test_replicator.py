@@ -607,3 +607,16 @@ async def test_positions_that_cannot_be_told_are_asked_for_until_they_can():
     await run.until_safe(30)
     assert loading == []
     assert run.offsets == list(range(30))
+
+
+async def test_a_pattern_that_selects_no_topic_is_said_once_with_the_nearest(caplog):
+    source = MemorySource([])
+    with caplog.at_level("WARNING"):
+        await Run(source, MemoryTarget(), config=replace(CONFIG, topics="logs|redings")).until(
+            lambda: source.topics_asked > 3
+        )
+        said = [record for record in caplog.records if record.msg == "no_topic_matches"]
+        assert [record.drupelet_fields["did_you_mean"] for record in said] == ["readings"]
+        caplog.clear()
+        await Run(source, MemoryTarget()).until(lambda: source.topics_asked > 6)
+    assert "no_topic_matches" not in caplog.text

@@ -31,13 +31,13 @@ def test_settings_are_converted_and_passed_on() -> None:
     words = [
         "window_ms=5000",
         "alarm_score_min=3.5",
-        "topic=a=b",
+        "kafka.x=a=b",
         "kafka.client.id=x",
         "spark.sql.shuffle.partitions=4",
     ]
     settings = with_assignments(Settings(), words)
-    assert (settings.window_ms, settings.alarm_score_min, settings.topic) == (5000, 3.5, "a=b")
-    assert settings.kafka == {"kafka.client.id": "x"}
+    assert (settings.window_ms, settings.alarm_score_min) == (5000, 3.5)
+    assert settings.kafka == {"kafka.x": "a=b", "kafka.client.id": "x"}
     assert settings.spark == {"spark.sql.shuffle.partitions": "4"}
 
 
@@ -52,6 +52,9 @@ def test_settings_are_converted_and_passed_on() -> None:
         ("alarm_score_min=nan", "give a number from"),
         ("recent_readings=5", "below recent_readings_min"),
         ("checkpoint=/tmp", "unknown setting"),
+        ("topic=", "topic=: give a topic's name"),
+        ("late_topic=a b", "late_topic=a b: give a topic's name"),
+        ("alarms_topic=readings", "alarms_topic=readings is the topic of topic too"),
     ],
 )
 def test_a_bad_setting_is_named(word: str, said: str) -> None:
