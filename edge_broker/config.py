@@ -273,11 +273,11 @@ def _principals(name: str, text: str) -> Iterable[str]:
         yield word
 
 
-def unknown_key(name: str, known: Iterable[str]) -> str:
-    """One sentence about an unknown key that suggests the nearest known one."""
+def unknown_key(name: str, known: Iterable[str], where: str = "") -> str:
+    """One sentence about an unknown key, `where` it stands, that suggests the nearest known one."""
     near = nearest(name, known)
-    return f"unknown configuration key {name!r}; " + (
-        f"did you mean {near!r}?" if near else "see edge-broker serve --help"
+    return f"unknown configuration key {name!r}{where and f' {where}'}; " + (
+        f"did you mean {near!r}?" if near else "`edge-broker keys` lists all"
     )
 
 
@@ -316,7 +316,7 @@ def checked(name: str, raw: object, where: str) -> Value:
     """
     key = key_of(name)
     if key is None:
-        raise ConfigurationError(unknown_key(name, KEYS))
+        raise ConfigurationError(unknown_key(name, KEYS, where))
     key = key._replace(name=name)
     if isinstance(key.default, bool):
         return _boolean(key, raw, where)

@@ -154,7 +154,7 @@ class DataDirectory:
         except FileNotFoundError:
             if directory:
                 return set()
-            raise ConfigurationError(f"--data-dir {self.path} does not exist") from None
+            raise ConfigurationError(f"--data-dir {self.path} does not exist: name that of `serve`") from None
         except OSError as error:
             raise ConfigurationError(f"--data-dir {self.path} cannot be read: {error.strerror}") from None
 

@@ -21,7 +21,7 @@ from edge_broker.output import safe_text, time_text, write_json
 from edge_broker.protocol.record_batch import Record
 from edge_broker.tools.arguments import LAST
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, Topic
-from edge_broker.wire_client.connection import WireFailure, error_name
+from edge_broker.wire_client.connection import NotThere, WireFailure, error_name
 from edge_broker.wire_client.reading import Position, Read, Reader, Remark
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024  # hard bound on what the last N records may weigh
@@ -78,7 +78,8 @@ class Tail:
         chosen = [one for one in topic.partitions if one.number == self.wanted.partition]
         if not chosen:
             last = len(topic.partitions) - 1
-            raise WireFailure(f"topic {topic.name!r} has no partition {self.wanted.partition}: use 0 to {last}")
+            use = f"use 0 to {last}" if last else "it has partition 0 alone"
+            raise NotThere(f"topic {topic.name!r} has no partition {self.wanted.partition}: {use}")
         return chosen
 
     def _offsets(self, partitions: list[Partition], timestamp: int) -> dict[int, int]:

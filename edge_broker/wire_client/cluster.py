@@ -196,7 +196,7 @@ class Cluster:
 def unknown(kind: str, name: str, known: Iterable[str], place: str) -> NotThere:
     """What is raised for a topic or group that is not there."""
     near = nearest(name, known)
-    hint = f"; did you mean {near!r}?" if near else ""
+    hint = f"; did you mean {near!r}?" if near else f"; `edge-broker {kind}s` lists them"
     return NotThere(f"there is no {kind} {name!r} at {place}{hint}")
 
 

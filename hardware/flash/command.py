@@ -256,7 +256,9 @@ def expected_of(parsed: argparse.Namespace) -> Expected:
     """Find what is published about the image: given, else from the image list, else nothing."""
     if parsed.sha256:
         return sha256_given(parsed.sha256)
-    return expected_from_list(read_list(parsed.image_list), parsed.image.name) if parsed.image_list else Expected()
+    if not parsed.image_list:
+        return Expected()
+    return expected_from_list(read_list(parsed.image_list), parsed.image.name, parsed.image_list)
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings | None:
@@ -273,7 +275,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
     return Settings(
         host=parsed.host,
         user=parsed.user,
-        ssh_keys=tuple(key for path in parsed.ssh_key for key in read_keys(small_text(path))),
+        ssh_keys=tuple(key for path in parsed.ssh_key for key in read_keys(small_text(path), str(path))),
         instance_id=f"edge-board-{uuid.uuid4()}",
         throwaway_password=secrets.token_hex(16),
         wifi=wifi_of(parsed),

@@ -49,7 +49,7 @@ def own_host_key(path: Path) -> HostKey:
     public = done.stdout.decode("utf-8", "replace").split()
     if done.returncode or len(public) < 2:
         raise ConfigurationError(
-            f"--host-key {path} is no private key without a passphrase: make one by "
-            f"`ssh-keygen -t ed25519 -N '' -f {path.name}.new`."
+            f"--host-key {path} is no private key without a passphrase: give the one beside the .pub, or make one by "
+            "`ssh-keygen -t ed25519 -N '' -f FILE`."
         )
     return HostKey(private, " ".join(public[:2]))

@@ -218,8 +218,8 @@ def check_key(key: str) -> None:
     require(content[: 4 + len(name)] == len(name).to_bytes(4, "big") + name, f"the {words[0]} key is cut or damaged")
 
 
-def read_keys(text: str) -> tuple[str, ...]:
+def read_keys(text: str, name: str) -> tuple[str, ...]:
     """Take the keys of an authorized_keys or .pub file: one a line, without comments and empty lines."""
-    require("PRIVATE KEY" not in text, "this is a private key: give the file that ends in .pub")
+    require("PRIVATE KEY" not in text, f"{name} is a private key: give the file that ends in .pub")
     lines = (line.strip() for line in text.splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))

@@ -43,6 +43,7 @@ XZ_PIECE_BYTES = 128 << 10
 ZST_HEADER_BYTES_MAX = 18
 ZST_SKIPPABLE = 0x184D_2A50
 ZST_RUN = 1  # a block that is one byte, repeated
+LIST_URL = "https://downloads.raspberrypi.com/os_list_imagingutility_v4.json"
 LIST_BYTES_MAX = 32 << 20
 PACKED_BYTES_MIN = 18  # the least that any of them takes
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -320,12 +321,12 @@ def sha256_given(text: str) -> Expected:
     return Expected(either=digest)
 
 
-def expected_from_list(text: bytes, image_name: str) -> Expected:
+def expected_from_list(text: bytes, image_name: str, place: str) -> Expected:
     """Find an image in Raspberry Pi's image list by the file name of its URL; raises ConfigurationError without one."""
     try:
         entries = list(walk(json.loads(text)))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigurationError(f"the image list is not what it should be: {error}.") from error
+        raise ConfigurationError(f"{place} is no image list: give {LIST_URL} or a copy of it.") from error
     for entry in entries:
         name = str(entry["url"]).rsplit("/", 1)[-1]
         if image_name in {name, name.rpartition(".")[0]}:  # the second: the same, unpacked beforehand

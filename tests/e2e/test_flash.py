@@ -566,9 +566,14 @@ REFUSED = [
     (["--sha256", "abc"], "64 hex digits"),
     (["--image-list", "/nowhere"], "the image list /nowhere cannot be read: no such file or directory."),
     (["--image-list", "https://127.0.0.1:1/list"], "the image list https://127.0.0.1:1/list refuses the connection"),
+    (["--image-list", __file__], f"{__file__} is no image list: give https://downloads.raspberrypi.com/"),
+    (["ALL", "--ssh-key", "SECRET"], "secret is a private key: give the file that ends in .pub"),
     (["--host-key", "key"], "needs --host and --user and --ssh-key too"),
     (["ALL", "--host-key", "/nowhere"], "--host-key /nowhere cannot be read: no such file or directory"),
-    (["ALL", "--host-key", __file__], "is no private key without a passphrase: make one by `ssh-keygen"),
+    (
+        ["ALL", "--host-key", __file__],
+        "is no private key without a passphrase: give the one beside",
+    ),
 ]
 
 
@@ -578,6 +583,9 @@ def test_what_is_refused_is_one_sentence_and_writes_nothing(
 ) -> None:
     image = tmp_path / "image"
     image.write_bytes(b"image")
+    secret = tmp_path / "secret"
+    secret.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    more = [str(secret) if word == "SECRET" else word for word in more]
     common = arguments if more[0] == "ALL" else arguments[:2]
     assert main(["flash", str(image), *common, *[word for word in more if word != "ALL"]]) == 2
     said = capsys.readouterr().err

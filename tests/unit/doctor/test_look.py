@@ -121,7 +121,10 @@ def test_looking_changes_no_byte(run, tmp_path, action):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("log", "ls", "--data-dir", "/nowhere/at/all"), "--data-dir /nowhere/at/all does not exist"),
+        (
+            ("log", "ls", "--data-dir", "/nowhere/at/all"),
+            "--data-dir /nowhere/at/all does not exist: name that of `serve`",
+        ),
         (("log", "ls", "--data-dir", "/proc"), "is no data directory of edge-broker"),
         (("log", "ls", "--data-dir", "DATA", "nope"), "nope is no topic and no partition"),
         (("log", "dump", "--data-dir", "DATA", "t-2"), "t-2 is no topic and no partition"),

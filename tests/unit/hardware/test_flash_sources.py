@@ -142,17 +142,17 @@ LIST = {
 
 def test_the_image_list_knows_the_image_packed_and_unpacked() -> None:
     text = json.dumps(LIST).encode()
-    assert expected_from_list(text, "2026-06-18-lite.img.xz") == Expected(PACKED, UNPACKED, None, 2_747_269_120)
-    assert expected_from_list(text, "2026-06-18-lite.img") == Expected(None, UNPACKED, None, 2_747_269_120)
-    assert expected_from_list(text, "other.img.xz") == Expected()
+    assert expected_from_list(text, "2026-06-18-lite.img.xz", "l") == Expected(PACKED, UNPACKED, None, 2_747_269_120)
+    assert expected_from_list(text, "2026-06-18-lite.img", "l") == Expected(None, UNPACKED, None, 2_747_269_120)
+    assert expected_from_list(text, "other.img.xz", "l") == Expected()
     with pytest.raises(ConfigurationError, match="has 2 images: give --sha256"):
-        expected_from_list(text, "unheard-of.img.xz")
+        expected_from_list(text, "unheard-of.img.xz", "l")
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b'{"os_list": [1]}', b"<html>"])
 def test_what_is_not_an_image_list_is_said(text: bytes) -> None:
     with pytest.raises(ConfigurationError, match="image list"):
-        expected_from_list(text, "x")
+        expected_from_list(text, "x", "l")
 
 
 def test_a_given_hash_may_be_of_either() -> None:

@@ -92,6 +92,14 @@ def test_an_unknown_topic_names_the_nearest(run):
             assert f"there is no topic 'tt' at {broker.bootstrap}; did you mean 't'?" in ran.err
 
 
+def test_a_topic_like_no_other_and_a_partition_too_many_name_the_remedy(run):
+    with ScriptedBroker(OneTopic([], 0, 0).answers) as broker:
+        ran = run("tail", "something-else", "--bootstrap", broker.bootstrap)
+        assert (ran.status, "; `edge-broker topics` lists them" in ran.err) == (2, True)
+        ran = run("tail", "t", "--partition", "7", "--bootstrap", broker.bootstrap)
+        assert (ran.status, "topic 't' has no partition 7: it has partition 0 alone" in ran.err) == (2, True)
+
+
 def test_bad_usage(run):
     for words, said in (
         (["tail"], "TOPIC"),
