@@ -25,6 +25,13 @@ class Meaning(NamedTuple):
 
 
 MEANINGS = {
+    "security_protocol": Meaning(ALL, "", "of the broker: PLAINTEXT, SSL, SASL_SSL or SASL_PLAINTEXT"),
+    "ssl_ca_file": Meaning(ALL, "", "PEM file of the CAs that are believed; else Java's own"),
+    "ssl_cert_file": Meaning(ALL, "", "PEM file of the job's own certificate"),
+    "ssl_key_file": Meaning(ALL, "", "its key, PKCS #8 in PEM, for this user alone"),
+    "sasl_mechanism": Meaning(ALL, "", "SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; the first where none is given"),
+    "sasl_username": Meaning(ALL, "", "the user who logs in"),
+    "sasl_password_file": Meaning(ALL, "", "file with the password and no line end, for this user alone"),
     "topic": Meaning(ALL, "", "the topic that is read"),
     "trigger_ms": Meaning(ALL, "ms", "time from one batch to the next; longer saves processor time and card writes"),
     "batch_records_max": Meaning(
@@ -59,7 +66,7 @@ def listing(job: str | None) -> Iterator[str]:
             for key, meaning in MEANINGS.items():
                 if meaning.jobs == jobs:
                     yield described(key, meaning)
-    yield "\nalso --set spark.…=… (options of Spark) and --set kafka.…=… (of every Kafka client); no secrets: they show"
+    yield "\nalso --set spark.…=… (options of Spark) and --set kafka.…=… (of every Kafka client); no secrets"
 
 
 def described(key: str, meaning: Meaning) -> str:

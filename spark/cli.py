@@ -6,7 +6,8 @@ Here: arguments, signals, exit status. Spark is imported only by the commands th
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 
@@ -17,8 +18,11 @@ from spark.checkpoint import opened_checkpoint
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
 
+CLOCK_POLL_S = 1.0
+CLOCK_TIMEOUT_S = 60  # systemd gives a job that still waits so much more time to start
 MASTER_EXAMPLE = "example: edge-spark master --host 192.168.1.20"
 WORKER_EXAMPLE = "example: edge-spark worker --cores 2 --memory 1g --work-dir /var/tmp/work spark://192.168.1.20:7077"
+CHECK_EXAMPLE = "example: edge-spark check --connect --bootstrap pi-1.local:9093 --set security_protocol=SSL"
 EXAMPLE = "example: edge-spark run readings --bootstrap 192.168.1.20:9092 --set window_ms=60000"
 
 
@@ -47,10 +51,18 @@ def parser() -> Parser:
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a job until SIGTERM or SIGINT", epilog=EXAMPLE)
     run.add_argument("job", metavar="JOB", choices=list(SUMMARIES), help="see `edge-spark list`")
-    run.add_argument("--bootstrap", metavar="HOST:PORT", default=Settings.bootstrap, help="default: %(default)s")
+    check = commands.add_parser(
+        "check", help="check settings, and whether the brokers let a job in, without Java", epilog=CHECK_EXAMPLE
+    )
+    check.add_argument("--connect", action="store_true", help="also try the brokers")
+    check.set_defaults(command=check_settings)
+    for each in (run, check):
+        each.add_argument("--bootstrap", metavar="HOST:PORT", default=Settings.bootstrap, help="default: %(default)s")
+        each.add_argument(
+            "--set", metavar="key=value", action="append", default=[], help="a setting, see `edge-spark list`"
+        )
     run.add_argument("--master", metavar="URL", default=Settings.master, help="Spark master; default: %(default)s")
     run.add_argument("--checkpoint", metavar="DIR", help="default: $XDG_STATE_HOME/drupelet/spark/JOB")
-    run.add_argument("--set", metavar="key=value", action="append", default=[], help="a setting, see `edge-spark list`")
     run.set_defaults(command=run_job)
     listing = commands.add_parser(
         "list",
@@ -95,17 +107,58 @@ def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
     from spark.preflight import check_memory, checked_addresses, say_unreachable  # noqa: PLC0415
+    from spark.security import security_of  # noqa: PLC0415
     from spark.standalone import spark_home  # noqa: PLC0415
 
     settings = with_assignments(settings_from(arguments), arguments.set)
     check_memory(settings.spark)
     brokers, masters = checked_addresses(settings)
+    security = security_of(settings)
     spark_home()
     with opened_checkpoint(settings, arguments.job):
         log("info", "starting", job=arguments.job, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
-        say_unreachable("broker_not_reachable", brokers, bootstrap=settings.bootstrap)
+        say_unreachable("broker_not_reachable", brokers, security, bootstrap=settings.bootstrap)
         say_unreachable("master_not_reachable", masters, master=settings.master)
+        wait_for_clock(settings)
         return run_opened(arguments.job, settings)
+
+
+def wait_for_clock(
+    settings: Settings, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait until the clock has been set, where a job has TLS: Java would refuse every certificate as not yet valid."""
+    from spark import notify  # noqa: PLC0415
+    from spark.security import waits_for_clock  # noqa: PLC0415
+    from spark.waiting import Wait  # noqa: PLC0415
+
+    waiting = Wait("waiting_for_clock", level="warning", then="Java judges certificates by the clock: set it, or NTP")
+    while waits_for_clock(settings, now_s := clock()):
+        shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
+        waiting.say(clock=shown)
+        notify.tell(
+            f"EXTEND_TIMEOUT_USEC={CLOCK_TIMEOUT_S * 10**6}", f"STATUS=waiting for the clock, which shows {shown}"
+        )
+        pause(CLOCK_POLL_S)
+
+
+def check_settings(arguments: argparse.Namespace) -> int:
+    """Check settings without a JVM, and with --connect the brokers; 1 where one of them does not let us in."""
+    from drupelet.kafka_connection import try_cluster  # noqa: PLC0415
+    from spark.preflight import check_memory, checked_addresses  # noqa: PLC0415
+    from spark.security import client_options, security_of, waits_for_clock  # noqa: PLC0415
+
+    settings = with_assignments(replace(Settings(), bootstrap=arguments.bootstrap), arguments.set)
+    check_memory(settings.spark)
+    checked_addresses(settings)
+    client_options(settings)
+    print("settings: ok")
+    if waits_for_clock(settings, time.time()):
+        print("WARNING: this host's clock is not set: a job with TLS waits for it.", file=sys.stderr)
+    well = True
+    for end in try_cluster("kafka", security_of(settings), settings.bootstrap.split(",")) if arguments.connect else ():
+        well = well and end.trouble is None
+        print(end.line, flush=True)
+    return 0 if well else 1
 
 
 def run_opened(name: str, settings: Settings) -> int:

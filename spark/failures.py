@@ -50,8 +50,15 @@ REMEDIES = (
     ("must be at least", "the heap is too small: give --set spark.driver.memory=512m or more"),
     ("Java gateway process exited", "Java did not start: the lines above are what it said"),
     ("TopicAuthorizationException", "this user may not use the topic: give it Read, Write, Describe and Create"),
-    ("SaslAuthenticationException", "the broker refuses the log-in: look at the kafka.sasl settings"),
-    ("SslAuthenticationException", "the broker's certificate is not trusted: look at the kafka.ssl settings"),
+    ("SaslAuthenticationException", "the broker refuses the log-in: see --set sasl_username, sasl_password_file"),
+    (
+        "CertificateExpiredException",
+        "a certificate has ended by this host's clock: renew it, or set the clock",
+    ),
+    ("CertificateNotYetValidException", "a certificate is not valid yet by this host's clock: set the clock"),
+    ("bad_certificate", "the broker wants a client certificate, or refuses this one: see --set ssl_cert_file"),
+    ("certificate_required", "the broker wants a client certificate: give --set ssl_cert_file and ssl_key_file"),
+    ("SslAuthenticationException", "the broker's certificate is not trusted: see --set ssl_ca_file"),
 )
 
 

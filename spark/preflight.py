@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from drupelet.addresses import host_and_port
 from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError
+from drupelet.kafka_connection import NotConnected, connected
+from drupelet.kafka_security import Security
 from spark.config import Settings
 from spark.logs import log
 
@@ -18,6 +20,7 @@ CONNECT_S = 1.0
 DRIVER_MB_MIN = 450  # Spark: 1.5 times the 300 MB that it reserves; the heap that Java reports is some 5 % smaller
 UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 Address = tuple[str, int]
+PLAINTEXT = Security()
 MASTERS = "give local[CORES] or spark://HOST:PORT"
 
 
@@ -38,9 +41,9 @@ def master_addresses(url: str) -> list[Address]:
     return [address_in("the master's URL", each) for each in url.removeprefix("spark://").split(",")]
 
 
-def say_unreachable(event: str, addresses: Sequence[Address], **fields: object) -> None:
-    """Say at once that no broker, or no master, takes a connection, as it will be waited for."""
-    reasons = [refused(*each) for each in addresses]
+def say_unreachable(event: str, addresses: Sequence[Address], security: Security = PLAINTEXT, **fields: object) -> None:
+    """Say at once that no broker, or no master, lets this job in, as it will be waited for."""
+    reasons = [refused(*each, security) for each in addresses]
     if reasons and None not in reasons:
         log("warning", event, **fields, reason=reasons[0], then="it is waited for")
 
@@ -56,10 +59,12 @@ def address_in(name: str, text: str) -> Address:
     return host, port
 
 
-def refused(host: str, port: int) -> str | None:
-    """Say why nothing takes a connection there within a second, or None."""
+def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
+    """Say why nothing takes a connection there within a second for each step, or None."""
     try:
-        socket.create_connection((host, port), timeout=CONNECT_S).close()
+        connected(security, host, port, CONNECT_S).close()
+    except NotConnected as error:
+        return f"{host}:{port} {error}"
     except OSError as error:
         return f"{host}:{port} {explained(error)}"
     return None

@@ -10,11 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from spark.config import Settings
+from spark.security import connector_options
 
 
 def kafka_options(settings: Settings, topic: str) -> dict[str, str]:
     """Collect the options of a Kafka sink; kafka-clients asks for acks=all and idempotence by itself."""
-    return {**settings.kafka, "kafka.bootstrap.servers": settings.bootstrap, "topic": topic}
+    return {**connector_options(settings), "topic": topic}
 
 
 def write_to_kafka(records: DataFrame, settings: Settings, topic: str) -> None:

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark import schemas, sinks
 from spark.config import Settings
+from spark.security import connector_options
 
 
 def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:
@@ -12,8 +13,7 @@ def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:
     Everything is read by offset, without a consumer group; the checkpoint alone says what was done.
     """
     options = {
-        **settings.kafka,
-        "kafka.bootstrap.servers": settings.bootstrap,
+        **connector_options(settings),
         "subscribe": settings.topic,
         "startingOffsets": "earliest",
         "failOnDataLoss": "true",

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from drupelet.errors import ConfigurationError
 from spark.config import Settings
 from spark.failures import chain, root
+from spark.security import client_options
 
 REQUEST_TIMEOUT_MS = 2_500
 
@@ -26,9 +27,8 @@ def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
     """Open an AdminClient; its errors leave as BrokerUnavailableError or as themselves."""
     jvm: Any = session._jvm
     properties = jvm.java.util.Properties()
-    given = {key.removeprefix("kafka."): value for key, value in settings.kafka.items()}
     timeouts = {"request.timeout.ms": str(REQUEST_TIMEOUT_MS), "default.api.timeout.ms": str(2 * REQUEST_TIMEOUT_MS)}
-    for key, value in {**timeouts, **given, "bootstrap.servers": settings.bootstrap}.items():
+    for key, value in {**timeouts, **client_options(settings), "bootstrap.servers": settings.bootstrap}.items():
         properties.setProperty(key, value)
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)

@@ -7,18 +7,21 @@ process has a listener per security protocol (tests/support/secured_kafka.py).
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.mirror_road import EdgeMirror, Load, bounds, numbers, read_all
 from tests.support.processes import EdgeBroker, Process, wait_until
-from tests.support.secured_kafka import PASSWORD, REAUTH_MS, USER, SecuredKafka
+from tests.support.secured_kafka import LISTENERS, PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.waiting import CALL_S
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -130,11 +133,10 @@ def ours(authority, client_files, password_file):
     """The keys that get a client in at a listener, by one mechanism where it has log-ins."""
 
     def keys(listener, mechanism=None):
-        found = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
-        values = {"security_protocol": found[listener]}
-        if "SSL" in found[listener]:
+        values = {"security_protocol": LISTENERS[listener]}
+        if "SSL" in LISTENERS[listener]:
             values["ssl_ca_file"] = str(authority.certificate)
-        if listener == "MUTUAL":
+        if listener in ("MUTUAL", "ALL"):
             values |= {"ssl_cert_file": str(client_files[0]), "ssl_key_file": str(client_files[1])}
         if mechanism is not None:
             values |= {"sasl_mechanism": mechanism, "sasl_username": USER, "sasl_password_file": str(password_file)}
@@ -279,3 +281,120 @@ def test_what_keeps_the_mirror_out_is_told(kafka, ours, tmp_path):
             says = "refuses the user 'nobody' by SCRAM-SHA-512"
             wait_until(lambda: says in mirror.get("/health")[1], 30, "the reason in /health")
             shows_no_secret(mirror)
+
+
+@pytest.fixture
+def javas_password_file(tmp_path):
+    """As `password_file`, without a line end: Java's client takes the file as it is."""
+    path = tmp_path / "javas-password"
+    path.touch(0o600)
+    path.write_text(PASSWORD)
+    return path
+
+
+def set_options(values):
+    return [f"--set={key}={value}" for key, value in values.items()]
+
+
+def children(pid):
+    """A process and what it started, by their ids."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_spark_job_gets_in_with_certificate_and_password(kafka, ours, javas_password_file, tmp_path):
+    topic = f"readings-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka.bootstrap, topic)
+    values = ours("ALL", "SCRAM-SHA-256") | {"sasl_password_file": javas_password_file}
+    values |= {name: f"{topic}-{name}" for name in ("windows_topic", "late_topic", "alarms_topic")}
+    values |= {"topic": topic, "trigger_ms": 200}
+    command = [runtimes.console_script("edge-spark"), "run", "windows", "--bootstrap", kafka.at("ALL")]
+    command += ["--checkpoint", tmp_path / "checkpoint", *set_options(values)]
+    job = Process("spark", command, tmp_path, ready="edge-spark ready", ready_s=120)
+    with job:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        body = {"device": "d", "seq": 1, "time_ms": 1_764_000_000_000, "value": 1.0}
+        producer.produce(topic, json.dumps(body), key="d")
+        assert producer.flush(CALL_S) == 0
+        wait_until(lambda: bounds(kafka.bootstrap, f"{topic}-windows_topic")[1] > 0, 90, "a window in the topic")
+        for pid in children(job.pid):
+            for file in ("cmdline", "environ"):
+                assert PASSWORD.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+        assert PASSWORD not in job.log_path.read_text()
+        job.stop()
+    kept = [path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert not any(PASSWORD.encode() in content for content in kept)
+
+
+def test_what_keeps_a_spark_job_out_is_told_without_java(kafka, ours, javas_password_file):
+    good = ours("BOTH", "SCRAM-SHA-512") | {"sasl_password_file": javas_password_file}
+    for listener, values, status, says in (
+        ("BOTH", good, 0, f"kafka {kafka.at('BOTH')}: ok"),
+        ("BOTH", good | {"sasl_username": "nobody"}, 1, "refuses the user 'nobody' by SCRAM-SHA-512"),
+        ("ALL", good, 1, "wants a client certificate: name one in ssl_cert_file and ssl_key_file"),
+        ("BOTH", {}, 1, "answers in TLS on that port"),
+        (
+            "BOTH",
+            ours("BOTH", "PLAIN"),
+            2,
+            "ends with a line end, which Java's client takes for a part of the password",
+        ),
+        ("BOTH", {"kafka.sasl.jaas.config": "x"}, 2, "every user of this host would see it"),
+    ):
+        command = [runtimes.console_script("edge-spark"), "check", "--connect", "--bootstrap", kafka.at(listener)]
+        command += set_options(values)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
+        told = done.stdout + done.stderr
+        assert (done.returncode, says in told) == (status, True), (values, told)
+
+
+# A host whose clock is wrong. The certificates are valid from now on, so that in 1970 none of them is.
+
+
+def at_clock(program, day, *words):
+    environment = os.environ | {"LD_PRELOAD": str(runtimes.libfaketime()), "FAKETIME": f"@{day} 00:00:00"}
+    environment["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
+    command = [runtimes.console_script(program), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False, env=environment)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("day", "status", "says"),
+    [
+        ("1970-01-02", 0, ""),
+        (
+            "2060-05-01",
+            1,
+            r"has a certificate that ended on \d{4}-.*, and by this host's clock it is 2060-05-01:",
+        ),
+    ],
+)
+def test_a_board_without_a_clock_gets_in_and_one_in_2060_is_told_so(
+    kafka, ours, authority, client_files, javas_password_file, tmp_path, day, status, says
+):
+    tls = {"ssl_truststore_location": authority.certificate, "ssl_keystore_location": client_files[2]}
+    config = properties(tmp_path / "p", security_protocol="SSL", **tls)
+    words = "topics", "--bootstrap", kafka.at("MUTUAL"), "--command-config", config
+    told = [at_clock("edge-broker", day, *words)]
+    gateway = Gateway(tmp_path / "gateway", kafka.at("ALL"), ours("ALL", "SCRAM-SHA-256"))
+    told.append(at_clock("edge-gateway", day, "check", "--connect", "--config", gateway.config))
+    mutual = [f"{key} = {json.dumps(value)}" for key, value in ours("MUTUAL").items()]
+    mirror = tmp_path / "mirror.toml"
+    mirror.write_text("\n".join(f"{side}_{line}" for side in ("source", "target") for line in mutual))
+    sides = "--source", kafka.at("MUTUAL"), "--target", kafka.at("TLS"), "--topics", "x", "--site", "s"
+    told.append(at_clock("edge-mirror", day, "check", "--connect", "--config", mirror, *sides))
+    assert [each[0] for each in told] == [status] * 3, told
+    assert all(re.search(says, each[1]) for each in told), told
+    # the mirror's own library, beside the check; its group holds nothing
+    words = "status", "--config", mirror, "--source", kafka.at("MUTUAL"), "--site", "s", "--json"
+    found = at_clock("edge-mirror", day, *words)
+    assert (found[0], bool(re.search(says, found[1]))) == (status, True), found
+    values = ours("ALL", "PLAIN") | {"sasl_password_file": javas_password_file}
+    words = "check", "--bootstrap", kafka.at("ALL"), *set_options(values)
+    assert ("a job with TLS waits for it" in at_clock("edge-spark", day, *words)[1]) == (status == 0)

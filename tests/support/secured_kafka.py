@@ -7,6 +7,7 @@
 | MUTUAL | SSL | who shows a certificate of the CA |
 | LOGIN | SASL_PLAINTEXT | USER by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; the last for REAUTH_MS at a time |
 | BOTH | SASL_SSL | the same |
+| ALL | SASL_SSL | the same, who shows a certificate of the CA as well |
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.support.processes import ApacheKafka
 
 USER, PASSWORD = "drupelet", "pass-word of 1 user"
 REAUTH_MS = 2000  # who does not log in again is thrown out then, and aiokafka cannot
-LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
+LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "ALL": "SASL_SSL"}
 _PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
@@ -40,10 +41,11 @@ class SecuredKafka(ApacheKafka):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority.certificate),
             "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.all.ssl.client.auth": "required",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.login.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
         }
-        for listener in ("login", "both"):
+        for listener in ("login", "both", "all"):
             own |= {
                 f"listener.name.{listener}.plain.sasl.jaas.config": _PLAIN,
                 f"listener.name.{listener}.scram-sha-256.sasl.jaas.config": _SCRAM,

@@ -1,0 +1,109 @@
+"""How the Java client of a job is secured: our keys (drupelet/kafka_security.py) as its own options, and no secret.
+
+A key and a password stay in their files. The options name the files in the form of Kafka's own DirectoryConfigProvider
+(KIP-632), and the client reads them itself, wherever it runs: no option, log line, web page, event log, environment or
+argument ever holds one. What it asks of the files is checked here, before a JVM starts.
+Here: options and those checks. Never here: Spark, and what connects.
+"""
+
+import os
+from pathlib import Path
+
+from drupelet.errors import ConfigurationError
+from drupelet.installation import built_s
+from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
+from spark.config import Settings
+
+PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+PROVIDERS = {"config.providers": "directory", "config.providers.directory.class": PROVIDER}
+MODULES = {"PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule"}
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECRETS = ("sasl.jaas.config", "password", "ssl.keystore.key")  # how the names of secret options end
+
+
+def security_of(settings: Settings) -> Security:
+    """Check what a job's settings say of its security; raises ConfigurationError."""
+    for key in settings.kafka:
+        if key.endswith(SECRETS):
+            raise ConfigurationError(
+                f"--set {key}: every user of this host would see it in the list of processes: use sasl_username and"
+                " sasl_password_file, or ssl_cert_file and ssl_key_file"
+            )
+    given = {key: value for key in SECURITY_KEYS if (value := getattr(settings, key))}
+    security = security_from(given, ".", lambda key: f"--set {key}")
+    if security.password is not None:
+        check_password(security)
+    if security.key_file is not None and "BEGIN PRIVATE KEY" not in text_of(security.key_file):
+        raise ConfigurationError(
+            f"--set ssl_key_file: {security.key_file} is no PKCS #8 key, the only kind that Java reads:"
+            " openssl pkcs8 -topk8 -nodes -in OLD -out NEW"
+        )
+    return security
+
+
+def check_password(security: Security) -> None:
+    """Refuse a password that Java's client would read otherwise than the others, as it takes the file as it is."""
+    path = security.password_name
+    text = text_of(path)
+    if text != text.strip("\r\n"):
+        raise ConfigurationError(
+            f"--set sasl_password_file: {path} ends with a line end, which Java's client takes for a part of the"
+            " password: write it without, as by printf %s"
+        )
+    if not text or any(mark in text for mark in '"\\\n'):
+        raise ConfigurationError(
+            f"--set sasl_password_file: {path} is empty, or has a quotation mark, a backslash or a line end in the"
+            " password, which Java's client cannot be given: take another password"
+        )
+
+
+def text_of(path: str) -> str:
+    """Read a small file; raises ConfigurationError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+
+
+def client_options(settings: Settings) -> dict[str, str]:
+    """Name every option of a Java client of this job: its security, then what `--set kafka.…` gives."""
+    security = security_of(settings)
+    options = {} if security.protocol == "PLAINTEXT" else {"security.protocol": security.protocol}
+    if security.ca_file is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca_file}
+    if security.cert_file is not None and security.key_file is not None:
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": content_of(security.cert_file),
+            "ssl.keystore.key": content_of(security.key_file),
+            **PROVIDERS,
+        }
+    if security.has_login:
+        module = MODULES.get(security.mechanism, SCRAM_MODULE)
+        user = security.username.replace("\\", "\\\\").replace('"', '\\"')
+        password = content_of(security.password_name)
+        options |= {
+            "sasl.mechanism": security.mechanism,
+            "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
+            **PROVIDERS,
+        }
+    return options | {key.removeprefix("kafka."): value for key, value in settings.kafka.items()}
+
+
+def content_of(path: str) -> str:
+    """Write a file's content as the Java client is told to look it up itself."""
+    folder, name = os.path.split(path)
+    if any(mark in path for mark in ":}"):
+        raise ConfigurationError(f"{path}: Java's client cannot be told a path with a colon or brace: rename it")
+    return f"${{directory:{folder}:{name}}}"
+
+
+def connector_options(settings: Settings) -> dict[str, str]:
+    """Name the same as Spark's connector takes them, with the brokers."""
+    options = {f"kafka.{key}": value for key, value in client_options(settings).items()}
+    return {**options, "kafka.bootstrap.servers": settings.bootstrap}
+
+
+def waits_for_clock(settings: Settings, now_s: float) -> bool:
+    """Whether TLS has to wait: Java judges certificates by the clock, and this one shows a time before this version."""
+    return security_of(settings).has_tls and now_s < built_s()
