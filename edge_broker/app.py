@@ -35,7 +35,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import Listener, endpoint_text, is_loopback
+from edge_broker.listeners import Listener, endpoint_text, open_to_anybody
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
@@ -55,12 +55,13 @@ from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.store import LogStore, served_anybody
 
 if TYPE_CHECKING:
     from edge_broker.network.encryption import Encryption
 
 GROUP_TICK_S = 0.1
+TRUSTED = "edge.network.trusted"
 CLOCK_TICK_S = 10.0
 SPACE_TICK_S = 1.0
 SECURITY_TICK_S = 1.0
@@ -94,6 +95,7 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
+    network_note = _network_note(options)
     clock = SystemClock(options.config.text("edge.clock.trusted"))
     notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
@@ -117,7 +119,9 @@ async def _serve(options: Options) -> int:
         raise
     broker.listeners = {listener.name: listener for listener in bound}
     addresses = ", ".join(endpoint_text(listener.bind) for listener in bound)
-    _warn(options)
+    if network_note:
+        log_line("warning", "network-not-trusted", text=network_note)
+        broker.notes["network"] = [network_note]
     enter(LOOP)
     dispatcher.start(lambda: load_groups(broker))
     chores = _start_chores(loop, broker, dispatcher)
@@ -248,17 +252,21 @@ def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     log_line("error", "loop-callback-failed", message=context.get("message"), trace=trace)
 
 
-def _warn(options: Options) -> None:
-    for name, endpoint in (*((one.name, one.bind) for one in options.listeners), ("--metrics", options.metrics)):
-        if endpoint is not None and not is_loopback(endpoint.host):
-            log_line(
-                "warning",
-                "INSECURE-LISTENER",
-                option=name,
-                listen=f"{endpoint.host}:{endpoint.port}",
-                text="anyone who reaches this address can read, write and delete everything: "
-                "no encryption, no passwords; keep it inside a network you trust or listen on 127.0.0.1",
-            )
+def _network_note(options: Options) -> str:
+    """What a person should know of a network that is served without being trusted: as versions before did that made
+    this data directory. ConfigurationError for any other, and where the key says false.
+    """
+    found = open_to_anybody(options.config, options.listeners, options.metrics)
+    if not found or options.config.boolean(TRUSTED):
+        return ""
+    verb = "is" if len(found) == 1 else "are"
+    text = (
+        f"{' and '.join(found)} {verb} open to anybody in the network; set {TRUSTED}=true if all of it is trusted, "
+        "else serve TLS and log-ins there (SSL with ssl.client.auth=required, or SASL_SSL), or listen on 127.0.0.1"
+    )
+    if TRUSTED in options.config.explicit or not served_anybody(Disk(), options.data_dir):
+        raise ConfigurationError(text)
+    return text
 
 
 def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: Dispatcher) -> list[asyncio.Task[None]]:

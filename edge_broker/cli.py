@@ -23,7 +23,7 @@ from edge_broker.tools.arguments import add_tools
 EXAMPLE = """examples:
   edge-broker serve --data-dir /var/lib/edge-broker --listen 127.0.0.1:9092
   edge-broker serve --data-dir data --listen 0.0.0.0:9092 --advertise pi-3.local:9092 \\
-      --metrics 127.0.0.1:9101 --set log.retention.ms=86400000
+      --metrics 127.0.0.1:9101 --set edge.network.trusted=true
   edge-broker keys          every configuration key with its default and meaning
   edge-broker log --help    look into a data directory, stopped or running
   edge-broker ledger --help what is lost, and the proof that nothing else is

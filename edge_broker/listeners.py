@@ -6,6 +6,7 @@
 | a name or a port twice | Kafka's rule; one port for an IPv4 and an IPv6 address is none twice |
 | a name without a protocol | `listener.security.protocol.map` says it for any other than the four protocols' own |
 | an advertised name that nobody listens by, or a listener that clients are told no address of | |
+| a listener beyond loopback without TLS and a log-in | unless `edge.network.trusted` says that this is meant |
 | 0.0.0.0 or :: as what clients are told | it is no address that they could connect to |
 
 Lives here: these rules. Must never come in: sockets, certificates, who may connect.
@@ -170,6 +171,23 @@ def _check_prefixes(config: BrokerConfig, names: Iterable[str]) -> None:
             name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
             if name not in known:
                 raise ConfigurationError(f"{key} is for listener {name.upper()}, which listeners does not name")
+
+
+def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> list[str]:
+    """What serves a network without TLS and a log-in, in words for a sentence."""
+    found = [
+        f"{one.name}://{endpoint_text(one.bind)}"
+        for one in listeners
+        if not is_loopback(one.bind.host) and not _knows_clients(config, one)
+    ]
+    if metrics is not None and not is_loopback(metrics.host):
+        found.append(f"--metrics {endpoint_text(metrics)}")
+    return found
+
+
+def _knows_clients(config: BrokerConfig, listener: Listener) -> bool:
+    required = config.of_listener(listener.name, "ssl.client.auth") == "required"
+    return listener.encrypted and (listener.logs_in or required)
 
 
 def endpoint_text(endpoint: Endpoint) -> str:

@@ -32,6 +32,13 @@ _OF_ALL = (
         kind=Kind.LIST,
     ),
     Key(
+        "edge.network.trusted",
+        False,
+        "Whether everybody who reaches this broker over the network may do everything: without true, a listener beyond "
+        "loopback needs TLS and a log-in (SSL with ssl.client.auth=required, or SASL_SSL), and --metrics stays on "
+        "loopback.",
+    ),
+    Key(
         "connection.failed.authentication.delay.ms",
         100,
         "How long a failed log-in waits before its connection is closed.",

@@ -84,6 +84,7 @@ PRODUCER_IDS_RESERVED = 1000
 TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs is waited for in place of theirs
 WRITTEN_ON = (LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
+SECURED = "secured"
 _LAST_RECOVERY = "last-recovery"
 RECOVERY_NOTES_MAX = 500
 RECOVERY_NOTE_CHARS_MAX = 1000
@@ -116,6 +117,11 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {self.topic_id}, {len(self.partitions)} partitions)"
+
+
+def served_anybody(fs: FileSystem, data_dir: str) -> bool:
+    """Whether a data directory was made by a version that served any network without being told that it is trusted."""
+    return fs.exists(f"{data_dir}/store") and not fs.exists(f"{data_dir}/{SECURED}")
 
 
 class LogStore:
@@ -312,6 +318,7 @@ class LogStore:
         self._write("leader-epoch", "leader-epoch", ["0"])
         self._write("producer-ids", "producer-ids", ["0"])
         self._write(_CLEAN, _CLEAN, ["0"])
+        self._write(SECURED, SECURED, ["1"])
         self._write("store", "store", [id_text(new_uuid())])
 
     def _write(self, name: str, kind: str, lines: list[str]) -> None:

@@ -171,6 +171,7 @@ def provision(board: Board, folder: Path, bundle: Path) -> str:
         "ansible_ssh_common_args": " ".join(board.ssh_words()),
         "base_ssh_port": 22,  # the board's own; the one above is the emulator's
         "broker_listen": "0.0.0.0:9092",
+        "broker_network_trusted": True,
         "broker_advertise": f"127.0.0.1:{board.kafka_port}",
         "drupelet_bundle": str(bundle),
     }

@@ -406,6 +406,23 @@ def ports(host: Host) -> Iterator[Finding]:
                 )
 
 
+def network(host: Host) -> Iterator[Finding]:
+    """A broker that is to serve a network that nobody called trusted; one that does already keeps doing so."""
+    told = [host.value("broker_network_trusted"), (host.value("broker_settings") or {}).get("edge.network.trusted")]
+    if "broker" not in host.groups or host.is_kafka or any(value is not None for value in told):
+        return
+    if any(owner == "edge-broker.service" and not LOOPBACK.match(address) for address, _, owner in host.listening):
+        return
+    for name in ("broker_listen", "broker_metrics"):
+        address = str(host.value(name) or "")
+        if address and not LOOPBACK.match(endpoint(address)[0]):
+            yield host.finds(
+                "broker_network_trusted",
+                f"{name} is {address}, where anybody in the network could do everything: set broker_network_trusted to "
+                "true if all of it is trusted, or listen on 127.0.0.1.",
+            )
+
+
 def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
     """Name of the setting, address, port and unit of what is to listen."""
     wanted: list[tuple[str, Any, str]] = []
@@ -453,7 +470,7 @@ def findings(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> lis
     found = misspelt(members, hosts)
     for host in hosts:
         found += values(host)
-        for look in (system, room, ports) if host.answer else ():
+        for look in (system, room, ports, network) if host.answer else ():
             found += look(host)
     return list(dict.fromkeys([*found, *sites(hosts), *services(hosts)]))
 

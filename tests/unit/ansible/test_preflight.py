@@ -126,6 +126,26 @@ def test_what_a_role_works_out_later_is_no_finding(tmp_path):
     assert look(given, tmp_path=tmp_path) == []
 
 
+OPEN = "broker_listen is 0.0.0.0:9092, where anybody in the network could do everything"
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer", "found"),
+    [
+        ({"broker_listen": "0.0.0.0:9092"}, BOARD, True),
+        ({"broker_listen": "0.0.0.0:9092", "broker_network_trusted": True}, BOARD, False),
+        ({"broker_listen": "0.0.0.0:9092", "broker_settings": {"edge.network.trusted": True}}, BOARD, False),
+        ({"broker_listen": "0.0.0.0:9092", "broker_engine": "kafka"}, BOARD, False),
+        ({"broker_listen": "0.0.0.0:9092"}, f"{BOARD}listens *:9092 edge-broker.service edge-broker\n", False),
+        ({"broker_listen": "[::1]:9092"}, BOARD, False),
+    ],
+)
+def test_a_network_that_nobody_calls_trusted_is_told_before_the_broker_refuses_it(variables, answer, found, tmp_path):
+    told = look(board(**variables), tmp_path=tmp_path, answer=answer)
+    assert [line for line in told if OPEN in line and line.endswith("[broker_network_trusted]")] == told
+    assert bool(told) is found
+
+
 def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_path):
     answer = BOARD.replace("release", "release 0.1.0-0123abcd").replace("free_mb 20000", "free_mb 3")
     answer += (

@@ -1,0 +1,83 @@
+"""Beyond loopback nothing is served without TLS and a log-in, unless the configuration says that this is meant."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from edge_broker.cli import main
+from edge_broker.config import Endpoint, read_config
+from edge_broker.listeners import open_to_anybody, read_listeners
+from tests.support.processes import EdgeBroker, Process
+from tests.support.waiting import CALL_S
+
+LAN = "0.0.0.0:0"
+SERVE = ["serve", "--listen", LAN, "--advertise", "pi-3.local:9092"]
+MAP = "listener.security.protocol.map=LAN:SSL,HERE:PLAINTEXT"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_start_ends_with_the_key_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "data"
+    error = refused(capsys, *SERVE, "--data-dir", str(data_dir))
+    assert f"PLAINTEXT://{LAN} is open to anybody in the network; set edge.network.trusted=true if" in error
+    here = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    assert "--metrics [::]:0 is open" in refused(capsys, *here, "--metrics", "[::]:0")
+    both = refused(capsys, *SERVE, "--data-dir", str(data_dir), "--metrics", "10.0.0.7:1")
+    assert f"PLAINTEXT://{LAN} and --metrics 10.0.0.7:1 are open" in both
+    assert not data_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        (["listeners=HERE://127.0.0.1:1,LAN://10.0.0.7:2"], ["LAN://10.0.0.7:2"]),
+        (["listeners=HERE://[::1]:1,LAN://10.0.0.7:2", "listener.name.lan.ssl.client.auth=required"], []),
+        (["listeners=LAN://10.0.0.7:2", "ssl.client.auth=requested"], ["LAN://10.0.0.7:2"]),
+        (["listeners=HERE://10.0.0.7:1", "ssl.client.auth=required"], ["HERE://10.0.0.7:1"]),
+        (["listeners=HERE://pi-3:1"], ["HERE://pi-3:1"]),
+        (["listeners=HERE://localhost:1"], []),
+    ],
+)
+def test_what_is_open_to_anybody(settings: list[str], found: list[str]) -> None:
+    config = read_config(None, "", [*settings, MAP])
+    assert open_to_anybody(config, read_listeners(config, None, None), Endpoint("127.0.0.1", 1)) == found
+
+
+def test_a_data_directory_of_an_older_version_is_served_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EdgeBroker(tmp_path) as broker:
+        broker.stop()
+        new = [*SERVE, "--data-dir", str(broker.data_dir)]
+        assert "edge.network.trusted" in refused(capsys, *new), "made by this version"
+        (broker.data_dir / "secured").unlink()
+        assert "edge.network.trusted" in refused(capsys, *new, "--set", "edge.network.trusted=false"), "and told so"
+        with on_the_network(broker) as process:
+            assert "open to anybody" in health(broker)
+            assert "warning edge-broker network-not-trusted" in process.log_tail()
+        with on_the_network(broker, "--set", "edge.network.trusted=true"):
+            assert health(broker) == "ok\n"
+
+
+def on_the_network(broker: EdgeBroker, *more: str) -> Process:
+    """The same broker, listening on every address."""
+    command = [*broker.command, *more, "--advertise", broker.bootstrap]
+    command[command.index("--listen") + 1] = f"0.0.0.0:{broker.port}"
+    return Process("network", command, broker.directory, ready=f"edge-broker ready on 0.0.0.0:{broker.port}")
+
+
+def health(broker: EdgeBroker) -> str:
+    with urllib.request.urlopen(broker.metrics_url.replace("metrics", "health"), timeout=CALL_S) as answer:
+        text: str = answer.read().decode()
+    return text
