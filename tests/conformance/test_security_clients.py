@@ -6,6 +6,7 @@ process has a listener per security protocol (tests/support/secured_kafka.py).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.e2e.test_board_verify import verify
 from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic, read_topic
@@ -350,6 +352,29 @@ def test_what_keeps_a_spark_job_out_is_told_without_java(kafka, ours, javas_pass
         done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
         told = done.stdout + done.stderr
         assert (done.returncode, says in told) == (status, True), (values, told)
+
+
+def test_the_playbooks_check_gets_in_by_the_boards_own_files(kafka, ours, tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "CONFIGURATION", tmp_path)
+    mirror = {f"target_{key}": value for key, value in ours("ALL", "SCRAM-SHA-512").items()} | {"topics": "x"}
+    server = kafka.at("ALL")
+
+    async def opened():
+        tail = verify.Tail(verify.Cluster.of(server, "central", mirror, "target_"), "readings")
+        try:
+            return await verify.timed("central", tail.open(30))
+        finally:
+            await tail.close()
+
+    assert asyncio.run(opened()).result == "ok"
+    own = ours("ALL", "PLAIN") | {"sasl_username": "nobody"}
+    (tmp_path / "verify.toml").write_text(
+        "[central]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in own.items())
+    )
+    step = asyncio.run(opened())
+    assert (step.result, "refuses the user 'nobody' by PLAIN" in step.detail) == ("failed", True), step
+    (tmp_path / "verify.toml").write_text("[central]\nsecurity_protocol = 'TLS'\n")
+    assert 'security_protocol is "TLS": use one of' in asyncio.run(opened()).detail
 
 
 # A host whose clock is wrong. The certificates are valid from now on, so that in 1970 none of them is.

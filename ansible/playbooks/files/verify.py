@@ -2,9 +2,11 @@
 
 Run by the board's own /opt/drupelet/current/bin/python, as root; verify.yml copies and calls it. Standard input is a
 JSON object (the fields of `Order`), so that the password is in no command line; standard output a JSON list of steps.
-Exit status: 0 every step passed, 1 a step failed. Addresses are read from the board's own gateway.toml and mirror.toml:
-what is verified is what is there. Nothing may be changed here beside the reading itself and the position of the group
-`edge-verify` in the ledger; no topic is created by asking for it.
+Exit status: 0 every step passed, 1 a step failed. Addresses, TLS and log-ins are read from the board's own gateway.toml
+and mirror.toml: what is verified is what is there. verify.toml, where there is one, has a user of the check's own, in
+the tables [board] and [central] with the keys of gateway.toml's [kafka] (`security_protocol`, `sasl_username`, …).
+Nothing may be changed here beside the reading itself and the position of the group `edge-verify` in the ledger; no
+topic is created by asking for it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ except ModuleNotFoundError:  # a broker alone has neither: there is its health t
 CONFIGURATION = Path("/etc/drupelet")
 LEDGER_TOPIC = "__edge_ledger"
 LEDGER_GROUP = "edge-verify"
+REQUEST_TIMEOUT_MS = 40_000
 PASSED = ("ok", "loss")  # a loss that is written down is told, and fails nothing
+SECURED = ("security_protocol", "ssl_", "sasl_")  # how the keys begin that say how a broker is connected to
 VALUE_MAX = 0.1  # Spark's alarms take at least 0.1 for a device's spread: such readings never raise one
 POLL_S = 0.3
 
@@ -120,6 +124,8 @@ def publish(mqtt: Mapping[str, Any], order: Order, payload: bytes) -> str:
     answers: list[Any] = []
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.username_pw_set(order.username or None, order.password or None)
+    if mqtt.get("tls", "ssl_ca_file" in mqtt or "ssl_cert_file" in mqtt):
+        client.tls_set_context(tls_context(mqtt))
     client.on_connect = lambda *given: answers.append(given[3])
     client.on_publish = lambda *given: answers.append(given[3])
     client.connect(mqtt["host"], mqtt["port"])
@@ -134,6 +140,19 @@ def publish(mqtt: Mapping[str, Any], order: Order, payload: bytes) -> str:
     return order.mqtt_topic
 
 
+def tls_context(mqtt: Mapping[str, Any]) -> Any:
+    """Return how the gateway believes mosquitto and who it is, from its own files; raises StepFailed."""
+    from drupelet.tls import client_context  # noqa: PLC0415 (an older release has another)
+
+    files = [
+        CONFIGURATION / mqtt[key] if key in mqtt else None for key in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
+    ]
+    try:
+        return client_context(*files)
+    except (OSError, ValueError) as error:
+        raise StepFailed(f"{', '.join(str(file) for file in files if file)} cannot be used: {error}") from error
+
+
 def answer_within(answers: list[Any], timeout_s: float, refusal: str) -> None:
     """Wait for mosquitto's next answer and raise unless it is yes."""
     deadline = time.monotonic() + timeout_s
@@ -146,26 +165,76 @@ def answer_within(answers: list[Any], timeout_s: float, refusal: str) -> None:
         raise StepFailed(f"{refusal}: {reason}")
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a Kafka is, and the keys that say how it is connected to."""
+
+    bootstrap: str
+    keys: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, bootstrap: str, side: str, table: Mapping[str, Any], prefix: str = "") -> Cluster:
+        """Take the keys of verify.toml's table `side`, else those of `table` whose names begin with `prefix`."""
+        own = (configuration("verify.toml") or {}).get(side)
+        given = (
+            own if own is not None else {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+        )
+        return cls(bootstrap, {key: value for key, value in given.items() if key.startswith(SECURED)})
+
+    def consumer(self, **settings: Any) -> Any:
+        """Make a consumer that commits only what it is told to; raises StepFailed for a key that is not right."""
+        arguments = self._settings().arguments() if self.keys else {"bootstrap_servers": self.bootstrap}
+        return AIOKafkaConsumer(**arguments, **settings, enable_auto_commit=False, auto_offset_reset="earliest")
+
+    async def start(self, consumer: Any, timeout_s: float) -> None:
+        """Start a consumer; raises StepFailed that says what TLS or a log-in has against it."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await consumer.start()
+        except TimeoutError:
+            raise StepFailed(f"{self.bootstrap} does not answer within {timeout_s:g} s") from None
+        except (KafkaError, OSError):
+            if not self.keys:
+                raise
+            from drupelet.kafka_connection import trouble  # noqa: PLC0415 (an older release has no log-in to explain)
+
+            settings = self._settings()
+            told = await asyncio.to_thread(trouble, settings.security, settings.servers)
+            if told is None:
+                raise
+            raise StepFailed(told) from None
+
+    def _settings(self) -> Any:
+        from drupelet.errors import ConfigurationError  # noqa: PLC0415 (an older release has no such keys)
+        from drupelet.kafka_client import ClientSettings  # noqa: PLC0415
+        from drupelet.kafka_security import security_from  # noqa: PLC0415
+
+        try:
+            security = security_from(self.keys, CONFIGURATION, lambda key: f"{CONFIGURATION}: {key}")
+            return ClientSettings(self.bootstrap, "edge-verify", REQUEST_TIMEOUT_MS, security)
+        except ConfigurationError as error:
+            raise StepFailed(str(error)) from error
+
+
 class Tail:
     """A topic from the moment of `open` on; one that does not exist yet is read from its start."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self.topic = topic
-        self._bootstrap = bootstrap
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
+        self._cluster = cluster
+        self._consumer: Any = None
 
     async def open(self, timeout_s: float) -> str:
         """Connect and take up the position: the present end."""
+        self._consumer = self._cluster.consumer()
+        await self._cluster.start(self._consumer, timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._consumer.start()
                 places = await partitions(self._consumer, self.topic)
                 follow(self._consumer, await self._consumer.end_offsets(places))
         except TimeoutError:
-            raise StepFailed(f"{self._bootstrap} does not answer within {timeout_s:g} s") from None
-        return self._bootstrap
+            raise StepFailed(f"{self._cluster.bootstrap} does not answer within {timeout_s:g} s") from None
+        return self._cluster.bootstrap
 
     async def find(self, wanted: Callable[[Any], bool], timeout_s: float) -> list[Any]:
         """Return the wanted records of the first fetch that has some, or none when the time is over."""
@@ -183,7 +252,8 @@ class Tail:
 
     async def close(self) -> None:
         """Let the connection go."""
-        await self._consumer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
 
 
 async def partitions(consumer: Any, topic: str) -> list[Any]:
@@ -252,17 +322,19 @@ class Road:
         self._order = order
         self._mqtt = {"host": "127.0.0.1", "port": 1883, **gateway["mqtt"]}
         self._mirror = mirror
-        self._watched = {"reading on the board": Tail(gateway["kafka"]["bootstrap_servers"], order.topic)}
+        self._watched = {"reading on the board": Tail(board_cluster(gateway), order.topic)}
         if mirror is not None:
-            self._watched["reading in central"] = Tail(mirror["target"], central_name(mirror, order.topic))
+            central = Cluster.of(mirror["target"], "central", mirror, "target_")
+            self._watched["reading in central"] = Tail(central, central_name(mirror, order.topic))
             if "board" in gateway:
                 topic = gateway["board"].get("topic", "board_health")
-                self._watched["health in central"] = Tail(mirror["target"], central_name(mirror, topic))
+                self._watched["health in central"] = Tail(central, central_name(mirror, topic))
         if order.results:
             topic = order.results["topic"]
-            self._watched["result of Spark"] = Tail(order.results["bootstrap"], topic)
+            results = Cluster.of(order.results["bootstrap"], "board", gateway["kafka"])
+            self._watched["result of Spark"] = Tail(results, topic)
             if mirror is not None and re.fullmatch(mirror["topics"], topic):
-                self._watched["result in central"] = Tail(mirror["target"], central_name(mirror, topic))
+                self._watched["result in central"] = Tail(central, central_name(mirror, topic))
 
     async def steps(self) -> list[Step]:
         """Publish a reading and wait for it everywhere; what comes after a failure is not tried."""
@@ -295,6 +367,11 @@ class Road:
         return f"; the mirror has {behind:g} records still to send" if status == 200 else ""
 
 
+def board_cluster(gateway: Mapping[str, Any]) -> Cluster:
+    """Return the board's own broker, as the gateway has it."""
+    return Cluster.of(gateway["kafka"]["bootstrap_servers"], "board", gateway["kafka"])
+
+
 def central_name(mirror: Mapping[str, Any], topic: str) -> str:
     """Return what the mirror calls a topic at its target."""
     prefixed = mirror.get("site") and mirror.get("policy") != "identity"
@@ -306,14 +383,12 @@ def untried(name: str) -> Step:
     return Step(name, "not tried", 0.0, "")
 
 
-async def ledger(bootstrap: str, timeout_s: float) -> str:
+async def ledger(cluster: Cluster, timeout_s: float) -> str:
     """Say what the board has written down as lost; raises LossFound if some of it is new since the last time."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=LEDGER_GROUP, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
+    consumer = cluster.consumer(group_id=LEDGER_GROUP)
     try:
+        await cluster.start(consumer, timeout_s)
         async with asyncio.timeout(timeout_s):
-            await consumer.start()
             entries, new = await read_ledger(consumer)
     finally:
         await consumer.stop()
@@ -367,7 +442,7 @@ async def verify(order: Order) -> list[Step]:
         return steps
     gateway = configuration("gateway.toml")
     steps += await Road(order, gateway, configuration("mirror.toml")).steps()
-    steps.append(await timed("ledger", ledger(gateway["kafka"]["bootstrap_servers"], order.timeout_s)))
+    steps.append(await timed("ledger", ledger(board_cluster(gateway), order.timeout_s)))
     return steps
 
 
