@@ -16,6 +16,7 @@ from drupelet.arguments import Parser, not_empty
 from drupelet.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.access.arguments import add_access
+from edge_broker.access.user_arguments import add_users
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
 from edge_broker.tools.arguments import add_tools
@@ -27,6 +28,7 @@ EXAMPLE = """examples:
   edge-broker keys          every configuration key with its default and meaning
   edge-broker log --help    look into a data directory, stopped or running
   edge-broker ledger --help what is lost, and the proof that nothing else is
+  edge-broker user --help   who may log in, before the first start and beside a running broker
   edge-broker acl --help    who may do what, before the first start and beside a running broker
   edge-broker topics        topics of a running broker; also: tail, groups
 """
@@ -117,6 +119,7 @@ def parser() -> Parser:
     keys.set_defaults(run=_keys)
     _add_log(commands)
     _add_ledger(commands)
+    add_users(commands)
     add_access(commands)
     add_tools(commands)
     return root

@@ -1,1 +1,4 @@
-"""`edge-broker acl`: who may do what, changed in a data directory, before its first start and beside its broker."""
+"""`edge-broker user` and `edge-broker acl`: who may log in, and who may do what.
+
+Both change a data directory, before its first start and beside its broker.
+"""

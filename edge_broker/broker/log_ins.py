@@ -96,6 +96,16 @@ class LogIns:
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
         )
 
+    def changed(self, session: Session, user: str, mechanism: str, *, removed: bool) -> None:
+        """Note that somebody has changed the credentials of a user."""
+        self._effects.audit(
+            "credential-removed" if removed else "credential-set",
+            principal=session.principal,
+            host=session.host,
+            user=user[:NAME_CHARACTERS_LOGGED],
+            mechanism=mechanism,
+        )
+
     def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
         """Count and note a log-in that failed; of what the client sent only names are among it."""
         self.failed[mechanism if mechanism in SASL_MECHANISMS else OTHER] += 1

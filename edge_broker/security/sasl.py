@@ -75,15 +75,21 @@ class PlainExchange:
 
 def read_plain(data: bytes) -> PlainMessage:
     """The parts of PLAIN's message; LogInFailed."""
-    parts = data.split(b"\0")
-    if len(parts) != 3 or len(data) > MESSAGE_BYTES_MAX:
-        raise LogInFailed("the message is none of PLAIN's")
+    parts = data.split(b"\0", 3)
+    if len(parts) != 3:
+        raise LogInFailed(
+            "the message is none of PLAIN's", f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+        )
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise LogInFailed("the message is too long")
     try:
         authorization_id, user = parts[0].decode(), parts[1].decode()
     except UnicodeDecodeError:
         raise LogInFailed("the name of the user is no UTF-8") from None
-    if not user or not parts[2]:
-        raise LogInFailed("no user or no password")
+    if not user:
+        raise LogInFailed("no user", "Authentication failed: username not specified")
+    if not parts[2]:
+        raise LogInFailed("no password", "Authentication failed: password not specified")
     return PlainMessage(authorization_id, user, parts[2])
 
 

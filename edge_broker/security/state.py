@@ -21,8 +21,9 @@ from edge_broker.security.acls import ACLS_MAX, AclBinding, Operation, PatternTy
 from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, ScramCredential
 
 SECRET_BYTES = 32
-USERS_MAX = 10_000
+USERS_MAX = 2000
 USER_NAME_CHARACTERS_MAX = 255
+SALT_BYTES_MAX = 128
 Credentials = Mapping[str, ScramCredential]  # by mechanism
 
 
@@ -38,10 +39,14 @@ class SecurityState(NamedTuple):
     secret: bytes = b""
 
     def with_user(self, name: str, credentials: Credentials) -> SecurityState:
-        """The same with these credentials of a user and no others; without any the user is gone."""
-        users = {user: held for user, held in self.users.items() if user != name}
-        if credentials:
-            users[name] = dict(credentials)
+        """The same with these credentials of a user and no others; without any the user is gone. Refusal."""
+        return self.with_users({name: credentials})
+
+    def with_users(self, changed: Mapping[str, Credentials]) -> SecurityState:
+        """The same with these credentials of these users and no others; Refusal: more users than USERS_MAX."""
+        users = {user: held for user, held in {**self.users, **changed}.items() if held}
+        if len(users) > max(USERS_MAX, len(self.users)):
+            raise Refusal(ErrorCode.POLICY_VIOLATION, f"{len(users)} users would be more than {USERS_MAX}; remove some")
         return self._replace(users=users)
 
     def with_acls(self, acls: frozenset[AclBinding]) -> SecurityState:
@@ -52,6 +57,31 @@ class SecurityState(NamedTuple):
                 f"{len(acls)} ACLs would be more than {ACLS_MAX}; remove some, or let a prefix stand for many names",
             )
         return self._replace(acls=acls)
+
+
+def check_user_name(name: str) -> None:
+    """Refuse what can be no user's name, with Kafka's code."""
+    if not name:
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(name) > USER_NAME_CHARACTERS_MAX:
+        raise Refusal(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a name of {len(name)} characters; a user's has {USER_NAME_CHARACTERS_MAX} at most",
+        )
+
+
+def check_iterations(iterations: int) -> None:
+    """Refuse what can be no iterations of SCRAM, with Kafka's code."""
+    if iterations < ITERATIONS_MIN:
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if iterations > ITERATIONS_MAX:
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+
+
+def check_salt(salt: bytes) -> None:
+    """Refuse what can be no salt, with Kafka's code for a credential."""
+    if not 0 < len(salt) <= SALT_BYTES_MAX:
+        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"a salt of {len(salt)} bytes; it has 1 to {SALT_BYTES_MAX}")
 
 
 def encode(state: SecurityState) -> bytes:

@@ -18,7 +18,6 @@ NOT_SERVED = (
     ("delegation tokens", "38 to 41", "users log in by SCRAM or PLAIN"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
     ("client quotas", "48, 49", "none yet"),
-    ("SCRAM credentials", "50, 51", "they belong to log-ins"),
     ("DescribeProducers, DescribeTransactions, ListTransactions", "61, 65, 66", "they belong to transactions"),
     ("ConsumerGroupHeartbeat, ConsumerGroupDescribe", "68, 69", "the new group protocol (KIP-848) comes later"),
     ("client telemetry", "71, 72", "clients go on without it"),

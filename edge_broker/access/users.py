@@ -1,0 +1,114 @@
+"""`edge-broker user`: who may log in at the broker of a data directory.
+
+Lives here: from a password to what is kept of it, and what is printed. Must never come in: options and help
+(user_arguments.py), a password among the arguments, in a line, or in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from drupelet.errors import CommandFailed, ConfigurationError
+from drupelet.secret_files import first_line
+from edge_broker.access.store import open_store
+from edge_broker.clock import SystemClock
+from edge_broker.errors import Refusal
+from edge_broker.output import write_json, write_table
+from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
+from edge_broker.security.state import SecurityState, check_iterations, check_user_name
+
+PASSWORD_BYTES_MAX = 1024
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the commands; its exit status. CommandFailed, ConfigurationError, StorageFault."""
+    try:
+        return {"add": _add, "list": _list, "remove": _remove}[options.action](options)
+    except Refusal as refusal:
+        raise CommandFailed(refusal.message) from refusal
+
+
+def _add(options: argparse.Namespace) -> int:
+    try:
+        check_user_name(options.name)
+        check_iterations(options.iterations)
+    except Refusal as refusal:
+        raise ConfigurationError(refusal.message) from None
+    store = open_store(options.data_dir, make=True)
+    credentials = _credentials(options.name, options.iterations, _password(options))
+    known = False
+
+    def edit(state: SecurityState) -> SecurityState:
+        nonlocal known
+        known = options.name in state.users
+        return state.with_user(options.name, credentials)
+
+    store.change(edit)
+    print(f"{'changed' if known else 'added'}: {options.name}")
+    return 0
+
+
+def _credentials(name: str, iterations: int, password: str) -> Mapping[str, ScramCredential]:
+    clock = SystemClock()
+    return {
+        mechanism.name: new_credential(mechanism, password, clock.new_bytes(SALT_BYTES), iterations)
+        for mechanism in MECHANISMS.values()
+    }
+
+
+def _password(options: argparse.Namespace) -> str:
+    """The password from a file, a terminal's prompt or the first line of the standard input."""
+    if options.password_file is not None:
+        password = first_line(options.password_file, "--password-file")
+    elif sys.stdin.isatty():
+        password = _prompted(options.name)
+    else:
+        try:
+            password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise ConfigurationError("the password on the standard input is not UTF-8; write it as UTF-8") from None
+    if not password:
+        raise ConfigurationError("the password is empty; write it on the first line of the standard input or a file")
+    if len(password.encode(errors="replace")) > PASSWORD_BYTES_MAX or "\0" in password:
+        raise ConfigurationError(f"the password has a zero character or more than {PASSWORD_BYTES_MAX} bytes")
+    return password
+
+
+def _prompted(name: str) -> str:
+    from getpass import getpass  # noqa: PLC0415 - only where somebody types
+
+    password = getpass(f"Password of {name}: ")
+    if getpass("Once more: ") != password:
+        raise CommandFailed("the two passwords are not the same; nothing was changed")
+    return password
+
+
+def _list(options: argparse.Namespace) -> int:
+    state = open_store(options.data_dir, make=False).state
+    columns = ("user", "mechanism", "iterations")
+    rows = [
+        (user, mechanism, one.iterations)
+        for user, credentials in sorted(state.users.items())
+        for mechanism, one in sorted(credentials.items())
+    ]
+    if options.json:
+        for row in rows:
+            write_json(dict(zip(columns, row, strict=True)))
+    else:
+        write_table(columns, rows)
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    store = open_store(options.data_dir, make=False)
+
+    def edit(state: SecurityState) -> SecurityState:
+        if options.name not in state.users:
+            raise CommandFailed(f"there is no user {options.name}; edge-broker user list shows those that are there")
+        return state.with_user(options.name, {})
+
+    store.change(edit)
+    print(f"removed: {options.name}")
+    return 0

@@ -1,0 +1,114 @@
+"""`edge-broker user`: who is added, listed and removed in a data directory, and where a password comes from."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from edge_broker.cli import main
+from edge_broker.security.scram import MECHANISMS, is_password
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.security_store import SecurityStore
+
+PASSWORD = "päss word"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def user(data_dir: Path, *arguments: str) -> int:
+    return main(["user", *arguments, "--data-dir", str(data_dir)])
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def held(data_dir: Path):
+    return SecurityStore.open(Disk(), str(data_dir), os.urandom).state.users
+
+
+def is_of(data_dir: Path, name: str, password: str) -> bool:
+    return all(is_password(MECHANISMS[key], password.encode(), one) for key, one in held(data_dir)[name].items())
+
+
+def test_users_are_added_listed_changed_and_removed(data_dir, capsys, monkeypatch) -> None:
+    """In a directory that no broker has served yet; nobody else reads the file, and no password is in it."""
+    typed(monkeypatch, f"{PASSWORD}\nanother line\n")
+    assert user(data_dir, "add", "gateway") == 0
+    assert capsys.readouterr().out == "added: gateway\n"
+    assert is_of(data_dir, "gateway", PASSWORD)
+    assert set(held(data_dir)["gateway"]) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert os.stat(data_dir / "security").st_mode & 0o777 == 0o600
+    assert PASSWORD.encode() not in (data_dir / "security").read_bytes()
+    assert user(data_dir, "list", "--json") == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"user": "gateway", "mechanism": name, "iterations": 4096} for name in MECHANISMS
+    ]
+    typed(monkeypatch, "another\r\n")
+    assert user(data_dir, "add", "gateway", "--iterations", "8192") == 0
+    assert capsys.readouterr().out == "changed: gateway\n"
+    assert is_of(data_dir, "gateway", "another")
+    assert user(data_dir, "remove", "gateway") == 0
+    assert capsys.readouterr().out == "removed: gateway\n"
+    assert held(data_dir) == {}
+
+
+def test_a_password_file_is_read_unless_others_may(data_dir, tmp_path, capsys) -> None:
+    path = tmp_path / "password"
+    path.touch(0o600)
+    path.write_text(f"{PASSWORD}\n")
+    assert user(data_dir, "add", "a", "--password-file", str(path)) == 0
+    assert is_of(data_dir, "a", PASSWORD)
+    path.chmod(0o644)
+    assert user(data_dir, "add", "b", "--password-file", str(path)) == 2
+    assert "chmod 600" in capsys.readouterr().err
+    assert set(held(data_dir)) == {"a"}
+
+
+@pytest.mark.parametrize(("second", "status"), [(PASSWORD, 0), ("other", 1)])
+def test_a_person_is_asked_twice(data_dir, monkeypatch, second, status) -> None:
+    answers = [PASSWORD, second]
+    typed(monkeypatch, "")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda _prompt: answers.pop(0))
+    assert user(data_dir, "add", "a") == status
+    assert ("a" in held(data_dir)) is (status == 0)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a\0b\n", "x" * 1025])
+def test_what_is_no_password_is_refused(data_dir, monkeypatch, capsys, text) -> None:
+    typed(monkeypatch, text)
+    assert user(data_dir, "add", "a") == 2
+    assert "password" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "iterations"), [("x" * 256, "4096"), ("a", "4095"), ("a", "16385")])
+def test_what_is_no_user_is_refused(data_dir, monkeypatch, name, iterations) -> None:
+    typed(monkeypatch, PASSWORD)
+    assert user(data_dir, "add", name, "--iterations", iterations) == 2
+    assert not data_dir.exists()
+
+
+def test_a_user_that_is_not_there_cannot_be_removed(data_dir, monkeypatch, capsys) -> None:
+    typed(monkeypatch, PASSWORD)
+    user(data_dir, "add", "a")
+    assert user(data_dir, "remove", "b") == 1
+    assert "there is no user b" in capsys.readouterr().err
+    assert user(data_dir.parent / "nowhere", "list") == 2
+
+
+def test_damage_is_said_and_nothing_written(data_dir, monkeypatch, capsys) -> None:
+    typed(monkeypatch, PASSWORD)
+    user(data_dir, "add", "a")
+    (data_dir / "security").write_bytes(b"?")
+    for arguments in (["list"], ["remove", "a"], ["add", "b"]):
+        assert user(data_dir, *arguments) == 1
+        assert "cannot be read" in capsys.readouterr().err
+    assert (data_dir / "security").read_bytes() == b"?"
