@@ -156,3 +156,11 @@ def test_a_board_that_answers_is_written_when_forced_and_devices_are_asked_for(
     done = play(tmp_path, inventory, "-e", "flash_again=true")
     assert done.returncode != 0
     assert "pi-3 was not typed, so its card is not written" in done.stdout
+
+
+def test_what_is_refused_is_the_message_of_the_play(inventory: dict[str, Any], tmp_path: Path) -> None:
+    inventory["all"]["vars"]["flash_timezone"] = "Berlin"
+    done = play(tmp_path, inventory)
+    assert done.returncode != 0
+    assert "edge-board flash: there is no time zone 'Berlin': did you mean Europe/Berlin?" in done.stdout
+    assert '"cmd"' not in done.stdout

@@ -50,6 +50,7 @@ REMEDIES = {  # by ssh's own words
     "Could not resolve hostname": "Is ansible_host right?",
     "": "Is it on, and is ansible_host right?",
 }
+PREFIXES = re.compile(r"^(Task failed: )?(Failed to connect to the host via ssh: )?")
 NEAR = 0.8  # of difflib, from 0 to 1
 NEAR_ANY = 0.9  # for a name that begins like none of ours
 
@@ -241,6 +242,8 @@ def _value(host: Host, name: str, option: dict[str, Any]) -> Iterator[Finding]:
             text = (
                 f"{name} is to be {missing[1]}, which is in no file: put it into a vault.yml of group_vars (README.md)."
             )
+        elif other := re.search(r"hostvars\['([^']+)'\]", str(error)):
+            text = f"{name} asks for the host {other[1]}, which the inventory lacks: put it in, or name another."
         else:
             text = f"{name} cannot be worked out: {' '.join(str(error).split())}"
         yield host.finds(name, text)
@@ -518,7 +521,7 @@ def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
 def unreached(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
     """A host that this run does without, as Ansible does, and what to do about it."""
     if result.get("unreachable"):
-        said = str(result.get("msg") or "no reason was given")
+        said = PREFIXES.sub("", str(result.get("msg") or "no reason was given"))
         remedy = next((words for mark, words in REMEDIES.items() if mark in said), REMEDIES[""])
         yield host.finds("unreachable", f"not reached, so left out: {' '.join(said.split()).rstrip('.')}. {remedy}")
 

@@ -114,6 +114,14 @@ def test_a_users_own_variable_passes(name, tmp_path):
     assert look(board(**{name: "x"}), tmp_path=tmp_path) == []
 
 
+def test_a_host_that_the_inventory_does_not_have_is_named(tmp_path):
+    given = board(broker_listen="{{ hostvars['dc-2'].ansible_host }}:9092")
+    assert look(given, tmp_path=tmp_path) == [
+        "pi-1: broker_listen asks for the host dc-2, which the inventory lacks: put it in, or name another. "
+        "[broker_listen]"
+    ]
+
+
 def test_own_groups_pass_and_so_do_groups_of_groups(tmp_path):
     inventory = board("broker basement")
     inventory["all"]["children"]["brokers"] = {"children": {"broker": None}}
@@ -178,7 +186,8 @@ def test_a_provisioned_board_without_room_for_a_newer_release_is_noted(groups, f
 )
 def test_a_host_that_is_not_reached_is_noted_with_what_to_do(said, remedy):
     host = preflight.Host(known, "pi-1", ["broker"], {}, None)
-    (line,) = preflight.told(preflight.unreached(host, {"unreachable": True, "msg": said}), keys=False)
+    whole = f"Task failed: Failed to connect to the host via ssh: {said}"
+    (line,) = preflight.told(preflight.unreached(host, {"unreachable": True, "msg": whole}), keys=False)
     assert line.startswith(f"pi-1: not reached, so left out: {said.rstrip('.')}. ")
     assert remedy in line
 

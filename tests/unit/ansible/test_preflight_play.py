@@ -79,6 +79,17 @@ def test_the_list_of_findings_names_the_host_that_is_not_reached(site):
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("text", [None, "site\n  hosts:\n    pi-1:\n"])
+def test_an_inventory_that_is_not_there_or_no_yaml_fails(text, tmp_path):
+    inventory = tmp_path / "hosts.yml"
+    if text is not None:
+        inventory.write_text(text)
+    command = [console_script("ansible-playbook"), "-i", inventory, "playbooks/preflight.yml"]
+    done = subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert str(inventory) in done.stdout + done.stderr
+
+
 def test_a_host_that_gives_no_answer_as_root_says_why(site):
     done = site.run(
         {
