@@ -47,10 +47,10 @@ class Site(NamedTuple):
             "ssl.key.location": str(key),
         }
 
-    def context(self, authority: Authority | None = None) -> ssl.SSLContext:
+    def context(self, authority: Authority | None = None, name: str = "client") -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         folder = (authority or self.authority).directory
-        context.load_cert_chain(folder / "client.pem", folder / "client.key")
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
         return context
 
 
