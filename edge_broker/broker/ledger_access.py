@@ -2,6 +2,8 @@
 
 | asked from | answered with |
 |---|---|
+| with an authorizer: by whom it does not let WRITE there | TOPIC_AUTHORIZATION_FAILED |
+| with an authorizer: by whom it names for it (topics.py), from anywhere | what the check of the records says |
 | this machine, or an address in `edge.ledger.writers` | what the check of the records says |
 | any other address | TOPIC_AUTHORIZATION_FAILED |
 
@@ -10,8 +12,8 @@
 | every record is a ledger record (storage/ledger.py) | as any other, but after the sync, whatever acks it asks for |
 | one of them is not | INVALID_RECORD, which names it; nothing is written |
 
-Must never come in: what is lost (losses.py writes the broker's own losses). Until there are log-ins, an address is
-all that is known of a client.
+Must never come in: what is lost (losses.py writes the broker's own losses). Without an authorizer an address is all
+that counts.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ belongs to the broker itself (topics.py). Source: Kafka's AuthHelper.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.effects import Effects
     from edge_broker.config import BrokerConfig
 
+NOTED_MAX = 10  # of one request
 FAILED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -106,10 +109,14 @@ class Rights:
             return 0
         return self.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def changed(self, context: RequestContext, event: str, acl: AclBinding) -> None:
-        """Note that somebody has changed what may be done."""
+    def changed(self, context: RequestContext, event: str, acls: Collection[AclBinding]) -> None:
+        """Note that somebody has changed what may be done: NOTED_MAX ACLs as they are, the others by their number."""
         session = context.session
-        self._effects.audit(event, principal=session.principal, host=session.host, acl=str(acl)[:512])
+        who = {"principal": session.principal, "host": session.host}
+        for acl in islice(acls, NOTED_MAX):
+            self._effects.audit(event, **who, acl=str(acl)[:512])
+        if len(acls) > NOTED_MAX:
+            self._effects.audit(event, **who, more=len(acls) - NOTED_MAX)
 
     def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Note that somebody asked for what he may not do."""

@@ -20,7 +20,15 @@ from edge_broker.protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType, fault_of_acl
+from edge_broker.security.acls import (
+    ACLS_MAX,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    fault_of_acl,
+)
 from edge_broker.security.state import SecurityState
 
 
@@ -33,10 +41,15 @@ from edge_broker.security.state import SecurityState
 @changes_in_steps
 def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequest) -> Taken:
     """Add each that can be one; the others get an error of their own."""
+    count = len(request.creations)
     try:
         check_acl_rights(broker, context, Operation.ALTER)
+        if count > ACLS_MAX:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST, f"{count} ACLs are more than {ACLS_MAX}, which is all there may be"
+            )
     except Refusal as refusal:
-        return Steps(_answer(request, dict.fromkeys(range(len(request.creations)), refusal.kept())))
+        return Steps(_answer(request, dict.fromkeys(range(count), refusal.kept())))
     wanted: dict[int, AclBinding] = {}
     refused: dict[int, Refusal] = {}
     for number, asked in enumerate(request.creations):
@@ -54,8 +67,7 @@ def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequ
         return state.with_acls(state.acls | frozenset(wanted.values()))
 
     def then() -> Outcome:
-        for acl in wanted.values():
-            broker.rights.changed(context, "acl-added", acl)
+        broker.rights.changed(context, "acl-added", wanted.values())
         return Steps(_answer(request, refused))
 
     def failed(error: Exception) -> Outcome:

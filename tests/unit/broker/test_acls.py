@@ -7,13 +7,23 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.errors import ErrorCode
+from edge_broker.handlers.delete_acls import FILTERS_MAX
 from edge_broker.protocol import api
 from edge_broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from edge_broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from edge_broker.protocol.messages.describe_acls import DescribeAclsRequest
 from edge_broker.security import state as state_module
-from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import (
+    ACLS_MAX,
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from edge_broker.security.state import SecurityState
 from edge_broker.storage.security_store import NAME, SecurityStore
 from edge_broker.testing.client import Client
@@ -215,3 +225,20 @@ def test_a_state_without_acls_is_one() -> None:
     """`with_acls` changes nothing else."""
     state = SecurityState(secret=b"s").with_acls(frozenset([WRITES]))
     assert (state.acls, state.secret) == ({WRITES}, b"s")
+
+
+def test_a_request_for_more_than_there_may_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is made of it; of a large one that is carried out some are noted, and the number of the rest."""
+    site = guarded()
+    admin = client(site, ADMIN)
+    many = [WRITES._replace(name=f"t{number}") for number in range(ACLS_MAX + 1)]
+    assert set(create(admin, *many)) == {ErrorCode.INVALID_REQUEST}
+    capsys.readouterr()
+    assert set(create(admin, *many[:1000])) == {ErrorCode.NONE}
+    lines = [line for line in capsys.readouterr().err.splitlines() if " acl-added " in line]
+    assert len(lines) == NOTED_MAX + 1
+    assert f"more={1000 - NOTED_MAX}" in lines[-1]
+    wanted = [DeleteAclsFilter(**ANY_AT_ALL)] * (FILTERS_MAX + 1)
+    answers = admin.ask(api.DELETE_ACLS, DeleteAclsRequest(filters=wanted)).filter_results
+    assert {answer.error_code for answer in answers} == {ErrorCode.INVALID_REQUEST}
+    assert len(shown(admin)) == 1000
