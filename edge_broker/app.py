@@ -16,10 +16,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from drupelet.build_date import build_date_s
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
+from drupelet.installation import built_s
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.systemd import Notifier
 from edge_broker import libc
@@ -226,7 +226,7 @@ def _encryption(options: Options, server: Server, clock: SystemClock) -> Encrypt
     from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
 
     loop = asyncio.get_running_loop()
-    return Encryption(options.config, options.listeners, loop, server, clock, build_date_s())
+    return Encryption(options.config, options.listeners, loop, server, clock, built_s())
 
 
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:

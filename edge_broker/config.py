@@ -228,8 +228,11 @@ class BrokerConfig:
 
     def of_listener(self, listener: str, name: str) -> str:
         """The value of a key for one listener: its own, else what holds for all."""
-        own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
-        return as_text(self.explicit.get(own, self._values[name]))
+        return self.own_of_listener(listener, name) or self.text(name)
+
+    def own_of_listener(self, listener: str, name: str) -> str:
+        """The value of a key that was set for one listener alone; empty: none was."""
+        return as_text(self.explicit.get(f"{LISTENER_PREFIX}{listener.lower()}.{name}", ""))
 
     @property
     def secrets(self) -> list[str]:

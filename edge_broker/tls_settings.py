@@ -56,8 +56,12 @@ class TlsSettings(NamedTuple):
         return f"TlsSettings({self.listener})"
 
 
-def read_tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
-    """The settings of a listener, by its own keys and those of all; ConfigurationError names what is wrong."""
+def read_tls_settings(config: BrokerConfig, listener: str, *, logs_in: bool = False) -> TlsSettings:
+    """The settings of a listener, by its own keys and those of all; ConfigurationError names what is wrong.
+
+    Where clients log in by SASL, `ssl.client.auth` counts behind the listener's prefix alone, as in Kafka (KIP-684).
+    """
+    own_auth = config.own_of_listener(listener, "ssl.client.auth")
 
     def text(name: str) -> str:
         return config.of_listener(listener, name)
@@ -72,7 +76,7 @@ def read_tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
         text("ssl.key.password"),
         text("ssl.truststore.location"),
         text("ssl.truststore.certificates"),
-        text("ssl.client.auth"),
+        own_auth or ("none" if logs_in else text("ssl.client.auth")),
         tuple(filter(None, map(str.strip, text("ssl.enabled.protocols").split(",")))),
         _ciphers(text("ssl.cipher.suites")),
         _rules(text("ssl.principal.mapping.rules")),

@@ -42,7 +42,9 @@ class Encryption:
         def now_s() -> float:
             return max(clock.wall_ms() / 1000, built_s)
 
-        self.listeners = [Tls(read_tls_settings(config, one.name), now_s) for one in listeners if one.encrypted]
+        self.listeners = [
+            Tls(read_tls_settings(config, one.name, logs_in=one.logs_in), now_s) for one in listeners if one.encrypted
+        ]
         self.worker = Worker("handshakes", loop)
         self.handshakes = Handshakes(
             loop, self.worker, server.bound_reached, lambda: server.requests.short, clock.seconds

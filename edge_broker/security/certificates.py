@@ -1,6 +1,4 @@
-"""What a broker needs to know of an X.509 certificate: whose it is, and until when it holds.
-
-Python's ssl tells names as it likes and dates as texts; principals must be what Kafka's Java makes of the same bytes.
+"""Whose an X.509 certificate is, as Kafka's Java writes it: a principal must be the same here and there.
 
 | in the subject | as text |
 |---|---|
@@ -8,17 +6,17 @@ Python's ssl tells names as it likes and dates as texts; principals must be what
 | CN, C, L, ST, O, OU, STREET, DC, UID, of a text type | `CN=text`, a backslash before `,=+<>#;"\\` and outer spaces |
 | any other | `1.2.3=#` and the value's bytes as hexadecimal digits |
 
-Lives here: reading of bytes that OpenSSL has already found sound. Must never come in: trust, signatures, clocks.
+Lives here: the text of a subject. Must never come in: trust, clocks, other fields (drupelet/certificates.py).
 Source: RFC 5280, RFC 2253, X.690; Java's X500Principal.getName.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-SEQUENCE, SET, OBJECT_IDENTIFIER, UTC_TIME, GENERALIZED_TIME, VERSION = 0x30, 0x31, 0x06, 0x17, 0x18, 0xA0
+from drupelet.certificates import certificate
+
 KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -40,7 +38,6 @@ CHARSETS = {
     0x1E: "utf-16-be",
 }
 ESCAPED = frozenset(',=+<>#;"\\')
-PIVOT_YEAR = 50
 
 
 class Certificate(NamedTuple):
@@ -58,13 +55,9 @@ class _Value(NamedTuple):
 
 def read_certificate(der: bytes) -> Certificate:
     """Read a certificate; ValueError when the bytes are none."""
-    (certificate,) = _values(memoryview(der))
-    signed, *_ = _values(certificate.content)
-    fields = [value for value in _values(signed.content) if value.tag != VERSION]
-    if len(fields) < 5:  # serial number, algorithm, issuer, validity, subject, then what is not of interest
-        raise ValueError("a certificate of fewer fields than there must be")
-    _, not_after = _values(fields[3].content)
-    return Certificate(_subject(fields[4].content), _seconds(not_after))
+    read = certificate(der)
+    (name,) = _values(memoryview(read.subject))
+    return Certificate(_subject(name.content), read.end_s)
 
 
 def _values(data: memoryview) -> Iterator[_Value]:
@@ -126,12 +119,3 @@ def _identifier(data: memoryview) -> str:
         raise ValueError("an object identifier without numbers")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
-
-
-def _seconds(time: _Value) -> int:
-    text = str(time.content, "ascii")
-    if time.tag == UTC_TIME:
-        text = ("19" if int(text[:2]) >= PIVOT_YEAR else "20") + text
-    elif time.tag != GENERALIZED_TIME:
-        raise ValueError("a date that is none")
-    return int(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp())

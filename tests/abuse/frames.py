@@ -5,8 +5,10 @@ Everything is made from the declarations of messages, so that an API that comes 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -45,7 +47,7 @@ KNOWN: dict[str, Any] = {
 class Case(NamedTuple):
     """One kind of abuse: what each connection sends, over and over; how many connections; whether they read.
 
-    `cut` bytes are left out at the end of the first request, and nothing follows.
+    `cut` bytes are left out at the end of the first request, and nothing follows. `encrypted`: to the port with TLS.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Case(NamedTuple):
     connections: int = 1900
     reads: bool = True
     cut: int = 0
+    encrypted: bool = False
 
 
 def framed(api: Api, version: int, body: bytes, client_id: bytes = b"abuser") -> bytes:
@@ -180,6 +183,26 @@ def _fetch() -> bytes:
     return request(FETCH, message, 4)
 
 
+def _client_hello() -> bytes:
+    """What a client of TLS begins with."""
+    context = ssl.create_default_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def handshakes() -> Iterator[Case]:
+    """What can be done to a port with TLS before a handshake is complete."""
+    yield Case("TLS handshakes half made", _client_hello, cut=100, encrypted=True)
+    yield Case("TLS handshakes never gone on with", lambda: _client_hello() + b"x", cut=1, encrypted=True)
+    yield Case("TLS handshakes begun over and over", _client_hello, encrypted=True)
+    yield Case("TLS handshakes by a few, begun over and over", _client_hello, connections=100, encrypted=True)
+    yield Case("TLS: plain requests", lambda: framed(APIS[API_VERSIONS], 0, b""), encrypted=True)
+    yield Case("TLS: noise", lambda: b"\x16\3\1\xff\xff" + random.randbytes(1 << 17), encrypted=True)
+    yield Case("TLS: nothing at all", lambda: b"", encrypted=True)
+
+
 def rows() -> Iterator[Case]:
     """The rows of past trials and their neighbours."""
     versions = framed(APIS[API_VERSIONS], 0, b"")
@@ -200,6 +223,7 @@ def rows() -> Iterator[Case]:
     yield Case("producers that nobody knows", _new_producers, connections=100)
     yield Case("noise", lambda: random.randbytes(4096))
     yield Case("nothing at all", lambda: b"", cut=0)
+    yield from handshakes()
 
 
 def cases() -> list[Case]:

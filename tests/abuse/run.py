@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.abuse.frames import Case, cases, rows
+from tests.support.certificates import Authority
+from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker
 
 RSS_MB_MAX = 160
@@ -133,7 +135,12 @@ class Abuse:
     """Two brokers, one of them abused."""
 
     def __init__(self, directory: Path) -> None:
-        self.broker = EdgeBroker(directory / "abused", name="abused")
+        self.tls_port, port = free_port(), free_port()
+        settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{self.tls_port}",
+            "ssl.keystore.location": str(Authority(directory / "ca").store("broker", "DNS:localhost")),
+        }
+        self.broker = EdgeBroker(directory / "abused", name="abused", port=port, settings=settings)
         self.idle = EdgeBroker(directory / "idle", name="idle")
         self.times_ms: list[tuple[float, str]] = []
         self.floor_ms: list[tuple[float, str]] = []
@@ -156,7 +163,8 @@ class Abuse:
     def suffer(self, case: Case, seconds: float) -> Result:
         """One kind of abuse for so long."""
         lines = self._log_lines()
-        command = [sys.executable, "-m", "tests.abuse.abusers", str(self.broker.port), str(seconds), case.name]
+        port = self.tls_port if case.encrypted else self.broker.port
+        command = [sys.executable, "-m", "tests.abuse.abusers", str(port), str(seconds), case.name]
         begin = time.monotonic()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as abusers:
             assert abusers.stdout is not None

@@ -27,6 +27,7 @@ from tests.support.processes import Process, wait_until
 from tests.support.waiting import CALL_S
 
 LARGE = 900_000
+NAMES = "DNS:localhost,IP:127.0.0.1"
 
 
 class Site(NamedTuple):
@@ -54,25 +55,16 @@ class Site(NamedTuple):
         return context
 
 
-def store(authority: Authority, name: str) -> Path:
-    """Key and certificate in one file, as the keys of Kafka want it."""
-    certificate, key = authority.sign(name, "DNS:localhost,IP:127.0.0.1")
-    path = authority.directory / f"{name}.store"
-    path.write_text(key.read_text() + certificate.read_text())
-    path.chmod(0o640)
-    return path
-
-
 @pytest.fixture(scope="module")
 def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("tls")
     authority, stranger = Authority(directory / "ca"), Authority(directory / "stranger", "stranger")
     for one in (authority, stranger):
-        store(one, "client")
+        one.store("client", NAMES)
     settings = {
         **COMMON,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store(authority, "broker")),
+        "ssl.keystore.location": str(authority.store("broker", NAMES)),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.certificate),
         "ssl.client.auth": "required",

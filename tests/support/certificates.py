@@ -32,6 +32,14 @@ class Authority:
         key.chmod(0o640)
         return signed, key
 
+    def store(self, name: str, alternatives: str, *, days: int = 30) -> Path:
+        """Return one file with key and certificate, as Kafka's keys want it."""
+        certificate, key = self.sign(name, alternatives, days=days)
+        path = self.directory / f"{name}.store"
+        path.write_text(key.read_text() + certificate.read_text())
+        path.chmod(0o640)
+        return path
+
 
 def encrypt_key(store: Path, password: str) -> None:
     """Encrypt the private key at the beginning of a PEM file, as PKCS #8."""

@@ -285,7 +285,7 @@ class EdgeBroker(Process):
     ) -> None:
         """Describe a broker; `settings` are Kafka broker keys for `--set`, `directory` keeps its logs (and data).
 
-        With another `protocol` the listener is called CLIENT.
+        With another `protocol` the listener is called CLIENT. The first of `listeners` in `settings` must have `port`.
         """
         self.port = port if port is not None else free_port()
         self.metrics_port = free_port()
@@ -294,7 +294,9 @@ class EdgeBroker(Process):
         self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         command: list[str | Path] = [runtimes.console_script("edge-broker"), "serve", "--data-dir", self.data_dir]
         command += ["--metrics", f"127.0.0.1:{self.metrics_port}"]
-        if protocol == "PLAINTEXT":
+        if "listeners" in (settings or {}):
+            assert advertise is None, "advertised.listeners is for that"
+        elif protocol == "PLAINTEXT":
             command += ["--listen", self.bootstrap]
             command += ["--advertise", advertise] if advertise is not None else []
         else:

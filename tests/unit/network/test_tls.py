@@ -157,6 +157,14 @@ def test_tickets_are_off_and_chacha_comes_first_where_the_client_puts_it_first(f
         assert cipher[0] == f"ECDHE-ECDSA-{first}"
 
 
+def test_where_clients_log_in_a_certificate_is_asked_for_behind_the_listeners_prefix_alone(files: Files) -> None:
+    text = f'"ssl.keystore.location" = "{files.broker}"\n"ssl.truststore.location" = "{files.authority}"\n'
+    config = read_config(text + '"ssl.client.auth" = "required"\n', "a.toml", [])
+    assert read_tls_settings(config, "LAN", logs_in=True).client_auth == "none"
+    config = read_config(text + '"listener.name.lan.ssl.client.auth" = "required"\n', "a.toml", [])
+    assert read_tls_settings(config, "LAN", logs_in=True).client_auth == "required"
+
+
 def test_suites_and_versions_are_those_that_were_named(files: Files) -> None:
     more = """
         "ssl.cipher.suites" = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
