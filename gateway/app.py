@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from gateway import notices, state
@@ -166,9 +166,13 @@ def _check_state_dir(config: GatewayConfig) -> None:
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
         state.save(config.state_dir / "writable.json", {})
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigurationError(
+            f"{config.file}: state_dir {config.state_dir} is or lies in a file: name a directory."
+        ) from None
     except OSError as error:
         raise ConfigurationError(
-            f"{config.file}: state_dir {config.state_dir} cannot be written ({error.strerror}): give the gateway's user"
+            f"{config.file}: state_dir {config.state_dir} cannot be written ({reason(error)}): give the gateway's user"
             " the right to, or choose another."
         ) from error
 

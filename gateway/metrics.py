@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
 
 
@@ -65,5 +65,5 @@ async def serve_metrics(
         return await serve_http(host, port, pages)
     except OSError as error:
         raise ConfigurationError(
-            f"metrics {host}:{port} cannot be listened on ({error.strerror}): free it, or choose another."
+            f"metrics {host}:{port} cannot be listened on ({reason(error)}): free it, or choose another."
         ) from error

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from drupelet.addresses import host_and_port
 from drupelet.connection_errors import explained
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from drupelet.kafka_connection import NotConnected, connected
 from drupelet.kafka_security import Security
 from spark.config import Settings
@@ -80,7 +80,8 @@ def check_free(name: str, host: str, port: int) -> None:
     except (OSError, OverflowError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise ConfigurationError(f"{host}:{port} is taken by another process: give another {name}") from error
-        raise ConfigurationError(f"{name}: {host}:{port} cannot be listened on: {error}") from error
+        said = reason(error) if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{name}: {host}:{port} cannot be listened on: {said}") from error
 
 
 def check_memory(given: Mapping[str, str]) -> None:

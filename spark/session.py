@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from drupelet import log_tree
 from drupelet.addresses import host_and_port
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from spark.config import Settings
 from spark.jars import connector_jars
 from spark.java import java_home
@@ -134,7 +134,7 @@ def address_towards(host: str, port: int) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise ConfigurationError(
-            f"the master {host}:{port} cannot be reached from here ({error.strerror or error}): give another --master"
+            f"the master {host}:{port} cannot be reached from here ({reason(error)}): give another --master"
         ) from error
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
 from edge_broker.settings import LogSettings
@@ -156,7 +156,7 @@ class DataDirectory:
                 return set()
             raise ConfigurationError(f"--data-dir {self.path} does not exist: name that of `serve`") from None
         except OSError as error:
-            raise ConfigurationError(f"--data-dir {self.path} cannot be read: {error.strerror}") from None
+            raise ConfigurationError(f"--data-dir {self.path} cannot be read: {reason(error)}") from None
 
     def state(self, name: str, kind: str) -> list[list[str]] | None:
         """The entries of one of the store's files, None when it is not there; StorageFault."""
