@@ -32,7 +32,7 @@ from tests.support.messages import random_message
 
 ROUNDS = 5
 FORGOTTEN = {("OffsetCommitRequest", 1), ("DescribeConfigsResponse", 0)}
-MODULES = ("admin", "consumer", "metadata", "producer")
+MODULES = ("admin", "consumer", "metadata", "producer", "sasl")
 
 
 def _peer(message_type: type[Message]) -> Any:
