@@ -18,7 +18,7 @@ import pytest
 
 from tests.page.script import script
 from tests.page.substitutions import CARD, IMAGE, LAB
-from tests.support.card_images import LAYOUTS, make_image
+from tests.support.card_images import LAYOUTS, ROOT_START, make_image
 from tests.support.processes import Process, wait_until
 
 pytestmark = pytest.mark.timeout(4500)
@@ -91,6 +91,15 @@ def fresh(name: str, address: str, suite: str, user: str, key: str) -> None:
     ssh(address, f"cat >/etc/sudoers.d/010_{user}", given=f"{user} ALL=(ALL) NOPASSWD: ALL\n")
 
 
+def give_host_key(address: str, card: Path) -> None:
+    """Give a host the ssh host key of a card, by which the reader's ssh knows the board already."""
+    for name, mode in (("edge_host_ed25519_key", "600"), ("sshd_config.d/05-edge-host-key.conf", "644")):
+        words = ["debugfs", "-R", f"cat /etc/ssh/{name}", f"{card}?offset={ROOT_START}"]
+        content = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        ssh(address, f"install -m {mode} /dev/stdin /etc/ssh/{name}", given=content)
+    ssh(address, "systemctl restart ssh")
+
+
 def control_node() -> str:
     """Start a reader's machine with what the page asks for, a key and a checkout; the public key."""
     start("control", CONTROL, "bookworm")
@@ -151,6 +160,7 @@ def test_the_page_holds_from_the_first_line_to_the_last(proxy: None) -> None:
         """Bring the board up when the page says that somebody puts its card in; whether the page has ended."""
         if (home / "boards-on").exists() and not (home / "boards-are-on").exists():
             fresh("pi-1", BOARD, "trixie", "site", key)
+            give_host_key(BOARD, home / "cards/pi-1.img")
             (home / "boards-are-on").touch()
         return following.poll() is not None
 
