@@ -21,17 +21,18 @@ MEMORY_MB = 1024
 CONSOLE = "ttyAMA0"  # the firmware turns serial0 into the board's
 # An emulated processor on a busy machine needs minutes for what a Pi does in seconds; systemd gives up after 90 s.
 PATIENCE = "systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
-SSH_OPTIONS = (
-    "UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "ConnectTimeout=60",
-    "ServerAliveInterval=15",
-)  # fmt: skip
+SSH_OPTIONS = ("GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=60", "ServerAliveInterval=15")
 
 
 class Board:
-    """One emulated board without internet; `ssh_port` and `kafka_port` on loopback lead to its ports 22 and 9092."""
+    """One emulated board without internet; `ssh_port` and `kafka_port` on loopback lead to its ports 22 and 9092.
 
-    def __init__(self, card: Path, folder: Path, user: str, key: Path) -> None:
+    Who logs in knows the board as `host` by the file `known_hosts` alone: another host key ends every login.
+    """
+
+    def __init__(self, card: Path, folder: Path, host: str, user: str, key: Path, known_hosts: Path) -> None:
         self.user, self.key = user, key
+        self._known = (f"UserKnownHostsFile={known_hosts}", "StrictHostKeyChecking=yes", f"HostKeyAlias={host}")
         self.ssh_port, self.kafka_port = free_port(), free_port()
         self._card, self._folder, self._starts = card, folder, 0
         self._process: Process | None = None
@@ -74,7 +75,7 @@ class Board:
 
     def ssh_words(self, *options: str) -> list[str]:
         """Give the options that every ssh here needs."""
-        return [word for option in (*options, *SSH_OPTIONS) for word in ("-o", option)]
+        return [word for option in (*options, *self._known, *SSH_OPTIONS) for word in ("-o", option)]
 
     def _answers(self, command: str = "true") -> bool:
         assert self._process is not None

@@ -2,7 +2,8 @@
 
 Invariants:
 - the card is told apart by its contents; what `edge-board flash` was told is what the board that boots from it is;
-- nobody gets in without the key; cloud-init itself has nothing to say against what it was given;
+- from the first login on ssh knows the board by the host key that its card got; nobody gets in without the user's key;
+- cloud-init itself has nothing to say against what it was given;
 - the real playbook makes a broker of the board, a second run changes nothing;
 - a record that was acked before the plug was pulled is there afterwards, at its offset.
 The tests are one story and run in this order; the times of the stages are printed at the end.
@@ -84,21 +85,28 @@ def image(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def card(folder: Path, image: Path, key: Path) -> Path:
+def known_hosts(folder: Path) -> Path:
+    """Name the file that the card's host key is put into."""
+    return folder / "known_hosts"
+
+
+@pytest.fixture(scope="module")
+def card(folder: Path, image: Path, key: Path, known_hosts: Path) -> Path:
     """Give a card that the real command has written."""
     own, target = folder / "own.conf", folder / "card"
     own.write_text("own = 1\n")
     words = ["flash", image, "--to", target, "--host", HOST, "--user", USER, "--ssh-key", f"{key}.pub"]
     words += ["--static", f"{ADDRESS}/{PREFIX}", "--gateway", GATEWAY, "--dns", DNS, "--timezone", TIMEZONE]
     with stage("flash"):
-        said = run(console_script("edge-board"), *words, "--file", f"{own}:/etc/own.conf", "--quiet")
+        words += ["--known-hosts", known_hosts, "--file", f"{own}:/etc/own.conf", "--quiet"]
+        said = run(console_script("edge-board"), *words)
     assert "customised as trixie" in said
     return target
 
 
 @pytest.fixture(scope="module")
-def board(folder: Path, card: Path, key: Path) -> Iterator[Board]:
-    found = Board(card, folder, USER, key)
+def board(folder: Path, card: Path, key: Path, known_hosts: Path) -> Iterator[Board]:
+    found = Board(card, folder, HOST, USER, key, known_hosts)
     with stage("first boot to the login"):
         found.start()
         try:
@@ -136,6 +144,15 @@ def test_only_the_key_opens_it(board: Board) -> None:
     assert board.ssh("sudo -n getent shadow " + USER).split(":")[1].startswith("!")
     assert board.ssh("sudo -n getent shadow root").split(":")[1] in {"*", "!", "!*"}
     assert "passwordauthentication no" in board.ssh("sudo -n sshd -T")
+
+
+def test_the_board_has_the_host_key_of_its_card_and_no_other(board: Board, known_hosts: Path) -> None:
+    known = known_hosts.read_text().split()[1:]
+    assert board.ssh("cat /etc/ssh/edge_host_ed25519_key.pub").split() == known
+    offered = board.ssh("sudo -n sshd -T").lower().splitlines()
+    assert [line for line in offered if line.startswith("hostkey ")] == ["hostkey /etc/ssh/edge_host_ed25519_key"]
+    wrong = "Host key verification failed."
+    assert wrong in board.refusal("UserKnownHostsFile=/dev/null")
 
 
 def test_cloud_init_itself_takes_what_it_was_given(board: Board) -> None:
