@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS
 from edge_broker.protocol.messages.alter_user_scram_credentials import (
@@ -132,3 +133,13 @@ def test_a_disk_that_refuses_is_told():
     site.disk.fault = fault
     assert altered(site, upsertion("a"))["a"][0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert described(site) == {}
+
+
+def test_whoever_has_no_right_to_the_cluster_neither_sees_nor_changes_users():
+    site = Site({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"})
+    assert altered(site, upsertion("a"), deletion("b")).keys() == {"a", "b"}
+    assert {code for code, _ in altered(site, upsertion("a")).values()} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+    answer = site.client().ask(DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest(users=None))
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert answer.results == []
+    assert site.broker.security.state.users == {}
