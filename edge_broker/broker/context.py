@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 class Session:
     """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
 
+    `host` is the client's address, empty for a socket of this machine: worked out once, as every right is asked by it.
     `local` says that it comes from this machine, `secure` that it is encrypted, `login` how far its log-in is where its
     listener has any.
 
     What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
     """
 
-    __slots__ = ("listener", "local", "login", "peer", "principal", "secure")
+    __slots__ = ("host", "listener", "local", "login", "peer", "principal", "secure")
 
     def __init__(
         self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT, secure: bool = False
@@ -34,12 +35,8 @@ class Session:
         self.listener = listener
         self.secure = secure
         self.login: Login | None = None
+        self.host = peer.rpartition(":")[0]
         self.local = not self.host or is_loopback(self.host)
-
-    @property
-    def host(self) -> str:
-        """The client's address; empty for a socket of this machine."""
-        return self.peer.rpartition(":")[0]
 
 
 class RequestContext(NamedTuple):

@@ -176,8 +176,11 @@ class Authorizer:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address, in its one form, is of this machine; empty is a socket of it."""
-    return not host or ipaddress.ip_address(host).is_loopback
+    """Whether an address, in its one form, is of this machine; empty is a socket of it, what is no address is not."""
+    try:
+        return not host or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _concerns(acl: AclBinding, principals: tuple[str, ...], host: str, operation: Operation) -> bool:

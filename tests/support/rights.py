@@ -14,6 +14,10 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.message import NO_UUID, Message
 from edge_broker.protocol.messages import alter_configs, incremental_alter_configs
+from edge_broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -26,6 +30,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from edge_broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
@@ -412,6 +417,24 @@ ASKED = (
         4,
         lambda names: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         (_cluster(Operation.IDEMPOTENT_WRITE) + _topic(Operation.WRITE),),
+        OF_CLUSTER,
+    ),
+    Asked(
+        "describe users",
+        api.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda names: DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]),
+        (_cluster(Operation.DESCRIBE),),
+        OF_CLUSTER,
+    ),
+    Asked(
+        "alter users",
+        api.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda names: AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]
+        ),
+        (_cluster(Operation.ALTER),),
         OF_CLUSTER,
     ),
     Asked(

@@ -159,3 +159,4 @@ def test_this_machine_is_loopback() -> None:
     assert is_this_machine("127.0.0.9")
     assert is_this_machine("::1")
     assert not is_this_machine("10.0.0.1")
+    assert not is_this_machine("localhost")
