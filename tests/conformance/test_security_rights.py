@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 from edge_broker.config import STANDARD_AUTHORIZER
 from tests.conformance.conftest import COMMON
 from tests.conformance.test_java import QUICK_START, QUIET
-from tests.conformance.test_security_tls import Site, run, store
+from tests.conformance.test_security_tls import NAMES, Site, run
 from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.processes import wait_until
@@ -44,14 +44,14 @@ def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     directory = tmp_path_factory.mktemp("rights")
     authority = Authority(directory / "ca")
     for name in WHO:
-        store(authority, name)
+        authority.store(name, NAMES)
     settings = {
         **COMMON,
         "auto.create.topics.enable": "false",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": "User:CN=admin;User:CN=broker;User:ANONYMOUS",  # Apache Kafka asks itself as the last two
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store(authority, "broker")),
+        "ssl.keystore.location": str(authority.store("broker", NAMES)),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.certificate),
         "ssl.client.auth": "required",
