@@ -295,7 +295,8 @@ class Acts(Site):
             single_board.advance(log.state)
             if not log.writer.rolling and log.fault is None:
                 model.confirm(covered)
-                assert log.synced.offset == model.confirmed
+                # of a topic left to the kernel the start may lie behind: its removal synced what it took away
+                assert max(log.synced.offset, log.log_start_offset) == model.confirmed
                 self.note(f"synced {log!r} up to {model.confirmed}")
         self.settle()
 
