@@ -299,6 +299,7 @@ class Program(Acts):
         mine = [loss for loss in self.losses(log) if loss.cause == "sync_failed"]
         assert covers(mine, log.log_end_offset, lost), f"{log!r}: up to {lost} was written; in the ledger is {mine}"
         self.drop_commits(log)
+        self.unanswered = [waiting for waiting in self.unanswered if waiting[0] is not log]  # told when it went offline
 
     def drop_commits(self, log: PartitionLog) -> None:
         """Commits that were lost with the log's unsynced end are never answered."""
