@@ -6,6 +6,9 @@
 | FINAL | client-final, its proof is right | OVER | the proof that the server knows the keys too |
 | any | anything else | OVER | none: LogInFailed |
 
+librdkafka before 2.6.1, so kcat of Debian 12, puts the client's nonce before both nonces once more. That is let in, unlike
+by RFC 5802 and Apache Kafka 4: the server's own nonce stands there whole, and the proof is of what was sent.
+
 Lives here: credentials and that exchange. Must never come in: chance (salts and nonces are arguments), who may log in.
 Source: RFC 5802, RFC 7677, Kafka's ScramSaslServer and ScramFormatter; names and passwords are UTF-8 as it comes, as
 Kafka takes them, without SASLprep.
@@ -134,7 +137,7 @@ class ScramState(IntEnum):
 class ScramExchange:
     """The server's side of one log-in; `nonce` is fresh and unguessable."""
 
-    __slots__ = ("_binding", "_first_bare", "_found", "_mechanism", "_nonce", "_server_first", "state", "user")
+    __slots__ = ("_again", "_binding", "_first_bare", "_found", "_mechanism", "_nonce", "_server_first", "state", "user")
 
     def __init__(self, mechanism: Mechanism, nonce: str) -> None:
         self.state = ScramState.FIRST
@@ -164,6 +167,7 @@ class ScramExchange:
         self._found = find(self.user)
         self._binding = header.encode()
         self._nonce = client_nonce + self._nonce
+        self._again = client_nonce + self._nonce
         credential = self._found.credential
         salt = binascii.b2a_base64(credential.salt, newline=False).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -181,7 +185,7 @@ class ScramExchange:
             raise LogInFailed("the final message has no base64") from None
         if bound != self._binding:
             raise LogInFailed("the final message repeats another header")
-        if not hmac.compare_digest(nonce, self._nonce):
+        if not (hmac.compare_digest(nonce, self._nonce) or hmac.compare_digest(nonce, self._again)):
             raise LogInFailed("the final message has another nonce")
         message = f"{self._first_bare},{self._server_first},{without_proof}".encode()
         hash_name, credential = self._mechanism.hash_name, self._found.credential

@@ -25,11 +25,13 @@ class ScramClient:
         *,
         header: str = "n,,",
         extension: str = "",
+        before_nonce: str = "",
     ) -> None:
         self._hash = HASHES[mechanism]
         self._password = password
         self._nonce = nonce
         self._header = header
+        self._before_nonce = before_nonce
         name = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={name},r={nonce}{extension}"
         self._message = ""
@@ -45,7 +47,7 @@ class ScramClient:
         assert len(parts["r"]) >= len(self._nonce) + 16
         salt, iterations = base64.b64decode(parts["s"]), int(parts["i"])
         self._salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, iterations)
-        without_proof = f"c={base64.b64encode(self._header.encode()).decode()},r={parts['r']}"
+        without_proof = f"c={base64.b64encode(self._header.encode()).decode()},r={self._before_nonce}{parts['r']}"
         self._message = f"{self._bare},{server_first.decode()},{without_proof}"
         client_key = hmac.digest(self._salted, b"Client Key", self._hash)
         signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), self._message.encode(), self._hash)

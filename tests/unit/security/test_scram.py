@@ -69,6 +69,20 @@ def test_whoever_knows_the_password_gets_in(mechanism, user, header):
     assert client.verifies(done.data)
 
 
+def test_a_client_that_repeats_its_nonce_gets_in():
+    """librdkafka before 2.6.1 does."""
+    client = ScramClient("SCRAM-SHA-256", "user", "secret", "nonce", before_nonce="nonce")
+    done = log_in(client, ScramExchange(SHA_256, "s" * 32), finder(SHA_256))
+    assert (done.user, client.verifies(done.data)) == ("user", True)
+
+
+@pytest.mark.parametrize("before", ["x", "noncenonce", "s" * 32])
+def test_whatever_else_stands_before_the_nonces_is_refused(before):
+    client = ScramClient("SCRAM-SHA-256", "user", "secret", "nonce", before_nonce=before)
+    with pytest.raises(LogInFailed, match="another nonce"):
+        log_in(client, ScramExchange(SHA_256, "s" * 32), finder(SHA_256))
+
+
 def test_his_own_authorization_id_is_no_other():
     client = ScramClient("SCRAM-SHA-256", "a,b", "secret", header="n,a=a=2Cb,")
     assert log_in(client, ScramExchange(SHA_256, "s" * 32), finder(SHA_256)).user == "a,b"
