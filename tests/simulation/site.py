@@ -111,6 +111,7 @@ class Site(ABC):
         """Lose the power, or the process alone."""
         self.note(f"{'crash' if power else 'kill'} at step {self.disk.steps}")
         self.crashes[0] += 1
+        self.note_offline(self.world)
         if power:
             self.disk.crash()
             self.world.may_forget = True
@@ -124,6 +125,13 @@ class Site(ABC):
         self.store = None
         self.keeping.clear()
         self.unanswered.clear()
+
+    def note_offline(self, world: World) -> None:
+        """What is offline right now may be marked as `failed`: the next start names it, although nothing is lost."""
+        topics = {} if self.store is None else self.store.topics
+        for name in world.topics.keys() & topics.keys():
+            for log, model in zip(topics[name].partitions, world.topics[name].partitions, strict=True):
+                model.marked_failed |= log.fault is not None
 
     def branch(self, kind: str, path: str) -> None:
         """What if the power goes right now."""
@@ -148,6 +156,7 @@ class Site(ABC):
         other = type(self)(seed)
         other.disk = self.disk.fork(seed)
         other.world = self.world.copy()
+        self.note_offline(other.world)
         other.crashes = self.crashes
         other.trace = self.trace[-TRACE_LINES:]
         other.values, other.names, other.marks = self.values, self.names, self.marks
