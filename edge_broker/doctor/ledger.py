@@ -12,9 +12,10 @@ Lives here: reading records and partitions for the account. Must never come in: 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from drupelet.config_check import nearest
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.doctor.accounts import Account, Known, Span
@@ -93,8 +94,9 @@ class Read(NamedTuple):
 
 
 def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_json: bool) -> int:
-    """Print the ledger's records, each id once; 0, 1 when a part of the ledger cannot be read."""
+    """Print the ledger's records, each id once; 0, 1 when a part cannot be read. ConfigurationError: no such cause."""
     read = read_ledger(directory)
+    _refuse_unknown(cause, MEANINGS.keys() | {entry.fields["cause"] for entry in read.entries})
     chosen = [
         entry for entry in read.entries if topic in (None, entry.get("topic")) and cause in (None, entry.get("cause"))
     ]
@@ -108,6 +110,15 @@ def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_j
         for line in (*read.problems, *read.foreign):
             print(line)
     return 1 if read.problems else 0
+
+
+def _refuse_unknown(cause: str | None, known: Collection[str]) -> None:
+    if cause is not None and cause not in known:
+        near = nearest(cause, sorted(known))
+        raise ConfigurationError(
+            f"nothing is lost by a cause {cause!r}; "
+            + (f"did you mean {near}?" if near else f"there are {', '.join(sorted(known))}")
+        )
 
 
 def _write_lines_json(read: Read) -> None:

@@ -119,6 +119,17 @@ def test_filters(run, store, words, causes):
     assert all(row["times"] == 1 for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("cause", "hint"),
+    [("evict", "did you mean evicted?"), ("foo", "there are damaged, "), ("", "there are damaged, ")],
+)
+def test_a_cause_that_there_is_not_is_refused(run, store, cause, hint):
+    """Else `0 of 0` would say that nothing is lost."""
+    ran = run("ledger", "--cause", cause, "--data-dir", store.data_dir)
+    assert (ran.status, ran.out) == (2, "")
+    assert f"nothing is lost by a cause {cause!r}; {hint}" in ran.err
+
+
 def test_the_proof_holds_for_a_log_that_lost_nothing(run, store):
     fill(log_of(store), 100)
     found = accounts(run, store)["t-0"]
@@ -205,7 +216,10 @@ def test_records_of_gateway_and_mirror_are_listed_and_do_not_count(run, store):
     append(ledger, memoryview(bytearray(build_batch([skipped], timestamp_ms=NOW_MS))))
     sync(ledger)
     assert accounts(run, store)["t-0"]["problems"] == []
-    assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir).rows] == ["skipped"]
+    for words in ((), ("--cause", "skipped")):
+        assert [row["cause"] for row in run("ledger", "--json", "--data-dir", store.data_dir, *words).rows] == [
+            "skipped"
+        ]
 
 
 def test_each_loss_says_why(run, store):
