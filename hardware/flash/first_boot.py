@@ -67,11 +67,10 @@ class FirstBoot:
 def first_boot(kind: Kind, settings: Settings, present: Mapping[str, str]) -> FirstBoot:
     """Give everything to write for an image of this kind; `present`: what it has of the needed files."""
     made, more = MAKERS[kind](settings, present), firmware(kind, settings, present)
-    refused = root_refused(settings) if kind is not Kind.DEBIAN else ()
     return FirstBoot(
         {**made.boot_files, **more.boot_files},
         {**made.root_files, **more.root_files, **host_key_files(settings)},
-        refused + made.left_out + more.left_out,
+        made.left_out + more.left_out,
     )
 
 
@@ -237,11 +236,6 @@ def sysconf(text: str, values: Mapping[str, str]) -> str:
 def as_read(text: str) -> bytes:
     """Give the bytes of a text that holds one of the image's, whatever encoding a comment in it has."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def root_refused(settings: Settings) -> tuple[str, ...]:
-    """Only Debian's own image is entered as root."""
-    return ("the user root: give another --user, its sudo asks for no password",) if settings.user == "root" else ()
 
 
 MAKERS: dict[Kind, Callable[[Settings, Mapping[str, str]], FirstBoot]] = {

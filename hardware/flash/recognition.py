@@ -33,8 +33,10 @@ def judged(
     if image is None and not layout.bootable:
         image = Image(None, NO_BOOT, None, None)
     if image is None:
+        check_user(settings, Kind(treat_as) if treat_as else None)
         return layout, f"{words}; what system it is shows once it is written"
     kind = certain_kind(source, image, treat_as)
+    check_user(settings, kind)
     left_out = left_out_words(first_boot(kind, settings, files_present(image)))
     return layout, f"{source.path}: {words_of(image, kind, treat_as, 'to be ')}{'; ' if left_out else ''}{left_out}"
 
@@ -48,6 +50,13 @@ def certain_kind(source: ImageSource, image: Image, treat_as: str | None) -> Kin
             f"{source.path} cannot be customised: {image.why}.{better} Without settings it is written as it is."
         )
     return kind
+
+
+def check_user(settings: Settings, kind: Kind | None) -> None:
+    """Raise ConfigurationError for root where the image is not, or may not be, Debian's own: no other is entered so."""
+    if settings.user == "root" and kind is not Kind.DEBIAN:
+        unless = "" if kind else "; if the image is Debian's own, which has no other, add `--as debian`"
+        raise ConfigurationError(f"--user root cannot log in: give another, its sudo asks for no password{unless}.")
 
 
 def files_present(image: Image) -> dict[str, str]:

@@ -347,6 +347,23 @@ def test_debians_card_says_what_it_cannot_be_told(
     assert {"some_key=kept", "hostname=pi-7"} <= set(lines)
 
 
+@pytest.mark.parametrize("packing", ["raw", "gz"])
+def test_root_is_refused_before_the_write_but_for_debians_own(
+    packing: str, images: dict[str, Path], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a packed image is shows after the write alone, so that one that may be Debian's wants to be called so."""
+    card, as_root = tmp_path / "card", [*arguments, "--user", "root"]
+    for kind in ("trixie", "debian"):
+        (tmp_path / kind).write_bytes(PACKINGS[packing](images[kind].read_bytes()))
+    assert main(["flash", str(tmp_path / "trixie"), *as_root]) == 2
+    said = capsys.readouterr().err
+    assert "--user root cannot log in: give another" in said
+    assert ("add `--as debian`" in said) == (packing == "gz")
+    assert not card.exists()
+    assert main(["flash", str(tmp_path / "debian"), *as_root, *(["--as", "debian"] if packing == "gz" else [])]) == 0
+    assert b"hostname=pi-7" in (boot(card).read("sysconf.txt") or b"")
+
+
 @pytest.mark.parametrize("table", ["dos", "gpt"])
 def test_kinds_are_told_from_contents(table: str, tmp_path: Path) -> None:
     trixie = LAYOUTS["trixie"]

@@ -58,6 +58,7 @@ def inventory(tmp_path: Path, silent_port: int) -> dict[str, Any]:
     (tmp_path / "own.conf").write_text("own = 1\n")
     settings = {
         "flash_image": str(make_image(tmp_path / "image", LAYOUTS["trixie"])),
+        "flash_as": "trixie",
         "flash_to": f"{tmp_path}/{{{{ inventory_hostname }}}}.img",
         "flash_ssh_keys": [str(tmp_path / "keys.pub")],
         "flash_prefix": 24,
@@ -106,6 +107,7 @@ def test_every_board_gets_its_own_card(inventory: dict[str, Any], tmp_path: Path
     for number in (1, 2):
         check_card(tmp_path / f"pi-{number}.img", f"pi-{number}", f"192.0.2.1{number}/24")
         assert f"pi-{number}.img is the card of pi-{number} now" in done.stdout
+        assert "customised as trixie: as you say" in done.stdout  # of flash_as
         assert f"no --dns: pi-{number} asks its gateway, 192.0.2.1, for names" in done.stdout
         check_known(tmp_path, number, inventory["all"]["vars"]["ansible_port"])
     assert not (tmp_path / "pi-3.img").exists()
