@@ -133,7 +133,7 @@ class Replicator:
             self._troubles[name] = text
         if text and before in ("", NOT_YET):
             _log.warning("trouble", where=name, error=text)
-        elif before and not text:
+        elif before not in ("", NOT_YET) and not text:
             _log.info("well_again", where=name)
 
     def _backoff(self) -> Backoff:

@@ -409,6 +409,22 @@ async def test_a_source_that_fails_now_and_then_is_read_on():
     assert run.offsets == list(range(200))
 
 
+@pytest.mark.parametrize(("fails", "said"), [(0, []), (1, ["trouble", "well_again"])])
+async def test_it_is_well_again_only_after_it_was_ill(caplog, fails, said):
+    source = MemorySource([record(o) for o in range(4)])
+    topics, left = source.topics, [SourceError("away")] * fails
+
+    async def fail_first():
+        if left:
+            raise left.pop()
+        return await topics()
+
+    source.topics = fail_first
+    with caplog.at_level("INFO"):
+        await Run(source, MemoryTarget()).until_safe(4)
+    assert [one.msg for one in caplog.records if one.msg in ("trouble", "well_again")] == said
+
+
 async def test_keys_headers_and_timestamps_are_kept():
     run = Run(MemorySource([record(o) for o in range(3)]), MemoryTarget())
     await run.until_safe(3)
