@@ -6,8 +6,8 @@
 | FINAL | client-final, its proof is right | OVER | the proof that the server knows the keys too |
 | any | anything else | OVER | none: LogInFailed |
 
-librdkafka before 2.6.1, so kcat of Debian 12, puts the client's nonce before both nonces once more. That is let in, unlike
-by RFC 5802 and Apache Kafka 4: the server's own nonce stands there whole, and the proof is of what was sent.
+librdkafka before 2.6.1, so kcat of Debian 12, puts the client's nonce before both nonces once more. That is let in,
+unlike by RFC 5802 and Apache Kafka 4: the server's own nonce stands there whole, and the proof is of what was sent.
 
 Lives here: credentials and that exchange. Must never come in: chance (salts and nonces are arguments), who may log in.
 Source: RFC 5802, RFC 7677, Kafka's ScramSaslServer and ScramFormatter; names and passwords are UTF-8 as it comes, as
@@ -137,7 +137,9 @@ class ScramState(IntEnum):
 class ScramExchange:
     """The server's side of one log-in; `nonce` is fresh and unguessable."""
 
-    __slots__ = ("_again", "_binding", "_first_bare", "_found", "_mechanism", "_nonce", "_server_first", "state", "user")
+    __slots__ = (
+        "_again", "_binding", "_first_bare", "_found", "_mechanism", "_nonce", "_server_first", "state", "user",
+    )  # fmt: skip
 
     def __init__(self, mechanism: Mechanism, nonce: str) -> None:
         self.state = ScramState.FIRST
