@@ -41,10 +41,10 @@ def test_a_line_has_its_time_and_no_empty_fields() -> None:
 def test_an_event_is_written_as_its_component_and_a_library_as_the_part(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         Log("gateway.x").warning("it_happened", topic="a b", n=3, empty="", quoted='"')
-        logging.getLogger("aiokafka.conn").warning("lost %s", "it: [Errno 111] Connect call failed")
+        logging.getLogger("a_library.conn").warning("lost %s", "it: [Errno 111] Connect call failed")
     own, library = (LineFormatter("gateway").format(record).split(" ", 1)[1] for record in caplog.records)
     assert own == r'warning gateway.x it_happened topic="a b" n=3 empty="" quoted="\""'
-    assert library == 'warning gateway library name=aiokafka.conn message="lost it: Connect call failed"'
+    assert library == 'warning gateway library name=a_library.conn message="lost it: Connect call failed"'
 
 
 def test_a_traceback_is_one_field(caplog: pytest.LogCaptureFixture) -> None:
