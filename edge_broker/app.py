@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from drupelet.command_line import announce
@@ -41,7 +40,7 @@ from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.measuring import measure_card
-from edge_broker.network.metrics import health_problem, health_text, metrics_text, refused_codecs
+from edge_broker.network.metrics import health_notes, health_problem, health_text, metrics_text, refused_codecs
 from edge_broker.network.notify import keep_alive
 from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server
@@ -208,7 +207,7 @@ async def _serve_metrics(
         pages = Pages(
             lambda: metrics_text(broker, dispatcher, server, started_ms).encode(),
             lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
-            lambda: health_text(chain.from_iterable(broker.notes.values())),
+            lambda: health_text(health_notes(broker)),
         )
         http = await serve_http(endpoint.host, endpoint.port, pages)
     except OSError as error:

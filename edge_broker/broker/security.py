@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
 from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.security.acls import Acls
 from edge_broker.security.state import SecurityState
 
@@ -40,6 +41,16 @@ class Security:
         self._looking = False
         self.state = SecurityState()
         self.apply(store.state)
+
+    @property
+    def without_effect(self) -> str:
+        """What a person should know of ACLs that nobody asks; empty when they count, or there is none."""
+        if self._authorizer is not None or not self.state.acls:
+            return ""
+        return (
+            f"{len(self.state.acls)} ACLs have no effect, and whoever gets in may do everything: set "
+            f"authorizer.class.name={STANDARD_AUTHORIZER}"
+        )
 
     def change(self, edit: Edit, then: Callable[[], Outcome], failed: Callable[[Exception], Outcome]) -> Do:
         """Change the state by `edit`, which may raise a Refusal; `then` once that is synced and holds, else `failed`.
@@ -86,7 +97,9 @@ class Security:
         if state.damage and state.damage != self.state.damage:
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
         gone = frozenset(self.state.users.keys() - state.users.keys())
-        self.state = state
+        said, self.state = self.without_effect, state
+        if self.without_effect and not said:
+            self._effects.note(self.without_effect)
         if gone:
             self._effects.end_sessions(gone)
         if self._authorizer is not None:

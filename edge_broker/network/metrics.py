@@ -6,7 +6,8 @@ Lives here: names, types and help of every metric. Must never come in: counters 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from edge_broker.broker.broker import Broker
 from edge_broker.compiled import walker_name
@@ -317,6 +318,13 @@ def health_problem(broker: Broker) -> str | None:
     if not broker.groups.loaded:
         return "committed offsets are still being loaded"
     return None
+
+
+def health_notes(broker: Broker) -> Iterator[str]:
+    """What a person should know of a broker that is well, a sentence each."""
+    yield from chain.from_iterable(broker.notes.values())
+    if broker.security.without_effect:
+        yield broker.security.without_effect
 
 
 def health_text(notes: Iterable[str] = ()) -> str:

@@ -3,8 +3,10 @@
 import random
 
 from edge_broker.broker.outcome import Reply
+from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import StorageFault
-from edge_broker.network.metrics import health_problem
+from edge_broker.network.metrics import health_notes, health_problem
+from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
 from edge_broker.storage.security_store import NAME, SecurityStore
 from edge_broker.testing.site import Site
@@ -52,6 +54,23 @@ def test_what_a_command_changes_beside_the_broker_holds_at_its_next_look():
     SecurityStore.open(site.disk, "/data", random.Random(1).randbytes).change(with_user("a"))
     assert not site.broker.security.state.users
     assert set(looked(site).users) == {"a"}
+
+
+def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
+    read = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
+    acls = frozenset({read})
+    site = Site()
+    assert list(health_notes(site.broker)) == []
+    SecurityStore.open(site.disk, "/data", random.Random(1).randbytes).change(lambda state: state.with_acls(acls))
+    looked(site)
+    looked(site)
+    (said,) = health_notes(site.broker)
+    assert said.startswith("1 ACLs have no effect, and whoever gets in may do everything: set authorizer.class.name=")
+    assert capsys.readouterr().err.count("ACLs have no effect") == 1
+    asked = Site({"authorizer.class.name": STANDARD_AUTHORIZER})
+    SecurityStore.open(asked.disk, "/data", random.Random(1).randbytes).change(lambda state: state.with_acls(acls))
+    looked(asked)
+    assert list(health_notes(asked.broker)) == []
 
 
 def test_damage_is_said_by_health_and_lets_nobody_change_anything(capsys):
