@@ -330,7 +330,9 @@ def checked(name: str, raw: object, where: str) -> Value:
     text = as_text(raw) if isinstance(raw, bool) else str(raw)
     entries = text.split(",") if key.type == Kind.LIST else [text]
     if key.choices and not set(map(str.strip, entries)) <= set(key.choices):
-        raise ConfigurationError(f"{name} {where} is {raw!r}; allowed: {', '.join(key.choices)}")
+        raise ConfigurationError(
+            f"{name} {where} is {raw!r}; allowed: {', '.join(one or 'nothing' for one in key.choices)}"
+        )
     return text
 
 

@@ -99,7 +99,8 @@ def _listener(name: str, bind: Endpoint, told: Mapping[str, Endpoint], protocols
     protocol = protocols.get(name)
     if protocol is None:
         raise ConfigurationError(
-            f"listener {name} has no protocol; add such as {name}:SSL to listener.security.protocol.map"
+            f"listener {name} has no protocol; call it {', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}, or add such as "
+            f"{name}:SSL to listener.security.protocol.map"
         )
     if name not in told:
         raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address that its clients are told")

@@ -60,11 +60,13 @@ def write_json(value: object) -> None:
     sys.stdout.write(line + "\n")
 
 
-def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table whose numbers are right-aligned; nothing when there are no rows."""
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str = "") -> None:
+    """A table whose numbers are right-aligned; `none`, unless it is empty, when there are no rows."""
     rows = list(rows)
     texts = [[_text(value) for value in row] for row in rows]
     if not texts:
+        if none:
+            print(none)
         return
     widths = [max(len(column), *(len(row[at]) for row in texts)) for at, column in enumerate(columns)]
     right = [any(isinstance(row[at], int) for row in rows) for at in range(len(columns))]

@@ -68,7 +68,13 @@ def _remove(options: argparse.Namespace) -> int:
         return state.with_acls(state.acls - frozenset(removed))
 
     store.change(edit)
-    _show(removed, as_json=options.json)
+    if options.json:
+        _show(removed, as_json=True)
+    else:
+        for acl in removed:
+            print(f"removed: {acl}")
+        if not removed:
+            print("no ACL is like that")
     return 0
 
 
@@ -147,4 +153,4 @@ def _show(acls: Iterable[AclBinding], *, as_json: bool) -> None:
         for row in rows:
             write_json(dict(zip(columns, row, strict=True)))
     else:
-        write_table(columns, rows)
+        write_table(columns, rows, none="no ACLs")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import not_empty
+from drupelet.arguments import not_empty, shown
 
 EXAMPLE = """examples:
   edge-broker acl add --data-dir data --allow User:gateway --producer --topic readings --prefixed
@@ -50,7 +50,9 @@ def add_access(commands: argparse._SubParsersAction[Any]) -> None:
         if name == "add":
             _add_whom(action)
         else:
-            action.add_argument("--principal", type=not_empty, metavar="USER", help="rights of this principal alone")
+            action.add_argument(
+                "--principal", type=_principal, metavar="USER", help="rights of this principal alone: User:NAME"
+            )
             action.add_argument("--json", action="store_true", help="one JSON object per line")
         if name == "remove":
             action.add_argument("--all", action="store_true", help="remove every right there is")
@@ -72,7 +74,7 @@ def _add_whom(action: argparse.ArgumentParser) -> None:
     for name, meaning in (("allow", "this principal may"), ("deny", "this principal may not, whatever else it may")):
         action.add_argument(
             f"--{name}",
-            type=not_empty,
+            type=_principal,
             action="append",
             default=[],
             metavar="USER",
@@ -91,12 +93,32 @@ def _add_whom(action: argparse.ArgumentParser) -> None:
     action.add_argument("--consumer", action="store_true", help="what a consumer needs")
     action.add_argument(
         "--host",
-        type=not_empty,
+        type=_address,
         action="append",
         default=[],
         metavar="ADDRESS",
         help="from here alone (default: anywhere)",
     )
+
+
+def _principal(text: str) -> str:
+    """A type of options: a principal; the only kind of one here is User, as Kafka writes it."""
+    kind, _, name = text.partition(":")
+    if kind != "User" or not name:
+        raise argparse.ArgumentTypeError(f"is {shown(text)}: write User:NAME, or User:* for everybody")
+    return text
+
+
+def _address(text: str) -> str:
+    """A type of options: what a client's address is compared with; a name would fit none, and deny nothing."""
+    import ipaddress  # noqa: PLC0415 - --help needs none of it
+
+    try:
+        return text if text == "*" else str(ipaddress.ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"is {shown(text)}: write an address, such as 10.0.0.9, as names are not looked up"
+        ) from None
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import not_empty
+from drupelet.arguments import not_empty, whole_number
 
+ITERATIONS = 4096, 16384  # those of security/scram.py, which --help need not import
 EXAMPLE = """examples:
   edge-broker user add gateway --data-dir data                                 asks for the password
   edge-broker user add gateway --data-dir data --password-file gateway.password
@@ -47,12 +48,24 @@ def add_users(commands: argparse._SubParsersAction[Any]) -> None:
             action.add_argument(
                 "--password-file", type=not_empty, metavar="FILE", help="a file with the password on its first line"
             )
+            action.add_argument("--password", type=_no_argument, help=argparse.SUPPRESS)
             action.add_argument(
-                "--iterations", type=int, default=4096, metavar="N", help="of the hash, 4096 (default) to 16384"
+                "--iterations",
+                type=whole_number(*ITERATIONS),
+                default=ITERATIONS[0],
+                metavar="N",
+                help="of the hash, {} (default) to {}".format(*ITERATIONS),
             )
         if name == "list":
             action.add_argument("--json", action="store_true", help="one JSON object per line")
         action.set_defaults(run=_run)
+
+
+def _no_argument(_password: str) -> None:
+    """Refuse a password where every user of this host could read it, without repeating it."""
+    raise argparse.ArgumentTypeError(
+        "is no option, as every user of this host can read arguments: leave it out to be asked, or use --password-file"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

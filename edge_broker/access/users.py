@@ -17,7 +17,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
 from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
-from edge_broker.security.state import SecurityState, check_iterations, check_user_name
+from edge_broker.security.state import SecurityState, check_user_name
 
 PASSWORD_BYTES_MAX = 1024
 
@@ -33,7 +33,6 @@ def run(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     try:
         check_user_name(options.name)
-        check_iterations(options.iterations)
     except Refusal as refusal:
         raise ConfigurationError(refusal.message) from None
     store = open_store(options.data_dir, make=True)
@@ -79,8 +78,12 @@ def _password(options: argparse.Namespace) -> str:
 def _prompted(name: str) -> str:
     from getpass import getpass  # noqa: PLC0415 - only where somebody types
 
-    password = getpass(f"Password of {name}: ")
-    if getpass("Once more: ") != password:
+    try:
+        password = getpass(f"Password of {name}: ")
+        again = getpass("Once more: ")
+    except EOFError:
+        raise CommandFailed("no password was typed; nothing was changed") from None
+    if again != password:
         raise CommandFailed("the two passwords are not the same; nothing was changed")
     return password
 
@@ -97,7 +100,7 @@ def _list(options: argparse.Namespace) -> int:
         for row in rows:
             write_json(dict(zip(columns, row, strict=True)))
     else:
-        write_table(columns, rows)
+        write_table(columns, rows, none="no users")
     return 0
 
 

@@ -178,7 +178,10 @@ def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> int:
 def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
     code = getattr(error, "reason", None) or ""
     if code == "KEY_VALUES_MISMATCH":
-        return "its private key does not belong to its first certificate; put the broker's own certificate first"
+        return (
+            "its private key does not belong to its first certificate; put the broker's own certificate first, with "
+            "the key that it was made for"
+        )
     if "PRIVATE KEY-----" not in text:
         return "there is no private key in PEM in it; put it before the certificates"
     if "ENCRYPTED" in text:

@@ -48,7 +48,7 @@ def _row(key: Key, *more: str) -> str:
 
 def _allowed(key: Key) -> str:
     if key.choices:
-        return ", ".join(key.choices)
+        return ", ".join(one or "nothing" for one in key.choices)
     return _bounds(key) if key.type in NUMBERS else ""
 
 

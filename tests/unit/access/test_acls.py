@@ -18,7 +18,10 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def acl(data_dir: Path, *arguments: str) -> int:
-    return main(["acl", arguments[0], "--data-dir", str(data_dir), *arguments[1:]])
+    try:
+        return main(["acl", arguments[0], "--data-dir", str(data_dir), *arguments[1:]])
+    except SystemExit as end:  # the options are wrong
+        return int(str(end.code))
 
 
 def listed(data_dir: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, ...]]:
@@ -43,6 +46,13 @@ def test_rights_are_added_listed_and_removed(data_dir: Path, capsys: pytest.Capt
     assert len(listed(data_dir, capsys)) == 1
     assert acl(data_dir, "remove", "--all") == 0
     assert listed(data_dir, capsys) == []
+    assert acl(data_dir, "remove", "--all") == acl(data_dir, "list") == 0
+    assert capsys.readouterr().out == "no ACL is like that\nno ACLs\n"
+
+
+def test_addresses_are_written_as_clients_have_them(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    acl(data_dir, "add", "--deny", "User:*", "--operation", "all", "--topic", "t", "--host", "2001:DB8::0:1")
+    assert listed(data_dir, capsys)[0][-1] == "2001:db8::1"
 
 
 def test_what_a_producer_and_a_consumer_need_has_a_word(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +83,10 @@ def test_what_is_there_already_is_said(data_dir: Path, capsys: pytest.CaptureFix
         (["add", "--allow", "User:a", "--operation", "read"], "--topic, --group or --cluster"),
         (["add", "--operation", "read", "--topic", "t"], "--allow"),
         (["add", "--allow", "User:a", "--topic", "t"], "--operation"),
-        (["add", "--allow", "ann", "--operation", "read", "--topic", "t"], "User:alice"),
+        (["add", "--allow", "ann", "--operation", "read", "--topic", "t"], "--allow is 'ann': write User:NAME"),
+        (["add", "--deny", "user:ann", "--operation", "read", "--topic", "t"], "--deny is 'user:ann': write User:"),
+        (["add", "--deny", "User:*", "--host", "guest", "--topic", "t"], "--host is 'guest': write an address"),
+        (["remove", "--principal", "ann"], "--principal is 'ann': write User:NAME"),
         (["add", "--allow", "User:a", "--consumer", "--topic", "t", "--cluster"], "to a cluster"),
         (["remove"], "--all"),
         (["list"], "is no directory"),

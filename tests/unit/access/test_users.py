@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_broker.access.user_arguments import ITERATIONS
 from edge_broker.cli import main
-from edge_broker.security.scram import MECHANISMS, is_password
+from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, is_password
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.security_store import SecurityStore
 
@@ -23,7 +24,10 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def user(data_dir: Path, *arguments: str) -> int:
-    return main(["user", *arguments, "--data-dir", str(data_dir)])
+    try:
+        return main(["user", *arguments, "--data-dir", str(data_dir)])
+    except SystemExit as end:  # the options are wrong
+        return int(str(end.code))
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -58,6 +62,8 @@ def test_users_are_added_listed_changed_and_removed(data_dir, capsys, monkeypatc
     assert user(data_dir, "remove", "gateway") == 0
     assert capsys.readouterr().out == "removed: gateway\n"
     assert held(data_dir) == {}
+    assert user(data_dir, "list") == 0
+    assert capsys.readouterr().out == "no users\n"
 
 
 def test_a_password_file_is_read_unless_others_may(data_dir, tmp_path, capsys) -> None:
@@ -82,6 +88,26 @@ def test_a_person_is_asked_twice(data_dir, monkeypatch, second, status) -> None:
     assert ("a" in held(data_dir)) is (status == 0)
 
 
+def test_whoever_types_no_password_changes_nothing(data_dir, monkeypatch, capsys) -> None:
+    """Ctrl-D at the prompt."""
+
+    def end(_prompt: str) -> str:
+        raise EOFError
+
+    typed(monkeypatch, "")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", end)
+    assert user(data_dir, "add", "a") == 1
+    assert capsys.readouterr().err == "edge-broker: no password was typed; nothing was changed\n"
+    assert held(data_dir) == {}
+
+
+def test_a_password_is_no_argument_and_is_not_repeated(data_dir, capsys) -> None:
+    assert user(data_dir, "add", "a", "--password", "s3cret") == 2
+    said = capsys.readouterr().err
+    assert ("--password-file" in said, "s3cret" in said) == (True, False)
+
+
 @pytest.mark.parametrize("text", ["", "\n", "a\0b\n", "x" * 1025])
 def test_what_is_no_password_is_refused(data_dir, monkeypatch, capsys, text) -> None:
     typed(monkeypatch, text)
@@ -91,6 +117,7 @@ def test_what_is_no_password_is_refused(data_dir, monkeypatch, capsys, text) -> 
 
 @pytest.mark.parametrize(("name", "iterations"), [("x" * 256, "4096"), ("a", "4095"), ("a", "16385")])
 def test_what_is_no_user_is_refused(data_dir, monkeypatch, name, iterations) -> None:
+    assert ITERATIONS == (ITERATIONS_MIN, ITERATIONS_MAX)
     typed(monkeypatch, PASSWORD)
     assert user(data_dir, "add", name, "--iterations", iterations) == 2
     assert not data_dir.exists()

@@ -92,7 +92,11 @@ def test_bash_offers_every_command_and_option(texts: Path, program: str) -> None
     for parser in every(parser_of(program)):
         words = parser.prog.split()
         assert set(bash(texts, *words, "")) >= set(build_texts.commands_of(parser))
-        offered = {option for option in parser._option_string_actions if option.startswith("--")}
+        offered = {
+            name
+            for name, option in parser._option_string_actions.items()
+            if name.startswith("--") and option.help != argparse.SUPPRESS
+        }
         assert set(bash(texts, *words, "--")) == offered
 
 
