@@ -87,6 +87,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._raw: asyncio.Transport | None = None
+        self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
         self._behind: Behind | None = None
         self._principal = ""
         self._stepping = False
@@ -106,6 +107,8 @@ class TlsTransport(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket's transport; the client speaks first."""
         self._raw = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        self.address = name if isinstance(name, tuple) else ()
         self._raw.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self._owner.begin(self):
             self._raw.abort()
@@ -207,12 +210,6 @@ class TlsTransport(asyncio.BufferedProtocol):
     def handshaking(self) -> bool:
         """True until the protocol behind is there, or the socket gone."""
         return self._behind is None and self._raw is not None
-
-    @property
-    def address(self) -> tuple[Any, ...]:
-        """The client's address and port; empty where it has none."""
-        name = self._raw.get_extra_info("peername") if self._raw is not None else None
-        return name if isinstance(name, tuple) else ()
 
     # bytes in
 

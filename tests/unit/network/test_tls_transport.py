@@ -282,6 +282,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_step_is_forgotten(site: Site) -
     site.work()
     assert site.behind.transport is None
     assert site.ended == ["the client left in the middle of the handshake"]
+    assert site.transport.address == ("10.0.0.7", 4711)  # the log says who it was
 
 
 def test_a_client_that_is_refused_by_its_certificate_gets_nothing(
