@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from drupelet.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
-from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, SECURITY_KEYS
+from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, MECHANISM_KEYS, SECURITY_KEYS
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -262,6 +262,7 @@ def key_of(name: str) -> Key | None:
     """What is declared of a key, by its own name or behind the prefix of a listener; None: nothing."""
     if name.startswith(LISTENER_PREFIX):
         name = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        name = MECHANISM_KEYS.get(name, name)
         return KEYS[name] if name in LISTENER_KEYS else None
     return KEYS.get(name)
 

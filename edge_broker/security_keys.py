@@ -10,6 +10,7 @@ PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SAS
 TLS_1_2, TLS_1_3 = TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 CLIENT_AUTH = ("none", "requested", "required")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+REAUTH = "connections.max.reauth.ms"
 
 _OF_ALL = (
     Key(
@@ -55,9 +56,10 @@ _OF_ONE = (
         kind=Kind.LIST,
     ),
     Key(
-        "connections.max.reauth.ms",
+        REAUTH,
         0,
-        "Time after which a client that logged in must do so again (KIP-368); 0: it need not.",
+        "Time after which a client that logged in must do so again (KIP-368); 0: it need not. Of one mechanism: "
+        "listener.name.<listener>.<mechanism>.connections.max.reauth.ms, both in small letters.",
         0,
         INT_MAX,
         kind=Kind.LONG,
@@ -111,3 +113,5 @@ SECURITY_KEYS = (*_OF_ALL, _RULES, *_OF_ONE, *_TLS)
 LISTENER_PREFIX = "listener.name."
 LISTENER_KEYS = frozenset(key.name for key in (*_OF_ONE, *_TLS, _RULES))
 """What one listener may be told alone: `listener.name.<its name in small letters>.<key>`."""
+MECHANISM_KEYS = {f"{mechanism.lower()}.{REAUTH}": REAUTH for mechanism in MECHANISMS}
+"""What a listener may be told of one mechanism alone, behind its prefix, and the key that it stands for."""

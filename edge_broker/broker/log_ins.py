@@ -7,14 +7,15 @@ Lives here: what connects a session's log-in with the users that hold now. Must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.security.principals import USER
-from edge_broker.security.sasl import Login
+from edge_broker.security.sasl import Login, Trial
 from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed, false_credential
-from edge_broker.security.state import SECRET_BYTES, SecurityState
+from edge_broker.security.state import SECRET_BYTES, Credentials, SecurityState
 from edge_broker.security_keys import MECHANISMS as SASL_MECHANISMS
+from edge_broker.security_keys import REAUTH
 
 if TYPE_CHECKING:
     from edge_broker.broker.context import Session
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS_LOGGED = 256
 OTHER = "other"
+
+
+class _Iterations(NamedTuple):
+    """The iterations that most users have, by mechanism; the most that any has, of the mechanisms that PLAIN needs."""
+
+    commonest: dict[str, int]
+    most: dict[str, int]
 
 
 class LogIns:
@@ -45,14 +53,18 @@ class LogIns:
         self._effects = effects
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
         self._iterations_of: SecurityState | None = None
-        self._iterations: dict[str, int] = {}
+        self._iterations = _iterations([])
 
     def begin(self, session: Session, listener: Listener | None) -> None:
         """A connection of this listener is there; where clients log in, it may do nothing else yet."""
         if listener is not None and listener.logs_in:
             enabled = self._config.of_listener(listener.name, "sasl.enabled.mechanisms")
-            session_ms = int(self._config.of_listener(listener.name, "connections.max.reauth.ms"))
-            session.login = Login([word.strip() for word in enabled.split(",") if word.strip()], session_ms)
+            names = [word.strip() for word in enabled.split(",") if word.strip()]
+            session.login = Login({name: self._session_ms(listener.name, name) for name in names})
+
+    def _session_ms(self, listener: str, mechanism: str) -> int:
+        own = self._config.own_of_listener(listener, f"{mechanism.lower()}.{REAUTH}")
+        return int(own or self._config.of_listener(listener, REAUTH))
 
     def finder(self, mechanism: str) -> Find:
         """How to find the credentials for a mechanism: those of users that are not there are false, and stay the same.
@@ -65,23 +77,20 @@ class LogIns:
             credential = state.users.get(user, {}).get(mechanism)
             if credential is not None:
                 return Found(credential, known=True)
-            secret, iterations = state.secret or self._secret, self._false_iterations(state)[mechanism]
+            secret, iterations = state.secret or self._secret, self._of(state).commonest[mechanism]
             return Found(false_credential(MECHANISMS[mechanism], user, secret, iterations), known=False)
 
         return find
 
-    def _false_iterations(self, state: SecurityState) -> dict[str, int]:
+    def _of(self, state: SecurityState) -> _Iterations:
         if self._iterations_of is not state:
-            self._iterations_of = state
-            held = list(state.users.values())
-            self._iterations = {
-                name: _commonest(one[name].iterations for one in held if name in one) for name in MECHANISMS
-            }
+            self._iterations_of, self._iterations = state, _iterations(list(state.users.values()))
         return self._iterations
 
-    def plain_mechanism(self, user: str) -> str:
-        """The mechanism whose credential a password is verified against."""
-        return next(iter(self._security.state.users.get(user) or MECHANISMS))
+    def plain_trials(self, user: str) -> list[Trial]:
+        """What a user's password is verified against: the same work for everybody, also for who is not there."""
+        most = self._of(self._security.state).most
+        return [Trial(name, self.finder(name)(user), iterations) for name, iterations in most.items()]
 
     def complete(self, session: Session, login: Login, user: str) -> None:
         """A session is this user from now on; LogInFailed when he is gone, or when it was another's before."""
@@ -117,6 +126,15 @@ class LogIns:
             listener=session.listener,
             reason=reason,
         )
+
+
+def _iterations(held: Sequence[Credentials]) -> _Iterations:
+    by_name = {name: [one[name].iterations for one in held if name in one] for name in MECHANISMS}
+    commonest = {name: _commonest(found) for name, found in by_name.items()}
+    # one mechanism is enough where every user has it; else each that somebody has
+    everybodys = next((name for name, found in by_name.items() if len(found) == len(held)), "")
+    needed = [everybodys] if everybodys else [name for name, found in by_name.items() if found]
+    return _Iterations(commonest, {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})
 
 
 def _commonest(iterations: Iterable[int]) -> int:

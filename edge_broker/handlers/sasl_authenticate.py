@@ -63,12 +63,11 @@ def _plain(
         message = exchange.read(data)
     except LogInFailed as failure:
         return taken(_raising(failure))
-    mechanism = broker.log_ins.plain_mechanism(message.user)
-    found = broker.log_ins.finder(mechanism)(message.user)
+    trials = broker.log_ins.plain_trials(message.user)
 
     def work() -> Success | LogInFailed:
         try:
-            return check_plain(message, mechanism, found)
+            return check_plain(message, trials)
         except LogInFailed as failure:
             return LogInFailed(str(failure), failure.told)  # without its frames, which hold the password
 

@@ -27,7 +27,7 @@ def sasl_handshake(broker: Broker, context: RequestContext, request: SaslHandsha
     login = context.session.login
     if login is None or not login.takes_handshake():
         return Reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
-    enabled = list(login.enabled)
+    enabled = list(login.sessions_ms)
     if login.choose(request.mechanism, broker.clock.new_token(), raw=context.api_version == 0):
         return Reply(SaslHandshakeResponse(mechanisms=enabled))
     broker.log_ins.refused(context.session, request.mechanism, "", "the mechanism is not enabled")

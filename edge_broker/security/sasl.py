@@ -21,7 +21,7 @@ Source: Kafka's SaslServerAuthenticator and PlainSaslServer, KIP-43, KIP-152, KI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from edge_broker.security.scram import (
     ScramExchange,
     Success,
     is_password,
+    salted,
 )
 
 PLAIN = "PLAIN"
@@ -93,10 +94,33 @@ def read_plain(data: bytes) -> PlainMessage:
     return PlainMessage(authorization_id, user, parts[2])
 
 
-def check_plain(message: PlainMessage, mechanism: str, found: Found) -> Success:
-    """Verify the password against what SCRAM keeps of it; LogInFailed. As slow for a user that is not there."""
-    if not (is_password(MECHANISMS[mechanism], message.password, found.credential) and found.known):
-        raise LogInFailed("wrong password" if found.known else "no such user", WRONG_PASSWORD)
+class Trial(NamedTuple):
+    """A password is tried by this mechanism, and hashed so often in all, however often the credential found says."""
+
+    mechanism: str
+    found: Found
+    iterations: int
+
+    def is_password(self, password: bytes) -> bool:
+        """Whether it is the one that the credential was made of."""
+        mechanism, credential = MECHANISMS[self.mechanism], self.found.credential
+        right = is_password(mechanism, password, credential)
+        more = self.iterations - credential.iterations
+        if more > 0:
+            salted(mechanism, password, credential.salt, more)
+        return right
+
+
+def check_plain(message: PlainMessage, trials: Sequence[Trial]) -> Success:
+    """Verify the password against what SCRAM keeps of it; LogInFailed.
+
+    Of a user's credentials the first is what counts. Every trial is made whoever the user is, so that the work tells
+    neither whether he is there nor what he has.
+    """
+    results = [(trial.is_password(message.password), trial.found.known) for trial in trials]
+    right, known = next((result for result in results if result[1]), (False, False))
+    if not right:
+        raise LogInFailed("wrong password" if known else "no such user", WRONG_PASSWORD)
     if message.authorization_id not in ("", message.user):
         raise LogInFailed("another authorization id", AUTHORIZATION_ID)
     return Success(message.user, b"")
@@ -105,14 +129,26 @@ def check_plain(message: PlainMessage, mechanism: str, found: Found) -> Success:
 class Login:
     """The log-in of one connection; `user` is empty until the first one is complete.
 
-    `barred`: a request has to be looked at before it is served. `session_ms` is how long a session lasts, 0 for ever.
+    `sessions_ms` says of each enabled mechanism how long its sessions last, 0 for ever; `session_ms` is that of the one
+    that was chosen. `barred`: a request has to be looked at before it is served.
     """
 
-    __slots__ = ("asked", "barred", "enabled", "ends_ms", "exchange", "mechanism", "raw", "session_ms", "state", "user")
+    __slots__ = (
+        "asked",
+        "barred",
+        "ends_ms",
+        "exchange",
+        "mechanism",
+        "raw",
+        "session_ms",
+        "sessions_ms",
+        "state",
+        "user",
+    )
 
-    def __init__(self, enabled: Sequence[str], session_ms: int) -> None:
-        self.enabled = tuple(enabled)
-        self.session_ms = session_ms
+    def __init__(self, sessions_ms: Mapping[str, int]) -> None:
+        self.sessions_ms = sessions_ms
+        self.session_ms = 0
         self.state = LoginState.BEGIN
         self.barred = True
         self.user = ""
@@ -155,13 +191,14 @@ class Login:
 
         Another mechanism than the one before is told at the next request, as Kafka does.
         """
-        if mechanism not in self.enabled:
+        if mechanism not in self.sessions_ms:
             self.fail()
             return False
         self.asked = mechanism
         self.exchange = PlainExchange() if mechanism == PLAIN else ScramExchange(MECHANISMS[mechanism], nonce)
         if not self.again:
             self.mechanism = mechanism
+            self.session_ms = self.sessions_ms[mechanism]
         elif self.mechanism != mechanism:
             self.exchange = None
         self.raw = raw

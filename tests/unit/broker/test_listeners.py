@@ -101,6 +101,18 @@ def test_a_listener_may_be_told_something_of_its_own() -> None:
     assert config.of_listener("LAN", "connections.max.reauth.ms") == "5000"
 
 
+def test_a_key_of_one_mechanism_belongs_behind_its_listener() -> None:
+    sound = "listener.name.lan.scram-sha-512.connections.max.reauth.ms"
+    assert (
+        read_config(None, "", [f"{sound}=1"]).own_of_listener("LAN", "scram-sha-512.connections.max.reauth.ms") == "1"
+    )
+    for key in ("scram-sha-512.connections.max.reauth.ms", "listener.name.lan.scram-sha-512.ssl.client.auth"):
+        with pytest.raises(ConfigurationError, match="unknown configuration key"):
+            read_config(None, "", [f"{key}=1"])
+    with pytest.raises(ConfigurationError, match="write a whole number"):
+        read_config(None, "", [f"{sound}=soon"])
+
+
 def test_the_command_ends_with_2_and_the_sentence(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--data-dir", str(tmp_path / "d"), "--set", "listeners=LAN://h:1"]) == 2
     assert "listener LAN has no protocol" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Log-ins on a SASL listener: who gets in and who does not, when a connection ends, and what the log says of it."""
 
+from collections import Counter
+
 import pytest
 
 from edge_broker.broker.outcome import Reply
@@ -14,6 +16,7 @@ from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from edge_broker.security import scram
 from edge_broker.security.scram import MECHANISMS, new_credential
 from edge_broker.testing.site import Site
 from tests.support.scram import ScramClient, plain
@@ -218,6 +221,47 @@ def test_whoever_is_in_may_not_log_in_again_unless_sessions_end():
     assert client.ask(METADATA, MetadataRequest(topics=None)).brokers
 
 
+def with_iterations(name, iterations):
+    return {name: new_credential(MECHANISMS[name], "secret", b"salt", iterations)}
+
+
+ONLY_256, ONLY_512 = with_iterations("SCRAM-SHA-256", 8192), with_iterations("SCRAM-SHA-512", 4096)
+
+
+@pytest.mark.parametrize(
+    ("held", "work"),
+    [
+        ({}, {"sha256": 4096}),
+        ({"alice": CREDENTIALS}, {"sha256": 4096}),
+        ({"alice": CREDENTIALS, "bob": ONLY_256}, {"sha256": 8192}),
+        ({"alice": CREDENTIALS, "bob": ONLY_512}, {"sha512": 4096}),
+        ({"alice": CREDENTIALS, "bob": ONLY_512, "carol": ONLY_256}, {"sha256": 8192, "sha512": 4096}),
+    ],
+)
+def test_a_password_is_hashed_as_often_whoever_the_user_is(held, work, monkeypatch):
+    site = secured(users=())
+    for user, credentials in held.items():
+        edited(site, lambda state, user=user, held=credentials: state.with_user(user, held))
+    hashed = Counter()
+    real = scram.pbkdf2_hmac
+
+    def counted(name, password, salt, iterations):
+        hashed[name] += iterations
+        return real(name, password, salt, iterations)
+
+    monkeypatch.setattr(scram, "pbkdf2_hmac", counted)
+    for user in (*held, "mallory"):
+        for password in ("secret", "wrong"):
+            client = site.client(NAME)
+            handshake(client, "PLAIN")
+            client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain(user, password)))
+            site.settle()
+            assert hashed == work, user
+            hashed.clear()
+            site.loop.advance(DELAY_MS)
+            assert (client.answer().error_code == ErrorCode.NONE) is (password == "secret" and user in held)
+
+
 REAUTH = {"connections.max.reauth.ms": 60_000}
 
 
@@ -234,6 +278,20 @@ def test_a_session_ends_unless_the_client_logs_in_again():
     client.send(METADATA, MetadataRequest(topics=None))
     assert client.transport.closed
     assert site.broker.log_ins.expired == 1
+
+
+def test_sessions_of_a_listener_and_of_a_mechanism_last_as_long_as_each_is_told():
+    prefix = f"listener.name.{NAME.lower()}."
+    site = secured(
+        {
+            "connections.max.reauth.ms": 60_000,
+            f"{prefix}connections.max.reauth.ms": 50_000,
+            f"{prefix}scram-sha-512.connections.max.reauth.ms": 40_000,
+            f"{prefix}plain.connections.max.reauth.ms": 0,
+        }
+    )
+    last = {mechanism: logged_in(site, mechanism)[1].session_lifetime_ms for mechanism in ALL.split(",")}
+    assert last == {"PLAIN": 0, "SCRAM-SHA-256": 50_000, "SCRAM-SHA-512": 40_000}
 
 
 def test_behind_its_end_a_session_may_still_be_begun_again():
