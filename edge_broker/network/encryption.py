@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
@@ -43,7 +44,9 @@ class Encryption:
             return max(clock.wall_ms() / 1000, built_s)
 
         self.listeners = [
-            Tls(read_tls_settings(config, one.name, logs_in=one.logs_in), now_s) for one in listeners if one.encrypted
+            Tls(read_tls_settings(config, one.name, logs_in=one.logs_in), now_s, one.advertised.host)
+            for one in listeners
+            if one.encrypted
         ]
         self.worker = Worker("handshakes", loop)
         self.handshakes = Handshakes(
@@ -69,7 +72,7 @@ class Encryption:
             if not tls.problem:
                 log_line("info", "certificate-read", listener=tls.listener, ends=tls.end_day)
         self.changed = []
-        warnings = list(dict.fromkeys(filter(None, (tls.warning() for tls in self.listeners))))
+        warnings = list(dict.fromkeys(chain.from_iterable(tls.warnings() for tls in self.listeners)))
         for warning in warnings:
             if warning not in self._told:
                 log_line("warning", "certificate", text=warning)

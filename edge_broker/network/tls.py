@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError, reason
+from edge_broker.network.host_names import NO_CHECK_TIME, alternative_name, names_host
 from edge_broker.network.tls_transport import Refused
 from edge_broker.runs_in import runs_in
 from edge_broker.security.certificates import read_certificate
@@ -31,7 +32,6 @@ from edge_broker.security.principals import NoRuleFits, principal_of
 from edge_broker.tls_settings import TlsSettings
 
 PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the client puts it first, see RFC 8439
-NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 SESSIONS_MAX = 256
 SOON_S = 60 * 86_400
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
@@ -40,27 +40,32 @@ Identity = tuple[tuple[int, int, int], ...]
 
 
 class _Made(NamedTuple):
-    """A context, and which files it was made from; `next_end_s` is when the first of its CAs ends."""
+    """A context, and which files it was made from; `next_end_s` is when the first of its CAs ends.
+
+    `named`: its certificate names the host that clients are told.
+    """
 
     context: ssl.SSLContext
     identity: Identity
     chain_end_s: int
     next_end_s: float
+    named: bool
 
 
 class Tls:
-    """TLS of one listener; `now_s` is the later of clock and build date.
+    """TLS of one listener; `now_s` is the later of clock and build date, `host` what clients are told, empty: unknown.
 
     `context` is for the next connection. `problem` says in a sentence what is wrong, empty: nothing.
     """
 
-    def __init__(self, settings: TlsSettings, now_s: Callable[[], float]) -> None:
+    def __init__(self, settings: TlsSettings, now_s: Callable[[], float], host: str = "") -> None:
         """Make the first context; ConfigurationError names what cannot be used."""
         self.listener = settings.listener
         self.problem = ""
         self._settings = settings
         self._now_s = now_s
-        self._made = _make(settings, now_s())
+        self._host = host
+        self._made = _make(settings, now_s(), host)
         self._tried = self._made.identity
 
     @property
@@ -88,7 +93,7 @@ class Tls:
             if identity == self._tried and now_s < made.next_end_s and not full:
                 return False
             self._tried = identity
-            self._made = _make(self._settings, now_s)
+            self._made = _make(self._settings, now_s, self._host)
         except ConfigurationError as error:
             before, self.problem = self.problem, f"{error}; until then the certificate from before is used"
             return self.problem != before
@@ -112,15 +117,22 @@ class Tls:
         except NoRuleFits as error:
             raise Refused(str(error)) from None
 
-    def warning(self) -> str:
-        """What a person should know beside a broker that is well: a file that cannot be used, an end that is near."""
-        if self.problem:
-            return self.problem
+    def warnings(self) -> Iterator[str]:
+        """What a person should know beside a broker that is well: a file that cannot be used, an end that is near, a
+        certificate that does not name the host that clients are told.
+        """
         end_s, now_s = self.end_s, self._now_s()
-        if end_s - now_s > SOON_S:
-            return ""
-        verb = "ends" if end_s > now_s else "ended"
-        return f"the certificate of listener {self.listener} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
+        if self.problem:
+            yield self.problem
+        elif end_s - now_s <= SOON_S:
+            verb, today = "ends" if end_s > now_s else "ended", _today(now_s)
+            yield f"the certificate of listener {self.listener} {verb} {day(end_s)}, {today}: put a new one there"
+        if not self._made.named:
+            yield (
+                f"clients of listener {self.listener} are told {self._host}, which its certificate does not name, so "
+                f"that they will refuse it: make one with subjectAltName={alternative_name(self._host)}, or set "
+                "advertised.listeners to a name that it has"
+            )
 
 
 def day(seconds: float) -> str:
@@ -132,7 +144,7 @@ def _today(now_s: float) -> str:
     return f"and the clock says {day(now_s)}"
 
 
-def _make(settings: TlsSettings, now_s: float) -> _Made:
+def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
     identity = _identity(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [getattr(ssl.TLSVersion, version.replace(".", "_")) for version in settings.versions]
@@ -147,16 +159,17 @@ def _make(settings: TlsSettings, now_s: float) -> _Made:
     )
     context.num_tickets = 0
     context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: any CA given
-    chain_end_s = _load_chain(context, settings)
+    chain = _load_chain(context, settings)
+    chain_end_s = min(read_certificate(der).not_after_s for der in chain)
     next_end_s = float("inf")
     if settings.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
         next_end_s = _load_authorities(context, settings, now_s)
-    return _Made(context, identity, chain_end_s, next_end_s)
+    return _Made(context, identity, chain_end_s, next_end_s, not host or names_host(context, chain, host))
 
 
-def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> int:
-    """Load key and chain; when the first certificate of it ends."""
+def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> list[bytes]:
+    """Load key and chain; the chain's certificates as DER, the broker's own first."""
     where = settings.keystore or "ssl.keystore.certificate.chain"
     if settings.keystore:
         text = _read("ssl.keystore.location", settings.keystore, secret=True)
@@ -172,7 +185,7 @@ def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> int:
         raise ConfigurationError(
             f"{where} cannot be used: {_chain_reason(error, text, password=bool(settings.password))}"
         ) from None
-    return min(read_certificate(der).not_after_s for der in certificates)
+    return certificates
 
 
 def _chain_reason(error: Exception, text: str, *, password: bool) -> str:

@@ -109,7 +109,7 @@ def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> N
     server, other = shake(tls, client_of(files))
     assert tls.judge(server) == "User:CN=client"
     assert server.version() == "TLSv1.3"
-    assert tls.warning() == "the certificate of listener LAN ends " + tls.end_day + (
+    assert next(tls.warnings()) == "the certificate of listener LAN ends " + tls.end_day + (
         ", and the clock says 2026-11-25: put a new one there"
     )
     del other
@@ -138,7 +138,7 @@ def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_re
     now_s[0] = IN_2060_S
     with pytest.raises(Refused, match=r"CN=client ended 20\d\d-\d\d-\d\d, and the clock says 2060-04-24"):
         tls.judge(server)
-    assert "ended" in tls.warning()
+    assert "ended" in next(tls.warnings())
     assert "every CA in" in refused(of(files), IN_2060_S)
 
 
@@ -246,11 +246,59 @@ def test_a_new_certificate_is_used_once_it_is_there_and_a_broken_one_never(files
     assert tls.look()
     assert not tls.look(), "said once"
     assert tls.context is second
-    assert "until then the certificate from before is used" in tls.warning()
+    assert "until then the certificate from before is used" in next(tls.warnings())
     together(files.broker, files.client)
     assert tls.look()
     assert not tls.problem
     del server
+
+
+NAMES = "DNS:board.example,DNS:*.site.example,IP:192.0.2.7,IP:2001:db8::7"
+
+
+@pytest.mark.parametrize("auth", ["none", "required"])
+@pytest.mark.parametrize(
+    ("host", "wanted"),
+    [
+        ("board.example", ""),
+        ("BOARD.example", ""),
+        ("a.site.example", ""),
+        ("192.0.2.7", ""),
+        ("2001:db8::7", ""),
+        ("2001:db8::7%eth0", ""),
+        ("example", "DNS:example"),
+        ("a.b.site.example", "DNS:a.b.site.example"),
+        ("localhost", "DNS:localhost"),
+        ("192.0.2.8", "IP:192.0.2.8"),
+        ("2001:0db8::8", "IP:2001:db8::8"),
+        (".site.example", "DNS:.site.example"),
+    ],
+)
+def test_a_host_that_the_certificate_does_not_name_is_told(files: Files, host: str, wanted: str, auth: str) -> None:
+    own = Authority(files.directory / "own", days=3000)
+    together(files.broker, *reversed(own.sign("broker", NAMES, days=3000)))
+    tls = Tls(of(files, f'"listener.name.lan.ssl.client.auth" = "{auth}"'), lambda: NOW_S, host)
+    told = f"clients of listener LAN are told {host}, which its certificate does not name"
+    assert [(warning[: len(told)], f"subjectAltName={wanted}," in warning) for warning in tls.warnings()] == (
+        [(told, True)] if wanted else []
+    )
+    assert tls.context.session_stats()["number"] == 0
+
+
+def test_a_new_certificate_is_looked_at_for_the_name_too(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S, "board.example")
+    assert "subjectAltName=DNS:board.example" in list(tls.warnings())[-1]
+    together(files.broker, *reversed(Authority(files.directory / "own").sign("broker", NAMES)))
+    assert tls.look()
+    assert len(list(tls.warnings())) == 1
+
+
+def test_where_no_handshake_gets_as_far_as_the_name_nothing_is_said_of_it(files: Files) -> None:
+    more = """
+        "ssl.cipher.suites" = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+        "ssl.enabled.protocols" = ["TLSv1.2"]"""
+    tls = Tls(of(files, more), lambda: NOW_S, "board.example")
+    assert len(list(tls.warnings())) == 1
 
 
 def test_a_ca_that_ends_is_trusted_no_more(files: Files) -> None:
