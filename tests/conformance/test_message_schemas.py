@@ -150,6 +150,8 @@ def _default(our: Field, their: dict[str, Any]) -> object:
         return None  # of a tagged structure: "not sent", which stands for Kafka's default structure
     if our.kind.startswith(("int", "uint")):
         return int(stated or "0", 0)
+    if our.kind == "float64":
+        return float(stated or "0")
     return {"array": [], "bool": stated == "true", "string": stated, "bytes": b"", "uuid": NO_UUID}[our.kind]
 
 

@@ -44,6 +44,7 @@ def _single(kind: MessageType | str, version: int, rnd: random.Random) -> object
         return rnd.choice((-1, 0, 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, rnd.getrandbits(bits - 1)))
     makers: dict[str, Callable[[], object]] = {
         "bool": lambda: rnd.random() < 0.5,
+        "float64": lambda: rnd.choice((0.0, -1.5, 5e-324, 1.7e308, float("inf"), rnd.random())),
         "string": lambda: rnd.choice(TEXTS),
         "bytes": lambda: rnd.randbytes(rnd.choice(BLOB_SIZES)),
         "records": lambda: rnd.randbytes(rnd.choice(BLOB_SIZES)),

@@ -27,6 +27,7 @@ from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
@@ -417,6 +418,14 @@ ASKED = (
         4,
         lambda names: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         (_cluster(Operation.IDEMPOTENT_WRITE) + _topic(Operation.WRITE),),
+        OF_CLUSTER,
+    ),
+    Asked(
+        "describe quotas",
+        api.DESCRIBE_CLIENT_QUOTAS,
+        1,
+        lambda names: DescribeClientQuotasRequest(),
+        (_cluster(Operation.DESCRIBE_CONFIGS),),
         OF_CLUSTER,
     ),
     Asked(

@@ -17,7 +17,7 @@ NOT_SERVED = (
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
     ("delegation tokens", "38 to 41", "users log in by SCRAM or PLAIN"),
     ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
-    ("client quotas", "48, 49", "none yet"),
+    ("AlterClientQuotas", "49", "nobody is held to a quota; DescribeClientQuotas tells of none"),
     ("DescribeProducers, DescribeTransactions, ListTransactions", "61, 65, 66", "they belong to transactions"),
     ("ConsumerGroupHeartbeat, ConsumerGroupDescribe", "68, 69", "the new group protocol (KIP-848) comes later"),
     ("client telemetry", "71, 72", "clients go on without it"),
