@@ -35,7 +35,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -76,6 +76,9 @@ simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, 
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+fuzz-login: $(VENV)/.installed-test  ## all that is read before a log-in, SASL and TLS, mutated, in memory and over sockets (SECONDS=120, SEED=)
+	$(PYTHON) -m tests.property.login_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
 	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
 
@@ -97,10 +100,11 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, a long fuzz, disk-full, the card, the page, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, long fuzzes, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
+	$(MAKE) fuzz-login SECONDS=1200
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card
 	$(MAKE) page

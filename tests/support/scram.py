@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from functools import lru_cache
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def plain(user: str, password: str, authorization_id: str = "") -> bytes:
     return f"{authorization_id}\0{user}\0{password}".encode()
+
+
+@lru_cache(maxsize=64)  # as clients keep it that log in again and again
+def _salted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(name, password, salt, iterations)
 
 
 class ScramClient:
@@ -46,7 +52,7 @@ class ScramClient:
         assert parts["r"].startswith(self._nonce)
         assert len(parts["r"]) >= len(self._nonce) + 16
         salt, iterations = base64.b64decode(parts["s"]), int(parts["i"])
-        self._salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, iterations)
+        self._salted = _salted(self._hash, self._password.encode(), salt, iterations)
         without_proof = f"c={base64.b64encode(self._header.encode()).decode()},r={self._before_nonce}{parts['r']}"
         self._message = f"{self._bare},{server_first.decode()},{without_proof}"
         client_key = hmac.digest(self._salted, b"Client Key", self._hash)

@@ -1,4 +1,12 @@
-"""The edge broker with a listener for everybody and one where clients log in, and one user from the first start on."""
+"""The edge broker with a listener for everybody and others where clients log in, and one user from the first start on.
+
+| listener | security.protocol | |
+|---|---|---|
+| CLIENT | PLAINTEXT | `bootstrap` |
+| LOGIN | SASL_PLAINTEXT | `login` |
+| TLS | SSL | `tls_port`, where there is a keystore |
+| BOTH | SASL_SSL | `both_port`, the same |
+"""
 
 from __future__ import annotations
 
@@ -12,21 +20,36 @@ from tests.support.processes import EdgeBroker
 from tests.support.secured_kafka import PASSWORD, USER
 from tests.support.waiting import CALL_S
 
+MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+
 
 class SecuredEdge(EdgeBroker):
-    """Listeners CLIENT (PLAINTEXT, `bootstrap`) and LOGIN (SASL_PLAINTEXT, `login`); USER has PASSWORD."""
+    """A broker with these listeners; USER has PASSWORD."""
 
-    def __init__(self, directory: Path, *, settings: Mapping[str, str | int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "edge-broker",
+        settings: Mapping[str, str | int] | None = None,
+        keystore: Path | None = None,
+    ) -> None:
+        """Describe it and make its user; `keystore` has the key and certificate of its encrypted listeners."""
         directory.mkdir(parents=True, exist_ok=True)
-        port, login = free_port(), free_port()
-        self.login = f"127.0.0.1:{login}"
-        own: dict[str, str | int] = {
-            "listeners": f"CLIENT://127.0.0.1:{port},LOGIN://{self.login}",
-            "advertised.listeners": f"CLIENT://127.0.0.1:{port},LOGIN://{self.login}",
-            "listener.security.protocol.map": "CLIENT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        port, self.login_port, self.tls_port, self.both_port = (free_port() for _ in range(4))
+        self.login = f"127.0.0.1:{self.login_port}"
+        listeners = {"CLIENT": ("PLAINTEXT", port), "LOGIN": ("SASL_PLAINTEXT", self.login_port)}
+        own: dict[str, str | int] = {"sasl.enabled.mechanisms": MECHANISMS}
+        if keystore is not None:
+            listeners |= {"TLS": ("SSL", self.tls_port), "BOTH": ("SASL_SSL", self.both_port)}
+            own["ssl.keystore.location"] = str(keystore)
+        at = ",".join(f"{listener}://127.0.0.1:{port}" for listener, (_, port) in listeners.items())
+        own |= {
+            "listeners": at,
+            "advertised.listeners": at,
+            "listener.security.protocol.map": ",".join(f"{key}:{protocol}" for key, (protocol, _) in listeners.items()),
         }
-        super().__init__(directory, port=port, protocol="CLIENT", settings=own | dict(settings or {}))
+        super().__init__(directory, name=name, port=port, protocol="CLIENT", settings=own | dict(settings or {}))
         self.user("add", USER, password=PASSWORD)
 
     def user(self, *arguments: str, password: str = "") -> str:

@@ -1,0 +1,260 @@
+"""The brokers that strangers come to: one in this process, one in a process of its own; and what must hold with each.
+
+Lives here: brokers, their honest clients, and those checks. Must never come in: what strangers send (login_plays.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import ssl
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from edge_broker.broker.outcome import Reply
+from edge_broker.config import Endpoint, read_config
+from edge_broker.handlers import APIS
+from edge_broker.listeners import Listener
+from edge_broker.network.handshakes import HANDSHAKE_S_MAX
+from edge_broker.network.logins import LOGIN_S
+from edge_broker.network.tls import Tls
+from edge_broker.protocol.api import CREATE_TOPICS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from edge_broker.protocol.codec import decode, encode
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from edge_broker.protocol.messages.metadata import MetadataRequest
+from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from edge_broker.security.scram import MECHANISMS, new_credential
+from edge_broker.security.state import SecurityState
+from edge_broker.testing.site import Site
+from edge_broker.tls_settings import read_tls_settings
+from tests.abuse.frames import framed
+from tests.property.login_plays import HIDDEN, Play, Road
+from tests.property.login_roads import CLOSED_S_MAX, MemoryRoad, SiteTls, SocketRoad, TlsRoad
+from tests.support.scram import ScramClient, plain
+from tests.support.secured_edge import MECHANISMS as ENABLED
+from tests.support.secured_edge import SecuredEdge
+from tests.support.secured_kafka import PASSWORD, USER
+
+WRONG = "zzz"
+LISTENER = "LOGIN"
+BROKER_MB_MAX = 120
+GROWTH_MB_MAX = 64
+STAY_MS_MAX = int(1000 * (HANDSHAKE_S_MAX + LOGIN_S)) + 2_000
+DELAY, DELAY_MS = "connection.failed.authentication.delay.ms", 5  # of a stranger, who waits for the end each time
+SERVED = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+
+
+class Found(Exception):
+    """Something did not hold."""
+
+
+def hold(holds: object, what: str) -> None:
+    """Found unless it holds."""
+    if not holds:
+        raise Found(what)
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def see_answers(answered: bytes) -> None:
+    """What a stranger was answered are whole answers, and no name is in them."""
+    hold(HIDDEN.encode() not in answered, "a stranger was told the name of a topic")
+    position = 0
+    while position < len(answered):
+        size = int.from_bytes(answered[position : position + 4], "big")
+        hold(4 <= size <= 1 << 16, f"an answer of {size} bytes to a stranger")
+        position += 4 + size
+    # the last one may be cut: who leaves in the middle gets what was on its way
+
+
+def request(key: int, version: int, message: Message) -> bytes:
+    """A request as it goes over the wire."""
+    return framed(APIS[key], version, b"".join(encode(message, version)))
+
+
+class Client:
+    """An honest client by a socket."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), CLOSED_S_MAX)
+        self._socket = sock if context is None else context.wrap_socket(sock, server_hostname="localhost")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, key: int, version: int, message: Message) -> Any:
+        """One request and its answer."""
+        self._socket.sendall(request(key, version, message))
+        answer = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        return decode(APIS[key].response, version, memoryview(answer), 5 if version >= APIS[key].flexible_from else 4)
+
+    def _exactly(self, size: int) -> bytes:
+        got = b""
+        while len(got) < size:
+            part = self._socket.recv(size - len(got))
+            hold(part, "the broker closed an honest client's connection")
+            got += part
+        return got
+
+    def log_in(self, mechanism: str) -> None:
+        """Log in, and see the topic that strangers do not."""
+        self.ask(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism=mechanism))
+        if mechanism == "PLAIN":
+            self._token(plain(USER, PASSWORD))
+        else:
+            scram = ScramClient(mechanism, USER, PASSWORD)
+            hold(scram.verifies(self._token(scram.final(self._token(scram.first)))), "the broker's own proof is wrong")
+        topics = [topic.name for topic in self.ask(METADATA, 4, MetadataRequest(topics=None)).topics]
+        hold(HIDDEN in topics, f"an honest client sees the topics {topics}")
+
+    def _token(self, data: bytes) -> bytes:
+        answer = self.ask(SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=data))
+        hold(answer.error_code == 0, f"an honest log-in has failed: {answer.error_message}")
+        return bytes(answer.auth_bytes)
+
+
+class InMemory:
+    """A broker in this process, without sockets or threads."""
+
+    def __init__(self, keystore: Path) -> None:
+        self._site = site = Site({"sasl.enabled.mechanisms": ENABLED})
+        endpoint = Endpoint("edge.local", 9093)
+        site.broker.listeners[LISTENER] = Listener(LISTENER, "SASL_PLAINTEXT", endpoint, endpoint)
+        site.topic(HIDDEN)
+        made = {name: new_credential(one, PASSWORD, name.encode(), 4096) for name, one in MECHANISMS.items()}
+
+        def edit(state: SecurityState) -> SecurityState:
+            return state.with_user(USER, made)
+
+        site.dispatcher.start(lambda: site.broker.security.change(edit, lambda: Reply(None), lambda _: Reply(None)))
+        site.settle()
+        config = read_config(f'"ssl.keystore.location" = "{keystore}"', "fuzz.toml", [])
+        self._tls = SiteTls(site, Tls(read_tls_settings(config, LISTENER, logs_in=True), time.time))
+        self._before_mb = 0.0
+
+    def play(self, rnd: random.Random, context: ssl.SSLContext | None) -> None:
+        """One stranger, and what must hold once he has gone."""
+        site, password = self._site, rnd.choice((PASSWORD, WRONG))
+        site.dispatcher.requests.clear()
+        bottom = MemoryRoad(site, LISTENER, self._tls if context is not None else None)
+        road: Road = bottom if context is None else TlsRoad(bottom, context, rnd)
+        Play(rnd, road, password).run()
+        if rnd.random() < 0.5:
+            bottom.pause(STAY_MS_MAX)
+            login = bottom.connection.session.login
+            hold(bottom.closed or (login is not None and login.user), "a stranger may stay without a log-in")
+        answered = road.end()
+        self._see_who(bottom, answered, password)
+        self._see_nothing_kept()
+
+    def _see_who(self, road: MemoryRoad, answered: bytes, password: str) -> None:
+        session, failures = road.connection.session, self._site.dispatcher.failures
+        hold(not failures, "a handler failed; its traceback is above")
+        user = session.login.user if session.login is not None else ""
+        if user:
+            hold((user, password) == (USER, PASSWORD), f"a stranger became {user!r} with the password {password!r}")
+            hold(session.principal == f"User:{USER}", f"{USER} became {session.principal}")
+            return
+        hold(session.principal == "User:ANONYMOUS", f"nobody became {session.principal}")
+        served = set(self._site.dispatcher.requests)
+        hold(served <= SERVED, f"served without a log-in: {served}")
+        see_answers(answered)
+
+    def _see_nothing_kept(self) -> None:
+        site = self._site
+        site.loop.advance(200)  # answers to failed log-ins are late
+        site.settle()
+        hold(not site.server.connections, "a connection is kept")
+        hold(len(self._tls.handshakes) == 0, "a handshake is kept")
+        kept = site.server.requests.used, site.server.answers.used, site.dispatcher.unanswered
+        hold(kept == (0, 0, 0), f"kept of requests, of answers, and requests under way: {kept}")
+
+    def see(self) -> str:
+        """What must hold now and then; how large this process is."""
+        self._tls.tls.look()
+        self._site.loop.advance(30_000)
+        for mechanism in MECHANISMS:
+            road, scram = MemoryRoad(self._site, LISTENER, None), ScramClient(mechanism, USER, PASSWORD)
+            road.send(request(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism=mechanism)))
+            road.send(request(SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=scram.first)))
+            found = re.search(rb"r=[^,]+,s=[^,]+,i=\d+", road.answered())
+            hold(found, "an honest client is not answered")
+            assert found is not None
+            final = SaslAuthenticateRequest(auth_bytes=scram.final(found[0]))
+            road.send(request(SASL_AUTHENTICATE, 1, final))
+            road.end()
+            hold(road.connection.session.principal == f"User:{USER}", "an honest log-in has failed")
+        now_mb = resident_mb(os.getpid())
+        self._before_mb = self._before_mb or now_mb
+        grown_mb = now_mb - self._before_mb
+        hold(grown_mb <= GROWTH_MB_MAX, f"this process grew by {grown_mb:.0f} MB")
+        return f"this process {now_mb:.0f} MB"
+
+
+class OverSockets:
+    """A broker in a process of its own."""
+
+    def __init__(self, directory: Path, keystore: Path) -> None:
+        self.broker = SecuredEdge(directory, keystore=keystore, settings={DELAY: DELAY_MS})
+        self._honest: Counter[str] = Counter()
+
+    def make_topic(self) -> None:
+        """Make the topic that strangers must not see."""
+        topic = CreatableTopic(name=HIDDEN, num_partitions=1, replication_factor=1)
+        with Client(self.broker.port) as client:
+            client.ask(CREATE_TOPICS, 4, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+
+    def play(self, rnd: random.Random, context: ssl.SSLContext | None) -> None:
+        """One stranger."""
+        bottom = SocketRoad(self.broker.login_port if context is None else self.broker.both_port)
+        try:
+            road: Road = bottom if context is None else TlsRoad(bottom, context, rnd)
+            Play(rnd, road, WRONG).run()
+            answered = road.end()
+        except TimeoutError:
+            raise Found(f"a stranger was neither answered nor closed in {CLOSED_S_MAX:.0f} s") from None
+        finally:
+            bottom.close()
+        see_answers(answered)
+
+    def see(self, context: ssl.SSLContext) -> str:
+        """What must hold now and then; how large the broker is."""
+        for mechanism in ENABLED.split(","):
+            for port, secured in ((self.broker.login_port, None), (self.broker.both_port, context)):
+                with Client(port, secured) as client:
+                    client.log_in(mechanism)
+                self._honest[mechanism] += 1
+        let_in, asked = self._metric("successful_authentications_total"), self._metric("requests_total")
+        hold(let_in == self._honest, f"let in were {let_in}, honest {dict(self._honest)}")
+        served = {name for name, count in asked.items() if count} - {"CreateTopics"}
+        hold(served <= SERVED | {"Metadata"}, f"served without a log-in: {served}")
+        hold(asked["Metadata"] == self._honest.total(), f"Metadata was served {asked['Metadata']:.0f} times")
+        hold(not self._metric("handler_failures_total")[""], "a handler failed")
+        log = self.broker.log_path.read_text(errors="replace")
+        hold(
+            "Traceback" not in log and "Z error " not in log, f"there is an error in the log\n{self.broker.log_tail()}"
+        )
+        now_mb = resident_mb(self.broker.pid)
+        hold(now_mb <= BROKER_MB_MAX, f"the broker has {now_mb:.0f} MB")
+        return f"the broker {now_mb:.0f} MB"
+
+    def _metric(self, name: str) -> dict[str, float]:
+        """One of the broker's figures by its label's value, "" without a label."""
+        with urllib.request.urlopen(self.broker.metrics_url, timeout=CLOSED_S_MAX) as answer:
+            text = answer.read().decode()
+        found = re.findall(rf'^edge_broker_{name}(?:\{{\w+="(.*)"\}})? (\S+)$', text, re.MULTILINE)
+        return {label: float(value) for label, value in found}
