@@ -39,12 +39,13 @@ class _Iterations(NamedTuple):
 class LogIns:
     """How sessions become users; owned by the loop.
 
-    `succeeded`, `failed` count log-ins by mechanism, `expired` connections that were closed behind their session's end.
+    `succeeded`, `failed` count log-ins by listener and mechanism, `expired` connections that were closed behind their
+    session's end.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, security: Security, effects: Effects) -> None:
-        self.succeeded: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
+        self.succeeded: Counter[tuple[str, str]] = Counter()
+        self.failed: Counter[tuple[str, str]] = Counter()
         self.expired = 0
         self.delay_ms = config.integer("connection.failed.authentication.delay.ms")
         self._config = config
@@ -100,7 +101,7 @@ class LogIns:
         event = "log-in-again" if login.again else "log-in"
         login.complete(user, self._clock.steady_ms())
         session.principal = USER + user
-        self.succeeded[login.mechanism] += 1
+        self.succeeded[session.listener, login.mechanism] += 1
         self._effects.audit(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
         )
@@ -117,7 +118,7 @@ class LogIns:
 
     def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
         """Count and note a log-in that failed; of what the client sent only names are among it."""
-        self.failed[mechanism if mechanism in SASL_MECHANISMS else OTHER] += 1
+        self.failed[session.listener, mechanism if mechanism in SASL_MECHANISMS else OTHER] += 1
         self._effects.audit(
             "log-in-failed",
             user=user[:NAME_CHARACTERS_LOGGED],

@@ -12,6 +12,7 @@ belongs to the broker itself (topics.py). Source: Kafka's AuthHelper.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -45,10 +46,11 @@ def configured_authorizer(config: BrokerConfig) -> Authorizer | None:
 
 
 class Rights:
-    """Whom the authorizer lets do what; None lets everybody do everything."""
+    """Whom the authorizer lets do what; None lets everybody do everything. `denials` counts by listener."""
 
     def __init__(self, authorizer: Authorizer | None, effects: Effects) -> None:
         self.authorizer = authorizer
+        self.denials: Counter[str] = Counter()
         self._effects = effects
 
     def may(
@@ -119,8 +121,9 @@ class Rights:
             self._effects.audit(event, **who, more=len(acls) - NOTED_MAX)
 
     def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Note that somebody asked for what he may not do."""
+        """Count and note that somebody asked for what he may not do."""
         session = context.session
+        self.denials[session.listener] += 1
         self._effects.audit(
             "denied",
             principal=session.principal,

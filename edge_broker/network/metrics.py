@@ -106,22 +106,28 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
 
 def _logins(broker: Broker) -> list[Family]:
     log_ins = broker.log_ins
-    by_mechanism = (("successful", log_ins.succeeded), ("failed", log_ins.failed))
+    counted = (("successful", log_ins.succeeded), ("failed", log_ins.failed))
     return [
         *(
             (
-                f"{what}_authentications_total",
+                f"{what}_authentication_total",
                 "counter",
-                f"Log-ins, {what} ones, by mechanism.",
-                [({"mechanism": name}, count) for name, count in counts.items()],
+                f"Log-ins, {what} ones, by listener and mechanism.",
+                [({"listener": at, "mechanism": name}, count) for (at, name), count in counts.items()],
             )
-            for what, counts in by_mechanism
+            for what, counts in counted
         ),
         _one(
             "expired_connections_killed_total",
             "counter",
             "Connections closed as their client did not log in again.",
             log_ins.expired,
+        ),
+        (
+            "authorization_denied_total",
+            "counter",
+            "Rights that a request lacked, by listener; what is only left out of an answer is none.",
+            [({"listener": name}, count) for name, count in broker.rights.denials.items()],
         ),
     ]
 

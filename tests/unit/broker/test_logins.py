@@ -84,7 +84,7 @@ def test_whoever_knows_the_password_is_that_user_from_then_on(mechanism, capsys)
     assert (answer.error_code, answer.error_message, answer.session_lifetime_ms) == (0, "", 0)
     assert client.connection.session.principal == "User:alice"
     assert client.ask(METADATA, MetadataRequest(topics=None)).brokers
-    assert site.broker.log_ins.succeeded == {mechanism: 1}
+    assert site.broker.log_ins.succeeded == {(NAME, mechanism): 1}
     assert "secret" not in capsys.readouterr().err
 
 
@@ -101,8 +101,8 @@ def test_a_wrong_password_and_an_unknown_user_are_answered_alike_and_late(mechan
         message = scram.final(authenticate(client, scram.first).auth_bytes)
         told = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     assert failed(site, client, message) == told
-    assert site.broker.log_ins.failed == {mechanism: 1}
-    assert f'failed_authentications_total{{mechanism="{mechanism}"}} 1' in metrics_text(
+    assert site.broker.log_ins.failed == {(NAME, mechanism): 1}
+    assert f'failed_authentication_total{{listener="{NAME}",mechanism="{mechanism}"}} 1' in metrics_text(
         site.broker, site.dispatcher, site.server, 0
     )
     log = capsys.readouterr().err

@@ -15,6 +15,7 @@ from edge_broker.broker.effects import Effect
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import HANDLERS
+from edge_broker.network.metrics import metrics_text
 from edge_broker.protocol import api
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -31,6 +32,7 @@ from edge_broker.protocol.messages.offset_commit import (
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.state import SecurityState
+from edge_broker.security_keys import PLAINTEXT
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Asked, Names, Right, denials
@@ -324,7 +326,7 @@ def test_what_belongs_to_the_broker_is_not_even_a_super_users() -> None:
 
 
 def test_a_denial_is_noted_and_what_is_left_out_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    """With who, from where, what and which; of many only some are written."""
+    """With who, from where, what and which; of many only some are written, and all are counted."""
     site = guarded(partitions=1)
     audited(site, capsys)
     client(site).ask(api.METADATA, MetadataRequest(topics=None), 12)
@@ -336,6 +338,8 @@ def test_a_denial_is_noted_and_what_is_left_out_is_not(capsys: pytest.CaptureFix
     for _ in range(100):
         client(site).ask(api.PRODUCE, produce(("t", 0, batch(b"a"))))
     assert len(audited(site, capsys)) < 30
+    counted = metrics_text(site.broker, site.dispatcher, site.server, 0)
+    assert f'authorization_denied_total{{listener="{PLAINTEXT}"}} 101\n' in counted
     assert not any(effect is Effect.AUDIT for effect, _ in site.broker.effects.left)
 
 
