@@ -41,6 +41,7 @@ FREE_MB_MIN, SPARK_MB, JAVA_MB = (
     300,
 )  # the first installation: release, what it is made from, Debian packages
 SPARK_PORTS = {"spark_master": 8080, "spark_worker": 8081}
+ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+(?:%\w+)?\]):([0-9]{1,5})")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
 HOSTS_SHOWN = 6
 REMEDIES = {  # by ssh's own words
@@ -100,6 +101,8 @@ class Variables(Mapping[str, Any]):
 
     def __init__(self, hostvars: Any, name: str, loader: Any) -> None:
         self._raw = hostvars.raw_get(name)
+        if not self._raw.get("ansible_facts"):  # not asked for yet: undefined, not without the one that is wanted
+            self._raw = {key: value for key, value in self._raw.items() if key != "ansible_facts"}
         self._templar = Templar(loader=loader, variables=self._raw | {"hostvars": hostvars})
 
     def __getitem__(self, name: str) -> Any:
@@ -248,12 +251,41 @@ def _value(host: Host, name: str, option: dict[str, Any]) -> Iterator[Finding]:
             text = f"{name} cannot be worked out: {' '.join(str(error).split())}"
         yield host.finds(name, text)
         return
-    checked = ArgumentSpecValidator({name: option | {"required": False}}).validate({name: value})
-    for message in checked.error_messages:
-        said = re.sub(
-            rf"^argument '{name}' (is of type \w+) and we were unable to", r"it \1, and Ansible is unable to", message
-        )
-        yield host.finds(name, f"{name} is not what its role takes: {said.rstrip('.')}.")
+    if said := _unlike(name, option, value) or _no_address(option, value):
+        yield host.finds(name, f"{name} is not what its role takes: {said}.")
+
+
+def _unlike(name: str, option: dict[str, Any], value: Any) -> str:
+    """Say how a value differs from the declaration, the whole of it before what is in it; empty where it does not."""
+    outside = {key: told for key, told in option.items() if key != "options"} | {"required": False}
+    for spec in (outside, option | {"required": False}):
+        if messages := ArgumentSpecValidator({name: spec}).validate({name: value}).error_messages:
+            break
+    words = {  # Ansible's, of the whole and of what is in it
+        rf"Elements value for option '{name}' is of type (\w+) and we were unable to convert to (\w+):.*": (
+            r"one of it is of type \1 and no \2"
+        ),
+        rf"argument '{name}' is of type (\w+) and we were unable to convert to (\w+):.*": r"it is of type \1 and no \2",
+        rf"{name}\.(.*)\. Supported parameters include: (.*)": r"\1 is none of \2",
+    }
+    for pattern, ours in words.items():
+        messages = [re.sub(pattern, ours, message.rstrip("."), flags=re.DOTALL) for message in messages]
+    return "; ".join(dict.fromkeys(messages))
+
+
+def _no_address(option: dict[str, Any], value: Any) -> str:
+    """Say which address is none, of a setting that is declared to be one or some; empty where all are."""
+    form = re.match(r"(HOST|ADDRESS):PORT", str(option["description"]))
+    if not form or not value:
+        return ""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    wrong = next((str(part).strip() for part in parts if not _is_address(str(part).strip())), None)
+    return "" if wrong is None else f"{wrong} is no {form[0]}, such as 127.0.0.1:9092"
+
+
+def _is_address(text: str) -> bool:
+    found = ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) < 65536
 
 
 def sites(hosts: Sequence[Host]) -> Iterator[Finding]:
@@ -418,7 +450,7 @@ def network(host: Host) -> Iterator[Finding]:
         return
     for name in ("broker_listen", "broker_metrics"):
         address = str(host.value(name) or "")
-        if address and not LOOPBACK.match(endpoint(address)[0]):
+        if _is_address(address) and not LOOPBACK.match(endpoint(address)[0]):
             yield host.finds(
                 "broker_network_trusted",
                 f"{name} is {address}, where anybody in the network could do everything: set broker_network_trusted to "

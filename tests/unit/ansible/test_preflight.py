@@ -264,6 +264,50 @@ def test_a_value_that_the_role_would_refuse_is_told_before(groups, variables, to
     assert "hidden" not in "".join(lines)
 
 
+@pytest.mark.parametrize(
+    "users",
+    ["x", ["thermometer"], {"a": 1}, [1], [{"name": "a"}], [{"name": "a", "passwort": "hidden", "acl": ["write x"]}]],
+)
+def test_a_wrong_setting_is_told_once(users, tmp_path):
+    (line,) = look(board("mosquitto", mosquitto_users=users), tmp_path=tmp_path, answer=None)
+    assert line.startswith("pi-1: mosquitto_users is not what its role takes: ")
+    assert "hidden" not in line
+    assert "_Ansible" not in line
+
+
+@pytest.mark.parametrize(
+    ("groups", "name", "value", "wrong"),
+    [
+        ("broker", "broker_listen", 9092, "9092"),
+        ("broker", "broker_listen", "9092", "9092"),
+        ("broker", "broker_listen", "localhost:", "localhost:"),
+        ("broker", "broker_listen", "127.0.0.1:90920", "127.0.0.1:90920"),
+        ("broker", "broker_listen", "::1:9092", "::1:9092"),
+        ("broker", "broker_metrics", "tcp://127.0.0.1:9101", "tcp://127.0.0.1:9101"),
+        ("mosquitto", "mosquitto_listeners", ["127.0.0.1:1883", 8883], "8883"),
+        ("gateway", "gateway_kafka", "pi-1:9092, pi-2", "pi-2"),
+    ],
+)
+def test_an_address_that_is_none_is_told(groups, name, value, wrong, tmp_path):
+    form = "ADDRESS" if groups == "mosquitto" else "HOST"
+    lines = look(board(groups, **{name: value}), tmp_path=tmp_path, answer=BOARD if groups == "broker" else None)
+    assert lines == [
+        f"pi-1: {name} is not what its role takes: {wrong} is no {form}:PORT, such as 127.0.0.1:9092. [{name}]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gateway_kafka", "pi-1:9092, [fe80::1%eth0]:9092"),
+        ("gateway_metrics", ""),
+        ("gateway_metrics", "{{ ansible_facts.default_ipv4.address }}:9404"),
+    ],
+)
+def test_an_address_that_is_one_passes(name, value, tmp_path):
+    assert look(board("gateway", **{name: value}), tmp_path=tmp_path, answer=None) == []
+
+
 def test_two_boards_with_one_prefix_at_one_target_are_told(tmp_path):
     hosts = {
         name: {"mirror_target": "dc:9092", "mirror_site": site} for name, site in (("a", "x"), ("b", "x"), ("c", "y"))
