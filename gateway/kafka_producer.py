@@ -31,6 +31,7 @@ from gateway.records import Record
 
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
+_REASON_TIMEOUT_S = 1.0
 _LETTER_BYTES_MAX = 4 << 20  # the publisher holds records to record_bytes_max; a dead letter may be larger
 _log = Log("gateway.kafka")
 
@@ -55,8 +56,11 @@ _TOO_LARGE = (
 class KafkaProducer:
     """An aiokafka producer; build it with `start`."""
 
-    def __init__(self, producer: AIOKafkaProducer) -> None:
+    def __init__(self, producer: AIOKafkaProducer, config: KafkaConfig) -> None:
         self._producer = producer
+        self._config = config
+        self._unconnected = False
+        self._lost = ""
 
     @classmethod
     async def start(cls, config: KafkaConfig, node: str) -> KafkaProducer:
@@ -70,16 +74,14 @@ class KafkaProducer:
             linger_ms=config.linger_ms,
             max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX),
         )
-        producer = cls(client)
+        producer = cls(client, config)
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await client.start()
         except BaseException as error:
             await producer.discard()
             if isinstance(error, (kafka_errors.KafkaError, OSError)):  # TimeoutError is an OSError
-                servers = list(config.bootstrap_servers)
-                trouble = await asyncio.to_thread(kafka_connection.trouble, config.security, servers)
-                raise KafkaFailure(trouble or sentence(error)) from error
+                raise KafkaFailure(await _trouble(config) or sentence(error)) from error
             raise
         return producer
 
@@ -98,6 +100,30 @@ class KafkaProducer:
         answer: asyncio.Future[Any] = queued.get_loop().create_future()
         queued.add_done_callback(lambda done: _pass_on(done, answer))
         return answer
+
+    async def lost(self) -> str:
+        """Why no broker is connected, in one line, where none was at the last call either; else empty.
+
+        Each call without a connection asks for one, which a client with nothing to send would do after minutes.
+        """
+        client = self._producer.client
+        if any(connection.connected() for connection in client._conns.values()):
+            self._unconnected, self._lost = False, ""
+            return ""
+        client.force_metadata_update()
+        if not self._unconnected:  # one that went for its idleness, or to a broker that starts anew, is back at once
+            self._unconnected = True
+        elif not self._lost:
+            self._lost = await self._reason()
+        return self._lost
+
+    async def _reason(self) -> str:
+        servers = ",".join(self._config.bootstrap_servers)
+        try:
+            async with asyncio.timeout(_REASON_TIMEOUT_S):
+                return await _trouble(self._config) or ""
+        except TimeoutError:
+            return f"{servers} does not answer"
 
     async def discard(self) -> None:
         """Close without flushing: cancel the sender, whose flush would wait for a broker that is away."""
@@ -151,6 +177,10 @@ class DeadLetterTopic:
             raise kind(answer[-1])
         finally:
             await admin.close()
+
+
+async def _trouble(config: KafkaConfig) -> str | None:
+    return await asyncio.to_thread(kafka_connection.trouble, config.security, list(config.bootstrap_servers))
 
 
 def _pass_on(done: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:

@@ -47,6 +47,7 @@ from gateway.records import CAUSE_TOO_LARGE, Loss, Record, new_loss_id
 from gateway.route_status import RouteStatus
 
 STALLED_AFTER_S = 10.0
+LOOK_S = 1.0  # at the producer's connection
 LOGGED_CHARACTERS_MAX = 200
 REFUSAL_KEPT_S = 600.0  # then a record of that size is tried again: the topic's settings may have changed
 _log = Log("gateway.publisher")
@@ -57,6 +58,9 @@ class Producer(Protocol):
 
     async def send(self, record: Record) -> asyncio.Future[Any]:
         """Queue a record and return the future of its acknowledgement; not queued when it raises."""
+
+    async def lost(self) -> str:
+        """Why no broker is connected for longer than a moment, and empty where one is; tries to connect."""
 
     async def discard(self) -> None:
         """Close at once, leaving unsent what is unsent."""
@@ -141,6 +145,7 @@ class Publisher:
         self.connected = asyncio.Event()  # once, by the first producer
         self._last_progress_s = time.monotonic()
         self._trouble: str | None = None
+        self._lost = ""
         self.routes = RouteStatus()
         metrics.pending_records.set_function(lambda: self._pending_records)
         metrics.pending_bytes.set_function(lambda: self._pending_bytes)
@@ -215,7 +220,8 @@ class Publisher:
     def problem(self) -> str | None:
         """Say in one line why records are not getting through, or None."""
         waited_s = time.monotonic() - self._last_progress_s
-        trouble = self._trouble or next((lane.trouble for lane in self._lanes.values() if lane.trouble), None)
+        troubles = (self._trouble, self._lost, *(lane.trouble for lane in self._lanes.values()))
+        trouble = next(filter(None, troubles), None)
         if trouble is not None:
             return f"{trouble}; {self._pending_records} records wait"
         if self._pending_records and waited_s > STALLED_AFTER_S:
@@ -228,7 +234,7 @@ class Publisher:
         while True:
             try:
                 self._producer = await self._connect()
-                error = await self._work()
+                error = await self._work(self._producer)
                 _log.warning("producer_replaced", error=sentence(error), pending_records=self._pending_records)
                 self._metrics.producer_restarts.inc()
             finally:
@@ -244,21 +250,34 @@ class Publisher:
                 _log.warning("broker_away", error=sentence(error), pending_records=self._pending_records)
                 await asyncio.sleep(self._backoff.next_s())
             else:
-                self._trouble = None
+                self._trouble, self._lost = None, ""
                 self.connected.set()
-                _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
+                self._tell_connected()
                 return producer
 
-    async def _work(self) -> BaseException:
+    async def _work(self, producer: Producer) -> BaseException:
         self._broken = asyncio.get_running_loop().create_future()
         for lane in self._lanes.values():
             self._start_lane(lane)
         while not self._broken.done():
-            await asyncio.wait([self._broken], timeout=self._replace_after_s)
+            await asyncio.wait([self._broken], timeout=min(LOOK_S, self._replace_after_s))
+            await self._look(producer)
             if self._pending_records and time.monotonic() - self._last_progress_s > self._replace_after_s:
                 # it never asks the bootstrap servers again: a broker that came back elsewhere is found only afresh
                 self._break(KafkaFailure(f"no acknowledgement for {self._replace_after_s:.0f} s"))
         return self._broken.result()
+
+    async def _look(self, producer: Producer) -> None:
+        """Tell once that the connection is lost, and once that there is one again."""
+        lost, before = await producer.lost(), self._lost
+        self._lost = f"the connection to the broker is lost ({lost})" if lost else ""
+        if lost and not before:
+            _log.warning("broker_lost", error=lost, pending_records=self._pending_records)
+        elif before and not lost:
+            self._tell_connected()
+
+    def _tell_connected(self) -> None:
+        _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
 
     async def _let_go(self) -> None:
         """Stop the lanes and the producer; what was not acknowledged waits again, in order."""

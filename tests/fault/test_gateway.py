@@ -162,6 +162,20 @@ def test_broker_away(link, site, how):
         wait_until(lambda: site.health()[0] == 200, 20, "healthy again")
 
 
+def test_a_lost_connection_is_told_before_anything_is_sent(link, site):
+    with Device(site.mosquitto.port, "device-idle") as device:
+        device.publish()
+        wait_until(lambda: site.acked() == 1, 20, "the road is open")
+        link.cut("refuse")
+        try:
+            _, told = wait_until(lambda: (found := site.health())[0] == 503 and found, 20, "health tells")
+        finally:
+            link.restore()
+        assert f"the connection to the broker is lost ({link.bootstrap} " in told
+        wait_until(lambda: site.health()[0] == 200, 20, "healthy again")
+        assert site.log().count(" broker_lost ") == 1
+
+
 def test_broker_away_without_a_kill_leaves_no_duplicates(link, site):
     with Device(site.mosquitto.port, "device-3") as device:
         for cut in (False, True, False):

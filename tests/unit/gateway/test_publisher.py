@@ -58,6 +58,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.log: list[Record] = []
         self.away = False
+        self.lost = ""
         self.unknown_topics: set[str] = set()
         self.request_bytes_max = 0
         self.verdict: Verdict = lambda _batch: None
@@ -109,6 +110,9 @@ class FakeProducer:
             else:
                 self.failed = True
                 answer.set_exception(error)
+
+    async def lost(self) -> str:
+        return self.broker.lost
 
     async def discard(self) -> None:
         self.discarded = True
@@ -175,6 +179,22 @@ async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_drop
         await asyncio.wait_for(publisher.drained(), 30)
         assert publisher.problem() is None
     assert acked == list(range(50))
+
+
+async def test_a_lost_connection_is_told_once_though_nothing_waits_and_so_is_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.publisher.LOOK_S", 0.002)
+    broker = FakeBroker()
+    with caplog.at_level("INFO", "gateway"):
+        async with running(broker) as publisher:
+            await publisher.connected.wait()
+            broker.lost = "h:1 refuses"
+            await until(lambda: publisher.problem() is not None)
+            assert publisher.problem() == "the connection to the broker is lost (h:1 refuses); 0 records wait"
+            broker.lost = ""
+            await until(lambda: publisher.problem() is None)
+    assert [one.msg for one in caplog.records] == ["broker_connected", "broker_lost", "broker_connected"]
 
 
 async def test_a_failed_batch_is_sent_again_before_what_came_later() -> None:
