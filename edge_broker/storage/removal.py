@@ -322,8 +322,9 @@ def finish_removal(fs: FileSystem, directory: str, names: list[str], start_offse
     """Remove the segments that the account says are gone and a crash left; the names that stay. OSError. [start]"""
     stay = oldest_that_stays((_base_of(name) for name in names if name.endswith(".log")), start_offset)
     gone = [name for name in names if 0 <= _base_of(name) < stay]
+    if gone or stay < start_offset:
+        fs.sync_directory(directory)  # a killed process may leave an account that no disk has
     if not gone:
         return names
-    fs.sync_directory(directory)  # a killed process may leave an account that no disk has
     _remove_files(fs, directory, gone)
     return [name for name in names if name not in gone]

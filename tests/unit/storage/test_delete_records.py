@@ -50,6 +50,20 @@ def offsets_of(log: PartitionLog) -> list[int]:
     return [record.offset for found in read_all(log) for record in records_of(memoryview(found))]
 
 
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_where_a_start_after_a_kill_lets_a_log_begin_it_begins_after_a_power_cut_too(step: int) -> None:
+    for seed in range(5):
+        disk = SimulatedDisk(seed)
+        store = open_store(disk)
+        log = filled(store, batches=3)
+        store.checkpoint()
+        cut_off(disk, step, lambda log=log: delete_records(log, 5, NOW))
+        disk.kill()
+        shown = open_store(disk).topics["t"].partitions[0].log_start_offset
+        disk.crash()
+        assert open_store(disk).topics["t"].partitions[0].log_start_offset == shown, f"seed {seed}"
+
+
 @pytest.mark.parametrize("how", ["stay", "close", "kill", "crash"])
 @pytest.mark.parametrize("offset", [0, 1, 3, 25, 26, 31, 60, 118, 119, 120])
 def test_the_log_starts_at_the_offset(offset: int, how: str) -> None:
