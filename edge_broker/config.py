@@ -129,7 +129,8 @@ _TABLE = (
         "edge.ledger.writers",
         "",
         "Addresses and networks, with commas between them, that may produce to __edge_ledger beside this machine "
-        "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7.",
+        "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7. With an authorizer "
+        "who produces needs WRITE there as well; an ACL that names principal and topic is enough without an address.",
     ),
     Key(
         "authorizer.class.name",
