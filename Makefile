@@ -35,7 +35,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -130,6 +130,9 @@ format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 
 bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)
+
+bench-secured: install-test  ## the same with TLS, log-ins and rights on both sides; handshakes, memory of connections
+	$(PYTHON) -m tests.benchmarks.secured $(ARGS)
 
 bench-change: install-test  ## what a change costs: this checkout and the one in BEFORE=DIR in pairs, with intervals
 	$(PYTHON) -m tests.benchmarks.change $(BEFORE) $(ARGS)

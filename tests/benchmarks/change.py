@@ -40,7 +40,7 @@ RESAMPLES = 10_000
 CODEC_FACTOR = 1.2
 CONSUME_FACTOR = 3
 RATE, CPU = "records_per_s", "broker_cpu_us_per_record"
-LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
+LATENCIES = ("mean_ms", "p50_ms", "p99_ms", "start_s")
 
 Figures = dict[str, float]
 Pair = dict[str, Figures]
@@ -79,10 +79,18 @@ def end_to_end(broker: EdgeBroker, topic: str, scale: float, directory: Path) ->
     return figures
 
 
+def start(broker: EdgeBroker, _topic: str, _scale: float, directory: Path) -> Figures:
+    """A broker of its own from the same environment: its start, and what it takes while nobody uses it."""
+    with tempfile.TemporaryDirectory(dir=directory) as place:
+        found = loads.measure_start(edge_broker(Path(broker.command[0])), Path(place))
+    return {"start_s": found["start to first Metadata"]["s"], "rss_mb": found["idle"]["rss_mb"]}
+
+
 ROWS = (
     *(produce(load) for load in LOADS if not load.synced),  # to the edge broker a synced one is the same again
     Row("consume 1 KB", consume, (RATE, CPU)),
-    Row("end to end, one 100 B record at a time, acks=1", end_to_end, (*LATENCIES, CPU)),
+    Row("end to end, one 100 B record at a time, acks=1", end_to_end, ("mean_ms", "p50_ms", "p99_ms", CPU)),
+    Row("start to first Metadata, then idle", start, ("start_s", "rss_mb")),
 )
 
 

@@ -54,14 +54,11 @@ class SecuredEdge(EdgeBroker):
 
     def user(self, *arguments: str, password: str = "") -> str:
         """Run `edge-broker user` on the data directory; what it printed."""
-        command: list[str | Path] = [
-            runtimes.console_script("edge-broker"),
-            "user",
-            *arguments,
-            "--data-dir",
-            self.data_dir,
-        ]
-        done = subprocess.run(
-            command, input=f"{password}\n", capture_output=True, text=True, check=True, timeout=CALL_S
-        )
-        return str(done.stdout)
+        return users(runtimes.console_script("edge-broker"), self.data_dir, *arguments, password=password)
+
+
+def users(edge_broker: Path, data_dir: Path, *arguments: str, password: str = "") -> str:
+    """Run `edge-broker user` on a data directory; what it printed."""
+    command: list[str | Path] = [edge_broker, "user", *arguments, "--data-dir", data_dir]
+    done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, check=True, timeout=CALL_S)
+    return str(done.stdout)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.certificates import Authority
@@ -28,7 +29,14 @@ class SecuredKafka(ApacheKafka):
     """Apache Kafka with all of these listeners; `authority` signs its certificate, for localhost."""
 
     def __init__(
-        self, directory: Path, authority: Authority, *, days: int = 30, settings: dict[str, str] | None = None
+        self,
+        directory: Path,
+        authority: Authority,
+        *,
+        days: int = 30,
+        settings: dict[str, str] | None = None,
+        heap: str = "512m",
+        java_options: Sequence[str] = (),
     ) -> None:
         """Describe it; its certificate ends after `days`."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,6 +65,8 @@ class SecuredKafka(ApacheKafka):
             listeners=LISTENERS,
             scram={USER: PASSWORD},
             settings=own | (settings or {}),
+            heap=heap,
+            java_options=java_options,
         )
 
     def at(self, listener: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,8 @@ from edge_broker.network.tls import SESSIONS_MAX, Tls
 from edge_broker.network.tls_transport import Refused
 from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
 from tests.support.certificates import Authority, encrypt_key
+from tests.support.runtimes import openssl
+from tests.support.waiting import CALL_S
 
 NOW_S = 1_795_600_000.0  # 2026-11-25, when the certificates of these tests hold
 IN_2060_S = 2_850_000_000.0
@@ -155,6 +159,27 @@ def test_tickets_are_off_and_chacha_comes_first_where_the_client_puts_it_first(f
         cipher = server.cipher()
         assert cipher is not None
         assert cipher[0] == f"ECDHE-ECDSA-{first}"
+
+
+CHACHA, AES = "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_256_GCM_SHA384"
+
+
+@pytest.mark.parametrize(("first", "second"), [(CHACHA, AES), (AES, CHACHA)])
+def test_with_tls_1_3_too_chacha_is_used_where_the_client_puts_it_first(files: Files, first: str, second: str) -> None:
+    # Python's ssl cannot order a client's suites of TLS 1.3; openssl can
+    shows = ["-cert", files.client, "-key", files.client, "-CAfile", files.authority]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(CALL_S)
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
+        command = [openssl(), "s_client", "-connect", where, "-ciphersuites", f"{first}:{second}", *shows]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as client:
+            plain, _ = listening.accept()
+            plain.settimeout(CALL_S)
+            with Tls(of(files), lambda: NOW_S).context.wrap_socket(plain, server_side=True) as connection:
+                cipher = connection.cipher()
+            client.communicate(timeout=CALL_S)
+    assert cipher is not None
+    assert cipher[:2] == (first, "TLSv1.3")
 
 
 def test_where_clients_log_in_a_certificate_is_asked_for_behind_the_listeners_prefix_alone(files: Files) -> None:
