@@ -13,6 +13,7 @@ from itertools import chain
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.listeners import Listener
+from edge_broker.network import suites
 from edge_broker.network.connection import Connection
 from edge_broker.network.handshakes import Handshakes
 from edge_broker.network.log_lines import log_line
@@ -21,7 +22,7 @@ from edge_broker.network.tls import Tls
 from edge_broker.network.tls_transport import TlsTransport
 from edge_broker.network.worker import Worker
 from edge_broker.runs_in import LOOP, runs_in
-from edge_broker.tls_settings import read_tls_settings
+from edge_broker.tls_settings import TlsSettings, read_tls_settings
 
 LOOK_S = 5.0
 
@@ -43,8 +44,11 @@ class Encryption:
         def now_s() -> float:
             return max(clock.wall_ms() / 1000, built_s)
 
+        chacha_first = not suites.has_aes() and suites.put_chacha_first()
+        if chacha_first:
+            log_line("info", "tls-suites", first="ChaCha20", text="this processor has no instructions for AES")
         self.listeners = [
-            Tls(read_tls_settings(config, one.name, logs_in=one.logs_in), now_s, one.advertised.host)
+            Tls(_settings(config, one, chacha_first=chacha_first), now_s, one.advertised.host)
             for one in listeners
             if one.encrypted
         ]
@@ -78,3 +82,11 @@ class Encryption:
                 log_line("warning", "certificate", text=warning)
         self._told = set(warnings)
         return warnings
+
+
+def _settings(config: BrokerConfig, listener: Listener, *, chacha_first: bool) -> TlsSettings:
+    """A listener's settings; the order of suites that somebody chose stays."""
+    settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
+    if chacha_first and settings.ciphers == suites.AES_FIRST:
+        return settings._replace(ciphers=suites.CHACHA_FIRST)
+    return settings

@@ -19,12 +19,12 @@ import os
 import ssl
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError, reason
 from edge_broker.network.host_names import NO_CHECK_TIME, alternative_name, names_host
+from edge_broker.network.memory_files import as_file
 from edge_broker.network.tls_transport import Refused
 from edge_broker.runs_in import runs_in
 from edge_broker.security.certificates import read_certificate
@@ -179,7 +179,7 @@ def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> list[bytes]:
     if not certificates:
         raise ConfigurationError(f"{where} has no certificate in PEM; put key and certificate chain into it")
     try:
-        with _as_file(text) as path:
+        with as_file(text) as path:
             context.load_cert_chain(path, password=lambda: settings.password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigurationError(
@@ -247,17 +247,6 @@ def _read(key: str, path: str, *, secret: bool = False) -> str:
             return file.read()
     except OSError as error:
         raise ConfigurationError(f"{key} {path} cannot be read: {reason(error)}") from None
-
-
-@contextmanager
-def _as_file(text: str) -> Iterator[str]:
-    """A file in memory, as OpenSSL reads keys from files alone; what is checked is what is used."""
-    descriptor = os.memfd_create("keystore", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode("ascii", errors="replace"))
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
 
 
 def _identity(settings: TlsSettings) -> Identity:
