@@ -67,12 +67,18 @@ class Security(NamedTuple):
         try:
             return client_context(self.ca_file, self.cert_file, self.key_file)
         except (OSError, ValueError) as error:  # SSLError is an OSError
-            why = getattr(error, "reason", None) or sentence(error)
-            files = " or ".join(file for file in (self.ca_file, self.cert_file, self.key_file) if file)
-            raise ConfigurationError(
-                f"{files} cannot be used ({why}): PEM files are wanted, a key that belongs to its certificate and has"
-                " no passphrase, and the right to read them."
-            ) from error
+            raise ConfigurationError(self._unusable(getattr(error, "reason", None) or sentence(error))) from error
+
+    def _unusable(self, why: str) -> str:
+        if why == "NO_CERTIFICATE_OR_CRL_FOUND":
+            return f"{self.ca_file} cannot be used: there is no certificate in PEM in it; name the file with the CA's."
+        if why == "KEY_VALUES_MISMATCH":
+            return f"{self.key_file or self.cert_file} cannot be used: its key is not that of {self.cert_file}."
+        files = " or ".join(file for file in (self.ca_file, self.cert_file, self.key_file) if file)
+        return (
+            f"{files} cannot be used ({why}): PEM files are wanted, a key that belongs to its certificate and has"
+            " no passphrase, and the right to read them."
+        )
 
 
 def security_from(values: Mapping[str, Any], folder: str | PathLike[str], named: Callable[[str], str]) -> Security:

@@ -6,6 +6,7 @@ Lives here: that, and waiting for another command. Must never come in: what the 
 from __future__ import annotations
 
 import os
+import sys
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.clock import SystemClock
@@ -21,6 +22,7 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
             disk.make_directory(data_dir)
         except OSError as error:
             raise ConfigurationError(f"--data-dir {data_dir} cannot be made: {reason(error)}") from None
+        print(f"{data_dir} is new: no broker has served it yet", file=sys.stderr)
     if not os.path.isdir(data_dir):
         raise ConfigurationError(f"--data-dir {data_dir} is no directory: name the one that the broker serves")
     store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause)

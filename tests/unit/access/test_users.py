@@ -46,7 +46,9 @@ def test_users_are_added_listed_changed_and_removed(data_dir, capsys, monkeypatc
     """In a directory that no broker has served yet; nobody else reads the file, and no password is in it."""
     typed(monkeypatch, f"{PASSWORD}\nanother line\n")
     assert user(data_dir, "add", "gateway") == 0
-    assert capsys.readouterr().out == "added: gateway\n"
+    said = capsys.readouterr()
+    assert said.out == "added: gateway\n"
+    assert said.err == f"{data_dir} is new: no broker has served it yet\n"
     assert is_of(data_dir, "gateway", PASSWORD)
     assert set(held(data_dir)["gateway"]) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
     assert os.stat(data_dir / "security").st_mode & 0o777 == 0o600
@@ -98,7 +100,7 @@ def test_whoever_types_no_password_changes_nothing(data_dir, monkeypatch, capsys
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", end)
     assert user(data_dir, "add", "a") == 1
-    assert capsys.readouterr().err == "edge-broker: no password was typed; nothing was changed\n"
+    assert capsys.readouterr().err.endswith("\nedge-broker: no password was typed; nothing was changed\n")
     assert held(data_dir) == {}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import MECHANISMS, SECURITY_KEYS, SECURITY_PROTOCOLS, Security, security_from
+from tests.support.certificates import Authority
 
 SASL = {"security_protocol": "SASL_SSL", "sasl_username": "u", "sasl_password_file": "pw"}
 
@@ -91,5 +92,13 @@ def test_a_mistake_names_key_and_remedy(values: dict[str, object], says: str, fo
 
 
 def test_files_that_are_no_certificates_are_a_sentence(folder: Path) -> None:
-    with pytest.raises(ConfigurationError, match="ca cannot be used"):
+    with pytest.raises(ConfigurationError, match="ca cannot be used: there is no certificate in PEM in it"):
         read({"security_protocol": "SSL", "ssl_ca_file": "ca"}, folder).context()
+
+
+def test_a_key_of_another_certificate_is_a_sentence(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (certificate, _), (_, key) = authority.sign("one", "DNS:one"), authority.sign("other", "DNS:other")
+    secured = Security("SSL", str(authority.certificate), str(certificate), str(key))
+    with pytest.raises(ConfigurationError, match=r"other\.key cannot be used: its key is not that of .*one\.pem"):
+        secured.context()
