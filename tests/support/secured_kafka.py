@@ -21,6 +21,13 @@ from tests.support.processes import ApacheKafka
 USER, PASSWORD = "drupelet", "pass-word of 1 user"
 REAUTH_MS = 2000  # who does not log in again is thrown out then, and aiokafka cannot
 LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "ALL": "SASL_SSL"}
+OWN = {
+    "listener.name.mutual.ssl.client.auth": "required",
+    "listener.name.all.ssl.client.auth": "required",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.login.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
+}
+"""What each listener is told, whichever broker it is of."""
 _PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
@@ -43,15 +50,11 @@ class SecuredKafka(ApacheKafka):
         certificate, key = authority.sign("kafka", "DNS:localhost", days=days)
         keystore = directory / "kafka-keystore.pem"
         keystore.write_text(key.read_text() + certificate.read_text())
-        own = {
+        own = OWN | {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(keystore),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority.certificate),
-            "listener.name.mutual.ssl.client.auth": "required",
-            "listener.name.all.ssl.client.auth": "required",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-            "listener.name.login.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
         }
         for listener in ("login", "both", "all"):
             own |= {
