@@ -2,9 +2,9 @@
 #
 # Variables for the command line: SECONDS (length of the demo, of abuse), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
 # Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
-# (conformance against Apache Kafka), ROUNDS (of kill -9 in the fault tests), SCENARIO (of molecule), SEED and HOURS (of
-# simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the checkout that bench-change compares with),
-# ARGS (handed on to pytest, the demo or the benchmark).
+# (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the fault tests),
+# SCENARIO (of molecule), SEED and HOURS (of simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the
+# checkout that bench-change compares with), ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -14,6 +14,7 @@ SECONDS = 120
 CENTRAL =
 KEEP =
 BROKER = edge
+SECURITY = plain
 ROUNDS = 200
 SUITES = unit property golden simulation conformance fault e2e
 SCENARIO =
@@ -45,6 +46,7 @@ help:  ## this list
 	@echo "  make demo CENTRAL=kafka           the datacenter is Apache Kafka 4.3.1; CENTRAL=HOST:PORT takes any Kafka"
 	@echo "  make demo KEEP=1                  leave everything running and print how to look into it"
 	@echo "  make conformance BROKER=kafka     hold the suite itself against Apache Kafka 4.3.1"
+	@echo "  make conformance SECURITY=secured the same clients again, by TLS and SCRAM"
 	@echo "  make unit ARGS='-k index -x'      ARGS goes to pytest, the demo or the benchmark"
 
 demo: install-demo  ## the whole road on this machine, with a cut link and a killed broker (about two minutes)
@@ -79,8 +81,8 @@ fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sa
 fuzz-login: $(VENV)/.installed-test  ## all that is read before a log-in, SASL and TLS, mutated, in memory and over sockets (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.login_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka)
-	$(PYTEST) tests/conformance --broker $(BROKER) $(ARGS)
+conformance: install-test  ## real Kafka clients against the edge broker (BROKER=kafka: against Apache Kafka; SECURITY=secured: by TLS and SCRAM)
+	$(PYTEST) tests/conformance --broker $(BROKER) --security $(SECURITY) $(ARGS)
 
 differential: install-test  ## the same requests, good and bad, to the edge broker and to Apache Kafka 4.3.1 and 3.9.2
 	@$(SETUP) jars old-kafka-jars
@@ -100,8 +102,9 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, 200 kills, long fuzzes, disk-full, the card, the page, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
+	$(MAKE) conformance SECURITY=secured
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) fuzz-login SECONDS=1200

@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="edge",
         help="run the conformance tests against the edge broker, or against Apache Kafka 4.3.1",
     )
+    parser.addoption(
+        "--security",
+        choices=("plain", "secured"),
+        default="plain",
+        help="run the conformance tests of Kafka's clients in plain text, or by TLS and SCRAM",
+    )
     parser.addoption("--rounds", type=int, help="the long form of the fault tests: so many kills, half as many cuts")
     parser.addoption("--seconds", type=float, help="how long the test of a full disk lasts")
     parser.addoption("--device", choices=("loop", "tmpfs"), help="what the full disk is made of")

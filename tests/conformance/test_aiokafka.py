@@ -16,6 +16,7 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.entries import aiokafka
 from tests.support.kafka_reading import read_topic
 from tests.support.waiting import CALL_S, wait_until
 
@@ -25,14 +26,14 @@ DEADLINE_S = 20
 
 @contextlib.asynccontextmanager
 async def _producer(bootstrap, **settings):
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, retry_backoff_ms=20, **settings) as producer:
+    async with AIOKafkaProducer(**aiokafka(bootstrap), retry_backoff_ms=20, **settings) as producer:
         yield producer
 
 
 @contextlib.asynccontextmanager
 async def _consumer(bootstrap, *topics, **settings):
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300, **settings}
-    async with AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap, session_timeout_ms=6000, **settings) as consumer:
+    async with AIOKafkaConsumer(*topics, **aiokafka(bootstrap), session_timeout_ms=6000, **settings) as consumer:
         yield consumer
 
 
@@ -218,7 +219,7 @@ async def test_a_topic_is_created_when_a_producer_asks_for_it(broker):
 
 async def test_topics_are_created_and_deleted(broker):
     topic = f"admin-{uuid.uuid4().hex[:8]}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = AIOKafkaAdminClient(**aiokafka(broker.bootstrap))
     await admin.start()
     try:
         await admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.entries import librdkafka
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import wait_until
 from tests.support.waiting import CALL_S
@@ -17,7 +18,7 @@ VALUES = [f"value {number}".encode() for number in range(300)]
 
 def _produce(bootstrap, topic, values, partitions=1, **settings):
     """Produce and return the delivered (partition, offset), in order of production; a failed delivery raises."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
+    producer = Producer({**librdkafka(bootstrap), "linger.ms": 5, **settings})
     delivered = []
 
     def on_delivery(error, message):
@@ -43,7 +44,7 @@ def _produce(bootstrap, topic, values, partitions=1, **settings):
 def _consumer(bootstrap, group, **settings):
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **librdkafka(bootstrap),
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -239,7 +240,7 @@ def test_an_offset_out_of_range_is_an_error(broker, new_topic, group):
 
 
 def test_topics_are_created_described_and_deleted(broker):
-    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), f"admin-{uuid.uuid4().hex[:8]}"
+    admin, topic = AdminClient(librdkafka(broker.bootstrap)), f"admin-{uuid.uuid4().hex[:8]}"
     new = NewTopic(topic, num_partitions=3, replication_factor=1, config={"cleanup.policy": "compact"})
     admin.create_topics([new])[topic].result(CALL_S)
     with pytest.raises(KafkaException) as raised:
@@ -255,7 +256,7 @@ def test_topics_are_created_described_and_deleted(broker):
 
 
 def test_a_topic_is_altered_while_it_is_used(broker, new_topic):
-    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    admin, topic = AdminClient(librdkafka(broker.bootstrap)), new_topic()
     _produce(broker.bootstrap, topic, VALUES[:10])
 
     def alter(key, value, operation):
@@ -281,7 +282,7 @@ def test_a_topic_is_altered_while_it_is_used(broker, new_topic):
 
 
 def test_records_are_deleted_and_readers_begin_behind_them(broker, new_topic, group):
-    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    admin, topic = AdminClient(librdkafka(broker.bootstrap)), new_topic()
     _produce(broker.bootstrap, topic, VALUES)
     place = TopicPartition(topic, 0, 123)
     assert admin.delete_records([place])[place].result(CALL_S).low_watermark == 123
@@ -296,7 +297,7 @@ def test_records_are_deleted_and_readers_begin_behind_them(broker, new_topic, gr
 
 
 def test_a_topic_gets_more_partitions_and_readers_find_them(broker, new_topic, group):
-    admin, topic = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic()
+    admin, topic = AdminClient(librdkafka(broker.bootstrap)), new_topic()
     _produce(broker.bootstrap, topic, VALUES[:10])
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(CALL_S)
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
@@ -315,7 +316,7 @@ def test_a_topic_gets_more_partitions_and_readers_find_them(broker, new_topic, g
 
 
 def test_a_group_and_its_offsets_are_deleted(broker, new_topic, group):
-    admin, topic, name = AdminClient({"bootstrap.servers": broker.bootstrap}), new_topic(), group
+    admin, topic, name = AdminClient(librdkafka(broker.bootstrap)), new_topic(), group
     _produce(broker.bootstrap, topic, VALUES[:10])
     consumer = _consumer(broker.bootstrap, name)
     consumer.subscribe([topic])
@@ -335,6 +336,6 @@ def test_a_group_and_its_offsets_are_deleted(broker, new_topic, group):
 
 
 def test_the_cluster_is_described(broker):
-    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=CALL_S)
+    found = AdminClient(librdkafka(broker.bootstrap)).list_topics(timeout=CALL_S)
     assert found.cluster_id
     assert [f"{node.host}:{node.port}" for node in found.brokers.values()] == [broker.bootstrap]

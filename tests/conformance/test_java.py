@@ -12,6 +12,7 @@ import pytest
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support import runtimes
+from tests.support.entries import command_config, entry_of, kcat, write_properties
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import JVM_STOP_STATUSES, Process, wait_until
 from tests.support.waiting import CALL_S
@@ -33,7 +34,8 @@ LINES = [f"line {number}" for number in range(200)]
 
 
 def _command(tool, bootstrap, *options):
-    return [*runtimes.kafka_java(*QUICK_START, QUIET), tool, "--bootstrap-server", bootstrap, *options]
+    config = [] if "--command-config" in options else command_config(bootstrap)
+    return [*runtimes.kafka_java(*QUICK_START, QUIET), tool, "--bootstrap-server", bootstrap, *config, *options]
 
 
 def _run(tool, bootstrap, *options, text=None, status=0):
@@ -48,10 +50,10 @@ def _produce(bootstrap, topic, lines, *options):
     return _run(PRODUCER, bootstrap, "--topic", topic, *options, text="".join(f"{line}\n" for line in lines))
 
 
-def _properties(tmp_path, **settings):
-    path = tmp_path / f"{uuid.uuid4().hex[:8]}.properties"
-    path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
-    return str(path)
+def _properties(tmp_path, bootstrap, **settings):
+    path, told = tmp_path / f"{uuid.uuid4().hex[:8]}.properties", entry_of(bootstrap).java()
+    told |= {key.replace("_", "."): value for key, value in settings.items()}
+    return str(write_properties(path, told))
 
 
 def _events(process):
@@ -71,9 +73,7 @@ def test_console_consumer_reads_what_another_client_compressed(broker, new_topic
     topic = new_topic()
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         command = [
-            str(runtimes.kcat()),
-            "-b",
-            broker.bootstrap,
+            *kcat(broker.bootstrap),
             "-P",
             "-t",
             topic,
@@ -167,7 +167,7 @@ def test_records_are_deleted(broker, new_topic, tmp_path):
 
 def test_get_offset_shell_knows_first_last_and_by_time(broker, new_topic):
     topic = new_topic(2)
-    command = [str(runtimes.kcat()), "-b", broker.bootstrap, "-P", "-t", topic, "-p", "1"]
+    command = [*kcat(broker.bootstrap), "-P", "-t", topic, "-p", "1"]
     subprocess.run(command, input="\n".join(LINES), text=True, check=True, timeout=CALL_S)
     for time, expected in (("latest", (0, 200)), ("earliest", (0, 0)), ("1000", (None, 0))):
         found = _run(GET_OFFSETS, broker.bootstrap, "--topic", topic, "--time", time)
@@ -198,7 +198,7 @@ def test_verifiable_producer_is_acked_for_every_record(broker, new_topic):
 
 def test_rebalance_of_two_verifiable_consumers(broker, new_topic, group, tmp_path):
     topic = new_topic(4)
-    heartbeat = _properties(tmp_path, heartbeat_interval_ms=300)
+    heartbeat = _properties(tmp_path, broker.bootstrap, heartbeat_interval_ms=300)
     options = ("--topic", topic, "--group-id", group, "--session-timeout", "6000", "--verbose")
     command = _command(VERIFIABLE_CONSUMER, broker.bootstrap, *options, "--command-config", heartbeat)
     first, second = (Process(name, command, tmp_path, stop_statuses=JVM_STOP_STATUSES) for name in ("first", "second"))
@@ -230,7 +230,7 @@ def test_rebalance_of_two_verifiable_consumers(broker, new_topic, group, tmp_pat
 def test_idempotent_retry_stores_no_duplicate(strict, new_strict_topic, tmp_path):
     topic = new_strict_topic()
     strict.thief.steal(2, after=2)
-    settings = _properties(tmp_path, enable_idempotence="true", batch_size=100, retry_backoff_ms=20)
+    settings = _properties(tmp_path, strict.bootstrap, enable_idempotence="true", batch_size=100, retry_backoff_ms=20)
     told = _produce(strict.bootstrap, topic, LINES, "--command-config", settings)
     assert strict.thief.stolen == 2
     assert "Exception" not in told

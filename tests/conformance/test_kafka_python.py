@@ -11,6 +11,7 @@ from kafka.errors import CommitFailedError, KafkaTimeoutError, MessageSizeTooLar
 from kafka.structs import OffsetAndMetadata
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.entries import kafka_python
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import wait_until
 from tests.support.waiting import CALL_S
@@ -20,7 +21,7 @@ VALUES = [f"value {number}".encode() for number in range(200)]
 
 @contextlib.contextmanager
 def _producer(bootstrap, **settings):
-    producer = KafkaProducer(bootstrap_servers=bootstrap, retry_backoff_ms=20, **settings)
+    producer = KafkaProducer(**kafka_python(bootstrap), retry_backoff_ms=20, **settings)
     try:
         yield producer
     finally:
@@ -30,7 +31,7 @@ def _producer(bootstrap, **settings):
 @contextlib.contextmanager
 def _consumer(bootstrap, *topics, **settings):
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300, **settings}
-    consumer = KafkaConsumer(*topics, bootstrap_servers=bootstrap, session_timeout_ms=6000, **settings)
+    consumer = KafkaConsumer(*topics, **kafka_python(bootstrap), session_timeout_ms=6000, **settings)
     try:
         yield consumer
     finally:
@@ -214,7 +215,7 @@ def test_an_offset_out_of_range_is_an_error(broker, new_topic):
 
 def test_topics_are_created_and_deleted(broker):
     topic = f"admin-{uuid.uuid4().hex[:8]}"
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = KafkaAdminClient(**kafka_python(broker.bootstrap))
     try:
         admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
         wait_until(lambda: topic in admin.list_topics(), 10, "the topic is listed")

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
-from tests.support import runtimes
+from tests.support.entries import kcat
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import Process, wait_until
 from tests.support.waiting import CALL_S
@@ -18,7 +18,7 @@ QUICK = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=300")
 
 def _kcat(bootstrap, *options, text=None, status=0):
     """Run kcat to its end and return what it printed; its exit status must be `status`."""
-    command = [str(runtimes.kcat()), "-b", bootstrap, *options]
+    command = [*kcat(bootstrap), *options]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == status, f"kcat ended with {done.returncode}: {done.stderr}"
     return done
@@ -29,7 +29,7 @@ def _produce(bootstrap, topic, lines, *options):
 
 
 def _member(tmp_path, name, broker, group, topic):
-    command = [runtimes.kcat(), "-b", broker.bootstrap, "-G", group, *QUICK, "-X", "auto.offset.reset=earliest"]
+    command = [*kcat(broker.bootstrap), "-G", group, *QUICK, "-X", "auto.offset.reset=earliest"]
     return Process(name, [*command, "-u", "-f", "%p %o %s\\n", topic], tmp_path)
 
 
@@ -77,7 +77,7 @@ def test_offsets_from_the_end_and_by_time(broker, new_topic):
 
 def test_a_consumer_at_the_end_gets_what_comes(broker, new_topic, tmp_path):
     topic = new_topic()
-    command = [runtimes.kcat(), "-b", broker.bootstrap, "-C", "-t", topic, "-u", "-o", "beginning"]
+    command = [*kcat(broker.bootstrap), "-C", "-t", topic, "-u", "-o", "beginning"]
     with Process("tail", command, tmp_path) as tail:
         wait_until(lambda: "Reached end of topic" in tail.log_path.read_text(), 20, "the consumer waits at the end")
         _produce(broker.bootstrap, topic, LINES[:5])
@@ -123,9 +123,9 @@ def test_idempotent_retry_stores_no_duplicate(strict, new_strict_topic):
 
 def test_a_message_above_the_limit_is_refused(broker, new_topic):
     topic = new_topic()
-    options = ["-b", broker.bootstrap, "-P", "-t", topic, "-X", "message.max.bytes=8000000"]
+    options = ["-P", "-t", topic, "-X", "message.max.bytes=8000000"]
     done = subprocess.run(
-        [str(runtimes.kcat()), *options],
+        [*kcat(broker.bootstrap), *options],
         input=b"x" * MESSAGE_BYTES_MAX,
         capture_output=True,
         timeout=CALL_S,

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.support import runtimes
+from tests.support.entries import command_config, librdkafka
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import Process, wait_until
 from tests.support.waiting import CALL_S
@@ -19,7 +20,8 @@ LINES = 300
 
 
 def tool(bootstrap, *words, status=0):
-    command = [runtimes.console_script("edge-broker"), *map(str, words), "--bootstrap", bootstrap, "--timeout", "60"]
+    where = ["--bootstrap", bootstrap, *command_config(bootstrap)]
+    command = [runtimes.console_script("edge-broker"), *map(str, words), *where, "--timeout", "60"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == status, done.stderr
     return done
@@ -30,7 +32,7 @@ def rows(done):
 
 
 def produce(bootstrap, topic, count, codec="none", partition=0, **settings):
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, **settings})
+    producer = Producer({**librdkafka(bootstrap), "compression.type": codec, **settings})
     for number in range(count):
         value, headers = f"{codec} {number}", {"h": b"\xff"}
         producer.produce(topic, key=f"k{number}", value=value, partition=partition, headers=headers)
@@ -92,7 +94,7 @@ def test_tail_reads_every_codec(broker, topic, codec):
 def test_markers_of_transactions_are_no_records(broker, topic, request):
     if request.config.getoption("--broker") != "kafka":
         pytest.xfail("the edge broker has no transactions")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer = Producer({**librdkafka(broker.bootstrap), "transactional.id": topic})
     producer.init_transactions(CALL_S)
     for number in range(20):
         producer.begin_transaction()
@@ -104,7 +106,8 @@ def test_markers_of_transactions_are_no_records(broker, topic, request):
 
 def test_tail_follows_until_it_is_interrupted(broker, topic, tmp_path):
     produce(broker.bootstrap, topic, 3)
-    command = [runtimes.console_script("edge-broker"), "tail", topic, "-f", "-n", "1", "--bootstrap", broker.bootstrap]
+    command = [runtimes.console_script("edge-broker"), "tail", topic, "-f", "-n", "1"]
+    command += ["--bootstrap", broker.bootstrap, *command_config(broker.bootstrap)]
     with Process("tail", command, tmp_path) as process:
         wait_until(lambda: "none 2" in process.output(), 30, "the last record")
         produce(broker.bootstrap, topic, 2, "zstd", partition=1)
@@ -120,7 +123,7 @@ def test_groups(broker, topic, group, protocol, request):
     if protocol == "consumer" and request.config.getoption("--broker") != "kafka":
         pytest.xfail("the edge broker has no groups of KIP-848")
     produce(broker.bootstrap, topic, LINES)
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    settings = {**librdkafka(broker.bootstrap), "group.id": group, "auto.offset.reset": "earliest"}
     settings["group.protocol"] = protocol
     consumer = Consumer({**settings, "enable.auto.commit": False, "client.id": "the-reader"})
     try:

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.entries import librdkafka
 from tests.support.waiting import CALL_S, Deadline, wait_until
 
 
@@ -23,7 +24,7 @@ class Read:
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Create a topic and return when its leader is known; raises what the broker answered."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(librdkafka(bootstrap))
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
 
@@ -40,7 +41,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
 
 def read_topic(bootstrap: str, topic: str, deadline_s: float = 30.0) -> list[Read]:
     """Read every record of a topic that is there now, partition by partition in order of offsets."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False})
+    consumer = Consumer({**librdkafka(bootstrap), "group.id": "-", "enable.auto.commit": False})
     try:
         return _read_to_the_end(consumer, topic, Deadline(deadline_s))
     finally:
