@@ -24,12 +24,16 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, S
 )
 def sasl_handshake(broker: Broker, context: RequestContext, request: SaslHandshakeRequest) -> Outcome:
     """Take the mechanism, or close the connection; where nobody logs in, or not now, as Kafka answers."""
-    login = context.session.login
+    session, login = context.session, context.session.login
+    if login is not None and login.in_exchange:
+        broker.log_ins.refused(session, login.mechanism, "", "a second handshake within the log-in")
+        login.fail()
+        return Reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), closes=True)
     if login is None or not login.takes_handshake():
         return Reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
     enabled = list(login.sessions_ms)
     if login.choose(request.mechanism, broker.clock.new_token(), raw=context.api_version == 0):
         return Reply(SaslHandshakeResponse(mechanisms=enabled))
-    broker.log_ins.refused(context.session, request.mechanism, "", "the mechanism is not enabled")
+    broker.log_ins.refused(session, request.mechanism, "", "the mechanism is not enabled")
     response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=enabled)
     return Reply(response, closes=True)

@@ -8,6 +8,7 @@
 | EXCHANGE | SaslAuthenticate, more to come | EXCHANGE | the mechanism's challenge |
 | EXCHANGE | SaslAuthenticate, right | COMPLETE | how long the session lasts |
 | EXCHANGE | SaslAuthenticate, wrong | FAILED | SASL_AUTHENTICATION_FAILED, late |
+| EXCHANGE | SaslHandshake | FAILED | ILLEGAL_SASL_STATE |
 | COMPLETE | SaslHandshake where sessions end | EXCHANGE | as at first; user and mechanism must stay |
 | COMPLETE | any other, before the session's end | COMPLETE | whatever it is |
 | COMPLETE | any other, behind it | FAILED | none |
@@ -82,11 +83,8 @@ def read_plain(data: bytes) -> PlainMessage:
             "the message is none of PLAIN's", f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
         )
     if len(data) > MESSAGE_BYTES_MAX:
-        raise LogInFailed("the message is too long")
-    try:
-        authorization_id, user = parts[0].decode(), parts[1].decode()
-    except UnicodeDecodeError:
-        raise LogInFailed("the name of the user is no UTF-8") from None
+        raise LogInFailed("the message is too long", WRONG_PASSWORD)
+    authorization_id, user = (part.decode(errors="replace") for part in parts[:2])  # no UTF-8: a user that is not there
     if not user:
         raise LogInFailed("no user", "Authentication failed: username not specified")
     if not parts[2]:
@@ -171,7 +169,7 @@ class Login:
             return ""
         if self.state == LoginState.BEGIN and api_key in (API_VERSIONS, SASL_HANDSHAKE):
             return ""
-        if self.state == LoginState.EXCHANGE and api_key == SASL_AUTHENTICATE and not self.raw:
+        if self.in_exchange and api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE) and not self.raw:
             return ""
         if self.raw:
             return "the client logs in as before Kafka 1.0, without SaslAuthenticate; use a newer client"
@@ -189,7 +187,7 @@ class Login:
     def choose(self, mechanism: str, nonce: str, *, raw: bool) -> bool:
         """Begin a log-in by this mechanism; False when it is not enabled, and the log-in has failed. `raw`: old style.
 
-        Another mechanism than the one before is told at the next request, as Kafka does.
+        Another mechanism than the one before is told at the next request; Kafka closes there without a word.
         """
         if mechanism not in self.sessions_ms:
             self.fail()

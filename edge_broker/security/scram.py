@@ -28,8 +28,9 @@ MESSAGE_BYTES_MAX = 4096
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384  # as Kafka
 SALT_BYTES = 20
 
-_FIRST = re.compile(r"([ny],(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", re.DOTALL)
-_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([A-Za-z0-9+/=]+)", re.DOTALL)
+_NONCE, _EXTENSIONS = r"([\x21-\x2b\x2d-\x7e]+)", r"(?:,[A-Za-z]+=[^,\0]+)*"
+_FIRST = re.compile(rf"([ny],(?:a=([^,\0]+))?,)(n=([^,\0]+),r={_NONCE}{_EXTENSIONS})")
+_FINAL = re.compile(rf"(c=([A-Za-z0-9+/=]+),r={_NONCE}{_EXTENSIONS}),p=([A-Za-z0-9+/=]+)")
 
 
 class Mechanism(NamedTuple):

@@ -167,6 +167,15 @@ def test_nothing_but_tokens_is_served_within_the_log_in():
     assert client.transport.closed
 
 
+def test_a_handshake_within_the_log_in_is_answered_and_ends_it():
+    site = secured()
+    client = site.client(NAME)
+    handshake(client, "SCRAM-SHA-256")
+    authenticate(client, ScramClient("SCRAM-SHA-256", "alice", "secret").first)
+    assert handshake(client, "SCRAM-SHA-256").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.transport.closed
+
+
 def test_what_is_sent_behind_a_token_waits_for_the_log_in():
     site = secured()
     client = site.client(NAME)

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from edge_broker.security.sasl import read_plain
+from edge_broker.security.sasl import WRONG_PASSWORD, read_plain
 from edge_broker.security.scram import (
     MECHANISMS,
     MESSAGE_BYTES_MAX,
@@ -117,7 +117,14 @@ def test_a_wrong_password_and_a_user_that_is_not_there_are_the_same(password, kn
         b"n,,n=user,r=",
         b"n,,n=user,r=a b",
         b"n,,n=us=er,r=nonce",
+        b"n,,n=us\0er,r=nonce",
+        b"n,a=,n=user,r=nonce",
         b"n,,m=ext,n=user,r=nonce",
+        b"n,,n=user,r=nonce,",
+        b"n,,n=user,r=nonce,x",
+        b"n,,n=user,r=nonce,x=",
+        b"n,,n=user,r=nonce,1=y",
+        b"n,,n=user,r=nonce,,x=y",
         b"p=tls-unique,,n=user,r=nonce",
         b"n,,n=user,r=" + b"x" * MESSAGE_BYTES_MAX,
     ],
@@ -192,9 +199,7 @@ def test_a_name_with_a_lone_equals_sign_is_none(name):
         user_of(name)
 
 
-@pytest.mark.parametrize(
-    "message", [b"", b"user", b"\0user", b"\0user\0", b"\0\0password", b"\0user\0pass\0word", b"\0\xff\0password"]
-)
+@pytest.mark.parametrize("message", [b"", b"user", b"\0user", b"\0user\0", b"\0\0password", b"\0user\0pass\0word"])
 def test_no_message_of_plain(message):
     with pytest.raises(LogInFailed):
         read_plain(message)
@@ -202,3 +207,10 @@ def test_no_message_of_plain(message):
 
 def test_the_parts_of_plain_s_message():
     assert read_plain("a\0b\0päss".encode()) == ("a", "b", "päss".encode())
+    assert read_plain(b"\xff\0\xfe\0\xfd") == ("\ufffd", "\ufffd", b"\xfd")  # nobody's names, as in Kafka
+
+
+def test_a_password_that_is_too_long_is_a_wrong_one():
+    with pytest.raises(LogInFailed) as failure:
+        read_plain(b"\0user\0" + bytes(MESSAGE_BYTES_MAX).replace(b"\0", b"x"))
+    assert failure.value.told == WRONG_PASSWORD
