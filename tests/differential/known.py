@@ -6,7 +6,6 @@ true. `cases` and `path` are patterns (fnmatch); a path is the request's label, 
 
 from __future__ import annotations
 
-import functools
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -17,6 +16,10 @@ class Known(NamedTuple):
     why: str
     cases: str
     path: str
+
+    def speaks_of(self, case_id: str) -> bool:
+        """True for a case that may show it."""
+        return fnmatchcase(case_id, self.cases)
 
     def covers(self, label: str, path: str) -> bool:
         """True for a difference at this request and field."""
@@ -110,7 +113,40 @@ KNOWN: tuple[Known, ...] = (
 )
 
 
-@functools.cache
-def known_for(case_id: str) -> tuple[Known, ...]:
-    """The entries that speak of a case."""
-    return tuple(known for known in KNOWN if fnmatchcase(case_id, known.cases))
+BOUNDED = "what a stranger can make the broker read and keep is bounded: 64 KiB a request, 4096 bytes a message"
+NOT_DECODED = "what is no part of a log-in is not even decoded for who has not logged in; Kafka decodes it to refuse it"
+NOBODY = "a user that is not there fails as late as a wrong password does, so that nobody learns who is there"
+BREAKS = "Kafka meets an exception of its own here, and closes without an answer"
+RFC_5802 = "as RFC 5802 says; Kafka's grammar is another here"
+
+KNOWN_LOG_INS: tuple[Known, ...] = (
+    Known("ApiVersions tells what is served here", "*", "* ApiVersions *: .api_keys*"),
+    Known(NO_KRAFT, "*", "* ApiVersions *: .finalized_features*"),
+    Known(NO_KRAFT, "*", "* ApiVersions *: .supported_features*"),
+    Known("what is served may be asked for more than once", "api-versions-before-a-log-in", "* twice, *: "),
+    Known("metrics hold a software's name", "api-versions-before-a-log-in", "* software 'xxx*: .error_code"),
+    Known("text that is none costs the connection: no client writes it", "handshakes", "* body, *: 0002fffe: "),
+    Known("tokens without a request around them are of clients before Kafka 1.0", "tokens-of-version-0", "* raw, *: "),
+    Known(NOT_DECODED, "another-api-before-a-log-in", "* Metadata * in the middle, *: "),
+    Known(NOT_DECODED, "api-versions-before-a-log-in", "* behind a handshake, *: "),
+    Known(NOT_DECODED, "log-ins-again", "* between, *: "),
+    Known("another mechanism than before is told; Kafka closes without an answer", "log-ins-again", "* other, *: "),
+    Known(BOUNDED, "large-tokens", "*000, *"),
+    Known(NOBODY, "*", "2 SaslAuthenticate v2 SCRAM-* unknown user, *"),
+    Known(NOBODY, "mechanisms-users-and-passwords", "2 SaslAuthenticate v2 SCRAM-SHA-256 only-512, *"),
+    Known(NOBODY, "mechanisms-users-and-passwords", "2 SaslAuthenticate v2 SCRAM-SHA-512 only-256, *"),
+    Known(NOBODY, "first-messages-of-scram", "* first, *: b'n,,n= ann,*"),
+    Known(RFC_5802, "first-messages-of-scram", "* first, *: b'y,,n=ann,*"),
+    Known(RFC_5802, "first-messages-of-scram", "* first, *: b'n,a=a=2Cb=3Dc,n=a=2Cb=3Dc,*"),
+    Known(RFC_5802, "first-messages-of-scram", "* first, *: b'n,,m=ext,*"),
+    Known(RFC_5802, "first-messages-of-scram", "* first, *: b'n,,n=ann,r=nonce,x=?xc3*"),
+    Known("there are no delegation tokens", "first-messages-of-scram", "* first, *,tokenauth=true'*"),
+    Known(RFC_5802, "scram-whole", "* y, *: *"),
+    Known(RFC_5802, "scram-whole", "* escapes, *: *"),
+    Known(RFC_5802, "final-messages-of-scram", "* an extension that is proved, *"),
+    Known(RFC_5802, "final-messages-of-scram", "* an extension that is not, *"),
+    Known(RFC_5802, "final-messages-of-scram", "* two proofs, *"),
+    Known(BREAKS, "final-*", "* an empty proof, *: "),
+    Known(BREAKS, "final-*", "* a short proof, *: "),
+    Known(BREAKS, "final-*", "* a long proof, *: "),
+)

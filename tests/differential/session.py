@@ -7,6 +7,7 @@ two brokers compare (trees.py, test_differential.py).
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -60,6 +61,7 @@ class Session:
     bootstrap: str
     case: str
     asked: list[Asked] = field(default_factory=list)
+    context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         """Begin with no connection and no ids met."""
@@ -79,7 +81,7 @@ class Session:
     def on(self, name: str) -> Connection:
         """The connection of this name, opened at first use."""
         if name not in self._connections:
-            self._connections[name] = self._stack.enter_context(Connection(self.bootstrap))
+            self._connections[name] = self._stack.enter_context(Connection(self.bootstrap, context=self.context))
         return self._connections[name]
 
     def ask(self, key: int, request: Message, version: int, *, on: str = "main", label: str = "") -> Any:

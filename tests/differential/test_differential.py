@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from edge_broker.config import KEYS
 from edge_broker.settings import SHOWN_BROKER_KEYS
 from tests.differential import cases as _cases  # noqa: F401 - registers them
-from tests.differential.known import KNOWN, Known, known_for
+from tests.differential.judging import Judge
+from tests.differential.known import KNOWN
 from tests.differential.session import CASES, CLOSED, Case, Session
-from tests.differential.trees import differences
 from tests.differential.wire import ClosedError
 from tests.support import runtimes
 from tests.support.processes import ApacheKafka, EdgeBroker
@@ -33,9 +33,7 @@ class Brokers:
         self._directory = directory
         self._stack = stack
         self._started: dict[str, str] = {}
-        self.requests = 0
-        self.cases: set[str] = set()
-        self.met: set[Known] = set()
+        self.judge = Judge(KNOWN)
 
     def bootstrap(self, name: str) -> str:
         if name not in self._started:
@@ -64,30 +62,14 @@ def brokers(tmp_path_factory) -> Iterator[Brokers]:
     with ExitStack() as stack:
         found = Brokers(tmp_path_factory.mktemp("differential"), stack)
         yield found
-        print(f"\n{found.requests} requests to each broker, {len(KNOWN)} known differences")
+        print(f"\n{found.judge.requests} requests to each broker, {len(KNOWN)} known differences")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_both_answer_the_same(brokers: Brokers, case: Case) -> None:
     ours = brokers.run("edge", case)
     kafka = brokers.run("kafka-3.9.2" if case.old else "kafka-4.3.1", case)
-    brokers.requests += len(ours.asked)
-    brokers.cases.add(case.id)
-    new = [line for line, known in judged(case, ours, kafka) if known is None]
-    brokers.met.update(known for _, known in judged(case, ours, kafka) if known is not None)
-    assert not new, "differences that known.py does not list:\n" + "\n".join(new)
-
-
-def judged(case: Case, ours: Session, kafka: Session) -> Iterator[tuple[str, Known | None]]:
-    """Each difference as a line, and the entry of known.py that covers it."""
-    listed = known_for(case.id)
-    for mine, theirs in zip(ours.asked, kafka.asked, strict=False):
-        for found in differences(mine.answer, theirs.answer):
-            known = next((known for known in listed if known.covers(mine.label, found.path)), None)
-            yield f"{mine.label}: {found.path}: ours {found.ours!r}, Kafka {found.kafka!r}", known
-    if len(ours.asked) != len(kafka.asked):
-        known = next((known for known in listed if known.covers("requests", "")), None)
-        yield f"requests: ours {len(ours.asked)}, Kafka {len(kafka.asked)}", known
+    brokers.judge.hold(case.id, ours.asked, kafka.asked)
 
 
 def test_a_key_of_the_broker_without_our_prefix_is_one_of_apache_kafka(brokers: Brokers) -> None:
@@ -100,6 +82,5 @@ def test_a_key_of_the_broker_without_our_prefix_is_one_of_apache_kafka(brokers: 
 
 def test_every_known_difference_is_still_there(brokers: Brokers) -> None:
     """Of what known.py says about cases that ran; a mended difference goes off the list."""
-    ran = [known for known in KNOWN if all(case.id in brokers.cases for case in CASES if known in known_for(case.id))]
-    mended = [f"{known.why}: {known.cases}: {known.path}" for known in ran if known not in brokers.met]
+    mended = brokers.judge.mended(case.id for case in CASES)
     assert not mended, "\n".join(mended)

@@ -1,21 +1,18 @@
 """Rights, held against Apache Kafka's StandardAuthorizer: each API with its rights, without one, and with a denial.
 
-Both brokers have a PLAINTEXT listener, whose clients are super users, and one of TLS, whose client is User:CN=ann by
-her certificate. ACLs are changed over the wire, alike in both. Answers are compared whole, but for sentences.
+Ann is User:CN=ann by her certificate. ACLs are changed over the wire by a super user, alike in both. Answers are
+compared whole, but for sentences.
 """
 
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.message import Message
@@ -29,14 +26,11 @@ from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopi
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+from tests.differential.secured import SHOWN, Broker, Secured
 from tests.differential.session import Session
 from tests.differential.trees import Masks, differences
 from tests.differential.wire import Connection
-from tests.support.certificates import Authority
-from tests.support.ports import free_port
-from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Asked, Names, Right, denials
-from tests.support.waiting import Deadline
 
 ANN = "User:CN=ann"
 ANY = 1
@@ -48,42 +42,38 @@ KNOWN = {
     ],  # Kafka repeats a denial for each user, without his name; of all users it says nothing
 }
 """What differs with all rights too; known.py says why."""
-SETTINGS = {
-    "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": "User:ANONYMOUS",
-    "group.initial.rebalance.delay.ms": 0,
-    "auto.create.topics.enable": "true",
-    "ssl.keystore.type": "PEM",
-    "ssl.truststore.type": "PEM",
-    "ssl.client.auth": "required",
-}
 
 
-class Broker(NamedTuple):
+class Subject(NamedTuple):
     """One of the two: what the set-up asks by, and Ann's own connection."""
 
-    admin: Session
+    broker: Broker
     ann: Connection
     names: Names
+
+    @property
+    def admin(self) -> Session:
+        """What the set-up asks by."""
+        return self.broker.admin
 
 
 class Both(NamedTuple):
     """The edge broker and Apache Kafka."""
 
-    edge: Broker
-    kafka: Broker
+    edge: Subject
+    kafka: Subject
 
     def use(self, *acls: AclBinding) -> None:
         """Have these ACLs and no others, in both."""
-        for broker in self:
-            use(broker.admin, acls)
+        for subject in self:
+            subject.broker.use(acls)
 
     def compare(self, key: int, version: int, requests: Iterable[Message], *, known: Iterable[str] = ()) -> Any:
         """Ask both as Ann and hold the answers against each other, but for `known` paths; ours."""
         answers = []
-        for broker, request in zip(self, requests, strict=True):
-            broker.ann.send(key, request, version)
-            answers.append(broker.ann.receive())
+        for subject, request in zip(self, requests, strict=True):
+            subject.ann.send(key, request, version)
+            answers.append(subject.ann.receive())
         mine, theirs = (without_sentences(Masks().tree(answer, version)) for answer in answers)
         assert [found for found in differences(mine, theirs) if found.path not in known] == []
         return answers[0]
@@ -96,48 +86,6 @@ def without_sentences(tree: Any) -> Any:
     return [without_sentences(value) for value in tree] if isinstance(tree, list) else tree
 
 
-def use(admin: Session, acls: Iterable[AclBinding]) -> None:
-    """Replace the ACLs of a broker, and wait until it goes by them: Kafka answers a moment before."""
-    everything = {"resource_type_filter": ANY, "pattern_type_filter": ANY, "operation": ANY, "permission_type": ANY}
-    none = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
-    admin.quietly(api.DELETE_ACLS, DeleteAclsRequest(filters=[DeleteAclsFilter(**everything, **none)]), 3)
-    creations = [
-        AclCreation(
-            resource_type=acl.resource_type,
-            resource_name=acl.name,
-            resource_pattern_type=acl.pattern_type,
-            principal=acl.principal,
-            host=acl.host,
-            operation=acl.operation,
-            permission_type=acl.permission,
-        )
-        for acl in acls
-    ]
-    made = admin.quietly(api.CREATE_ACLS, CreateAclsRequest(creations=creations), 3)
-    assert all(result.error_code == ErrorCode.NONE for result in made.results), made
-    deadline = Deadline(30)
-    while (found := described(admin, DescribeAclsRequest(**everything, **none))) != set(acls):
-        deadline.check("these ACLs", found)
-        time.sleep(0.01)
-
-
-def described(admin: Session, request: DescribeAclsRequest) -> set[AclBinding]:
-    """The ACLs that a broker goes by."""
-    return {
-        AclBinding(
-            ResourceType(resource.resource_type),
-            resource.resource_name,
-            PatternType(resource.pattern_type),
-            acl.principal,
-            acl.host,
-            Operation(acl.operation),
-            Permission(acl.permission_type),
-        )
-        for resource in admin.quietly(api.DESCRIBE_ACLS, request, 3).resources
-        for acl in resource.acls
-    }
-
-
 def acl(right: Right, permission: Permission = Permission.ALLOW, **parts: Any) -> AclBinding:
     made = AclBinding(right.resource_type, right.name, PatternType.LITERAL, ANN, "*", right.operation, permission)
     return made._replace(**parts)
@@ -148,58 +96,23 @@ def allow(kind: ResourceType, name: str, *operations: Operation) -> list[AclBind
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    directory = tmp_path_factory.mktemp("rights")
-    authority = Authority(directory / "ca")
-    settings: dict[str, str | int] = {
-        **SETTINGS,
-        "ssl.keystore.location": str(store(authority, "broker")),
-        "ssl.truststore.location": str(authority.certificate),
-    }
-    certificate, key = authority.sign("ann", "DNS:ann")
-    context = ssl.create_default_context(cafile=str(authority.certificate))
-    context.load_cert_chain(certificate, key)
-    port, tls_port = free_port(), free_port()
-    listeners = {
-        "listeners": f"CLIENT://127.0.0.1:{port},TLS://127.0.0.1:{tls_port}",
-        "advertised.listeners": f"CLIENT://127.0.0.1:{port},TLS://127.0.0.1:{tls_port}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,TLS:SSL",
-    }
+def both(secured: Secured) -> Iterator[Both]:
     with ExitStack() as stack:
-        edge = EdgeBroker(directory, port=port, settings={**settings, **listeners}, protocol="SSL")
-        kafka = ApacheKafka(directory, settings=settings, listeners={"TLS": "SSL"})
-        for process in (edge, kafka):
-            stack.enter_context(process)
-        yield Both(
-            *(
-                begin(stack, process.bootstrap, f"127.0.0.1:{tls}", context)
-                for process, tls in ((edge, tls_port), (kafka, kafka.ports["TLS"]))
-            )
-        )
+        context = secured.contexts[SHOWN]
+        yield Both(*(begin(stack, broker, context) for broker in secured.brokers))
 
 
-def store(authority: Authority, name: str) -> Path:
-    certificate, key = authority.sign(name, "DNS:localhost,IP:127.0.0.1")
-    path = authority.directory / f"{name}.store"
-    path.write_text(key.read_text() + certificate.read_text())
-    path.chmod(0o600)
-    return path
-
-
-def begin(stack: ExitStack, bootstrap: str, tls: str, context: ssl.SSLContext) -> Broker:
+def begin(stack: ExitStack, broker: Broker, context: ssl.SSLContext) -> Subject:
     """Make two topics and two groups, of which Ann may see none."""
-    admin = Session(bootstrap, "rights")
-    stack.callback(admin.close)
-    for suffix in ("t", "kept"):
-        admin.topic(suffix)
-    admin.producer_id()  # Kafka has none for a moment
-    names = Names("rights-t", admin.wait_for("rights-t", 1).topic_id, "rights-none", "rights-g", "rights-no-g")
+    admin = broker.admin
+    topics = [admin.topic(suffix) for suffix in ("t", "kept")]
+    names = Names(topics[0], admin.wait_for(topics[0], 1).topic_id, "rights-none", "rights-g", "rights-no-g")
     commit = next(asked for asked in ASKED if asked.title == "commit offsets")
     for group in (names.group, "rights-of-others"):
         admin.coordinator(group)
-        answer = admin.quietly(commit.key, commit.request(names._replace(topic="rights-kept", group=group)), 8)
+        answer = admin.quietly(commit.key, commit.request(names._replace(topic=topics[1], group=group)), 8)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-    return Broker(admin, stack.enter_context(Connection(tls, context=context)), names)
+    return Subject(broker, stack.enter_context(Connection(broker.addresses["MUTUAL"], context=context)), names)
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.title)

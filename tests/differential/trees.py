@@ -7,20 +7,23 @@
 | sign | producer_id, session_id, epochs, log_append_time_ms | `<set>` when there is one, else the number |
 | text | host, cluster_id, error_message, reasons | `<text>`, `""` or null |
 | drop | port | `<port>` |
+| SCRAM | auth_bytes | the text, without the server's part of the nonce and its proof |
 | records | records | per batch: base offset, attributes, counts, producer, records' bytes; no epoch, no CRC |
-| order | arrays whose order means nothing (`ORDERLESS`) | keyed by the name of an element, else sorted |
+| order | arrays whose order means nothing (`ORDERLESS`) | keyed by an element's name, else sorted; `mechanisms` too |
 
 Lives here: masks and the comparison. Must never come in: which differences are known (known.py).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from edge_broker.protocol.message import NO_UUID, Message, MessageType
 from edge_broker.protocol.record_batch import read_header
 
+CLIENT_NONCE = "nonce"
 ORDINAL = {"member_id", "leader"}
 SIGN = {"producer_id", "session_id", "leader_epoch", "log_append_time_ms", "epoch", "finalized_features_epoch"}
 TEXT = {"host", "cluster_id", "error_message", "batch_index_error_message", "client_host", "documentation"}
@@ -39,6 +42,7 @@ ORDERLESS = {
     "partition_responses": ("index",),
 }
 ORDERED_WITHOUT_KEY = {"results"}  # those of DescribeConfigs come as they were asked for
+_BY_CHANCE = re.compile(f"^(r={CLIENT_NONCE}|v=)[^,]+")
 HEADER_BYTES = 61
 ABSENT = "<absent>"
 
@@ -66,12 +70,16 @@ class Masks:
             return self.tree(cast(Message, value), version)
         if name == "records":
             return None if value is None else batches(memoryview(value))
+        if name == "auth_bytes":
+            return _BY_CHANCE.sub(r"\1<text>", bytes(value).decode())
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value).hex()
         return self._masked(name, value)
 
     def _array(self, name: str, values: list[Any], version: int) -> Tree:
         trees = [self._value(name, value, version) for value in values]
+        if name == "mechanisms":
+            return sorted(trees)
         if name not in ORDERLESS or not all(isinstance(tree, dict) for tree in trees):
             return trees
         key = next((key for key in ORDERLESS[name] if trees and key in trees[0]), "")
