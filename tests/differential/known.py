@@ -150,3 +150,14 @@ KNOWN_LOG_INS: tuple[Known, ...] = (
     Known(BREAKS, "final-*", "* a short proof, *: "),
     Known(BREAKS, "final-*", "* a long proof, *: "),
 )
+
+KNOWN_WAYS_IN: tuple[Known, ...] = (
+    Known(SENTENCE, "*", "* produce: *.error_message"),
+    Known(SENTENCE, "*", "* find coordinator: *.error_message"),
+    Known(NO_ID, "*", "* create topics: .topics.*.topic_id"),
+    Known("the defaults of topics are compared elsewhere", "*", "* create topics: .topics.ways-none.configs.*"),
+    Known("__edge_ledger is there from the start", "*", "* Metadata v8 *: .topics.__edge_ledger"),
+    Known(NOBODY, "who-*", "2 SaslAuthenticate v2 * SCRAM-* unknown user, *"),
+    Known(NOBODY, "who-*", "2 SaslAuthenticate v2 * SCRAM-SHA-256 * only 512, *"),
+    Known(NOBODY, "who-*", "2 SaslAuthenticate v2 * SCRAM-SHA-512 * only 256, *"),
+)

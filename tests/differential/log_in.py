@@ -35,8 +35,8 @@ class LogIn(Session):
         self.roads: list[list[Asked]] = []
 
     @contextmanager
-    def connection(self, label: str, listener: str = LISTENER) -> Iterator[None]:
-        """Another connection; the broker may close it, which ends the block."""
+    def connection(self, label: str, listener: str = LISTENER, *, keep: bool = False) -> Iterator[None]:
+        """Another connection; the broker may close it, which ends the block. It ends with the block unless kept."""
         self.bootstrap, self._name = self._addresses[listener], f"{label}, {len(self.roads)}"
         self.asked = []
         self.roads.append(self.asked)
@@ -44,7 +44,8 @@ class LogIn(Session):
             yield
         except ClosedError:
             assert self.asked[-1].answer == CLOSED
-        self.on(self._name).close()
+        if not keep:
+            self.on(self._name).close()
 
     def request(self, key: int, request: Any, version: int, label: str) -> Any:
         """Ask; the answer, ClosedError when the connection was closed instead."""
@@ -99,6 +100,10 @@ class LogIn(Session):
     def log_in(self, mechanism: str, user: str, password: str | None = None) -> None:
         """Hand-shake and messages."""
         self.handshake(mechanism)
+        self.messages(mechanism, user, password)
+
+    def messages(self, mechanism: str, user: str, password: str | None = None) -> None:
+        """The messages of a mechanism that was chosen."""
         if mechanism == "PLAIN":
             self.plain(user, password)
         else:

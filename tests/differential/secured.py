@@ -66,6 +66,7 @@ SETTINGS: dict[str, str | int] = {
     "super.users": f"User:CN={ADMIN};User:CN={BROKER};User:{ROOT}",
     "group.initial.rebalance.delay.ms": 0,
     "auto.create.topics.enable": "true",
+    "log.retention.ms": -1,  # what the tests produce is from 2023
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
     "ssl.client.auth": "required",
@@ -77,10 +78,15 @@ SETTINGS: dict[str, str | int] = {
 
 
 class Broker(NamedTuple):
-    """One of the two; `admin` may do everything."""
+    """One of the two; `admin` may do everything, as may whoever shows `admins`."""
 
     addresses: Mapping[str, str]
     admin: Session
+    admins: ssl.SSLContext
+
+    def set_up(self, case: str) -> Session:
+        """What a case sets itself up by."""
+        return Session(self.addresses["MUTUAL"], case, context=self.admins)
 
     def use(self, acls: Iterable[AclBinding]) -> None:
         """Have these ACLs and no others, and wait until it goes by them: Kafka answers a moment before."""
@@ -187,9 +193,9 @@ def secured_brokers(directory: Path) -> Iterator[Secured]:
         brokers = []
         for process, addresses in ((edge, edge_addresses), (kafka, kafka_addresses)):
             stack.enter_context(process)
-            admin = Session(addresses["MUTUAL"], "rights", context=contexts[ADMIN])
+            admin = Session(addresses["MUTUAL"], "secured", context=contexts[ADMIN])
             stack.callback(admin.close)
-            brokers.append(Broker(addresses, admin))
+            brokers.append(Broker(addresses, admin, contexts[ADMIN]))
             brokers[-1].add_users()
             admin.producer_id()  # Kafka has none for a moment
         yield Secured(*brokers, contexts)
@@ -225,6 +231,7 @@ def secured_kafka(directory: Path, settings: Mapping[str, str | int]) -> ApacheK
     own: dict[str, str | int] = {
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "inter.broker.listener.name": "MUTUAL",
+        "offsets.topic.num.partitions": 1,
     }
     users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items() if user != COMMAS)
     for listener in (name.lower() for name, protocol in LISTENERS.items() if protocol.startswith("SASL")):

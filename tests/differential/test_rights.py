@@ -48,13 +48,9 @@ class Subject(NamedTuple):
     """One of the two: what the set-up asks by, and Ann's own connection."""
 
     broker: Broker
+    admin: Session
     ann: Connection
     names: Names
-
-    @property
-    def admin(self) -> Session:
-        """What the set-up asks by."""
-        return self.broker.admin
 
 
 class Both(NamedTuple):
@@ -104,7 +100,8 @@ def both(secured: Secured) -> Iterator[Both]:
 
 def begin(stack: ExitStack, broker: Broker, context: ssl.SSLContext) -> Subject:
     """Make two topics and two groups, of which Ann may see none."""
-    admin = broker.admin
+    admin = broker.set_up("rights")
+    stack.callback(admin.close)
     topics = [admin.topic(suffix) for suffix in ("t", "kept")]
     names = Names(topics[0], admin.wait_for(topics[0], 1).topic_id, "rights-none", "rights-g", "rights-no-g")
     commit = next(asked for asked in ASKED if asked.title == "commit offsets")
@@ -112,7 +109,7 @@ def begin(stack: ExitStack, broker: Broker, context: ssl.SSLContext) -> Subject:
         admin.coordinator(group)
         answer = admin.quietly(commit.key, commit.request(names._replace(topic=topics[1], group=group)), 8)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-    return Subject(broker, stack.enter_context(Connection(broker.addresses["MUTUAL"], context=context)), names)
+    return Subject(broker, admin, stack.enter_context(Connection(broker.addresses["MUTUAL"], context=context)), names)
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.title)

@@ -31,6 +31,7 @@ DROPPED = {"port": "<port>"}
 ORDERLESS = {
     "topics": ("name", "topic"),
     "resources": ("resource_name",),
+    "acls": (),
     "responses": ("name", "topic", "topic_id"),
     "partitions": ("partition_index", "partition"),
     "groups": ("group_id",),
@@ -86,7 +87,7 @@ class Masks:
         if not key and name in ORDERED_WITHOUT_KEY:
             return trees
         keyed = {str(tree.get(key)): tree for tree in trees}
-        return keyed if len(keyed) == len(trees) else sorted(trees, key=lambda tree: str(tree.get(key)))
+        return keyed if len(keyed) == len(trees) else sorted(trees, key=lambda tree: (str(tree.get(key)), str(tree)))
 
     def _masked(self, name: str, value: Any) -> Tree:
         if name in ORDINAL:

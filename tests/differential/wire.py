@@ -71,7 +71,7 @@ class Connection:
         """Send bytes as they are; a broker that has closed already is met when reading."""
         try:
             self._socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
             return
 
     def receive(self) -> Any:
@@ -106,7 +106,7 @@ class Connection:
         while len(got) < size:
             try:
                 part = self._socket.recv(size - len(got))
-            except ConnectionResetError:
+            except (ConnectionResetError, ssl.SSLError):  # as an alert comes that tells why
                 part = b""
             if not part:
                 raise ClosedError
