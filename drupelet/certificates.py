@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import calendar
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _PEM = re.compile(rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
@@ -86,20 +86,22 @@ def _time(der: bytes, at: int) -> int:
     return calendar.timegm((int(text[:4]), *(int(text[i : i + 2]) for i in range(4, 14, 2))))
 
 
-def ended(leaf: Certificate, authorities: Iterable[Certificate], now_s: float) -> Certificate | None:
-    """The certificate that has ended, of one that a peer shows and of the CAs that are believed; None where none has.
+def ended(chain: Sequence[Certificate], authorities: Iterable[Certificate], now_s: float) -> Certificate | None:
+    """The certificate that has ended, of a peer's own, the CAs behind it and the one that is believed; None: none has.
 
-    A CA that is in the list under one name more than once ends with the last of them. Where the CA of `leaf` is not in
-    the list, as an intermediate one stands between, one CA of the list that has not ended is enough.
+    `chain` begins with the peer's own. A CA that is in `authorities` under one name more than once ends with the last
+    of them, and what stands behind it in the chain is not judged.
     """
-    if leaf.end_s < now_s:
-        return leaf
     known: dict[bytes, Certificate] = {}
     for each in authorities:
         if each.subject not in known or known[each.subject].end_s < each.end_s:
             known[each.subject] = each
-    signer = known.get(leaf.issuer)
-    if signer is not None:
-        return signer if signer.end_s < now_s else None
-    last = max(known.values(), key=lambda each: each.end_s, default=None)
-    return last if last is not None and last.end_s < now_s else None
+    for number, each in enumerate(chain):
+        believed = known.get(each.subject) if number else None
+        judged = believed or each
+        if judged.end_s < now_s:
+            return judged
+        if believed is not None:
+            return None
+    signer = known.get(chain[-1].issuer)  # of a session that was resumed, whose chain is the peer's own alone
+    return signer if signer is not None and signer.end_s < now_s else None

@@ -9,6 +9,7 @@ Source: https://docs.python.org/3/library/ssl.html, X509_VERIFY_PARAM_set_flags(
 
 from __future__ import annotations
 
+import _ssl
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ DAY = "%Y-%m-%d"
 
 
 class CertificateEndedError(ssl.SSLCertVerificationError):
-    """A certificate of the peer, or of the CA that signed it, has ended; `told` goes after the peer's address."""
+    """A certificate of the peer, or of a CA that it is believed by, has ended; `told` goes after the peer's address."""
 
     def __init__(self, told: str) -> None:
         super().__init__(told)
@@ -60,7 +61,7 @@ def client_context(
 
 
 def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -> None:
-    """Have every connection of a context, client's or server's, judge the certificate that its peer shows by `now_s`.
+    """Have every connection of a context, client's or server's, judge the chain that its peer shows, by `now_s`.
 
     Call it when the context has its CAs. A handshake with one that has ended raises CertificateEndedError.
     """
@@ -82,14 +83,27 @@ def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -
     context.sslobject_class = JudgedObject
 
 
+def peer_chain(connection: Any) -> list[bytes]:
+    """What OpenSSL believes a peer by, encoded: its own certificate, the CAs behind it, the configured one last.
+
+    The first alone where a session was resumed (the rest was judged when that began), nothing where it showed none.
+    """
+    own = connection.getpeercert(binary_form=True)
+    if own is None:
+        return []
+    if hasattr(connection, "get_verified_chain"):  # since Python 3.13; before, what that calls is there as well
+        return connection.get_verified_chain() or [own]
+    chain = connection._sslobj.get_verified_chain() or ()
+    return [each.public_bytes(_ssl.ENCODING_DER) for each in chain] or [own]
+
+
 def _judge(connection: Any, authorities: Sequence[Certificate], now_s: float) -> None:
-    der = connection.getpeercert(binary_form=True)
-    if der is None:  # a client that shows none: whether it has to is the context's business
+    chain = [certificate(each) for each in peer_chain(connection)]
+    if not chain:  # a client that shows none: whether it has to is the context's business
         return
-    leaf = certificate(der)
-    over = ended(leaf, authorities, now_s)
+    over = ended(chain, authorities, now_s)
     if over is not None:
-        whose = "has a certificate" if over is leaf else f"has a certificate of the CA {over.name!r},"
+        whose = "has a certificate" if over is chain[0] else f"has a certificate of the CA {over.name!r},"
         raise CertificateEndedError(
             f"{whose} that ended on {_day(over.end_s)}, and by this host's clock it is {_day(now_s)}: set the clock"
             " if that is wrong, else renew the certificate"

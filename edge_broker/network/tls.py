@@ -8,7 +8,8 @@
 Tickets are off, so that whoever comes back shows its certificate again. TLS 1.2's sessions cannot be switched off from
 Python: once a context remembers SESSIONS_MAX of them it is replaced, which bounds their memory. OpenSSL's check of
 dates is off, as a board's clock may be wrong by decades: here the end alone is judged, by the later of clock and build
-date, of the client's certificate at each handshake and of the CAs whenever a context is made.
+date: at each handshake that of the client's certificate and of every CA by which OpenSSL believes it, and of the CAs
+that are trusted whenever a context is made.
 
 Lives here: what OpenSSL is told. Must never come in: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
 """
@@ -18,11 +19,13 @@ from __future__ import annotations
 import os
 import ssl
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
+from drupelet.tls import peer_chain
 from edge_broker.network.host_names import NO_CHECK_TIME, alternative_name, names_host
 from edge_broker.network.memory_files import as_file
 from edge_broker.network.tls_transport import Refused
@@ -39,6 +42,13 @@ BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 Identity = tuple[tuple[int, int, int], ...]
 
 
+class _End(NamedTuple):
+    """When the first certificate of the broker's chain ends; `whose` is empty for its own, else says which CA's."""
+
+    end_s: int
+    whose: str
+
+
 class _Made(NamedTuple):
     """A context, and which files it was made from; `next_end_s` is when the first of its CAs ends.
 
@@ -47,7 +57,7 @@ class _Made(NamedTuple):
 
     context: ssl.SSLContext
     identity: Identity
-    chain_end_s: int
+    chain_end: _End
     next_end_s: float
     named: bool
 
@@ -76,7 +86,7 @@ class Tls:
     @property
     def end_s(self) -> int:
         """When the first certificate of the chain ends, in Unix time."""
-        return self._made.chain_end_s
+        return self._made.chain_end.end_s
 
     @property
     def end_day(self) -> str:
@@ -101,19 +111,15 @@ class Tls:
         return changed
 
     def judge(self, tls: ssl.SSLObject) -> str:
-        """The principal of a client whose handshake is complete, empty without a certificate; Refused when that has
-        ended.
+        """The principal of a client whose handshake is complete, empty without a certificate; Refused when that or a CA
+        of it has ended.
         """
-        der = tls.getpeercert(binary_form=True)
-        if der is None:
+        chain = peer_chain(tls)
+        if not chain:
             return ""
-        certificate, now_s = read_certificate(der), self._now_s()
-        if now_s > certificate.not_after_s:
-            raise Refused(
-                f"its certificate {certificate.subject} ended {day(certificate.not_after_s)}, {_today(now_s)}"
-            )
+        subject = _judged(chain, self._now_s())
         try:
-            return principal_of(certificate.subject, self._settings.rules)
+            return principal_of(subject, self._settings.rules)
         except NoRuleFits as error:
             raise Refused(str(error)) from None
 
@@ -125,14 +131,28 @@ class Tls:
         if self.problem:
             yield self.problem
         elif end_s - now_s <= SOON_S:
-            verb, today = "ends" if end_s > now_s else "ended", _today(now_s)
-            yield f"the certificate of listener {self.listener} {verb} {day(end_s)}, {today}: put a new one there"
+            verb, whose = "ends" if end_s > now_s else "ended", f"{self._made.chain_end.whose}listener {self.listener}"
+            yield f"the certificate of {whose} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
         if not self._made.named:
             yield (
                 f"clients of listener {self.listener} are told {self._host}, which its certificate does not name, so "
                 f"that they will refuse it: make one with subjectAltName={alternative_name(self._host)}, or set "
                 "advertised.listeners to a name that it has"
             )
+
+
+def _judged(chain: Sequence[bytes], now_s: float) -> str:
+    """The subject of a client's certificate; Refused when anything of its chain has ended."""
+    own = read_certificate(chain[0])
+    if now_s > own.not_after_s:
+        raise Refused(f"its certificate {own.subject} ended {day(own.not_after_s)}, {_today(now_s)}")
+    for authority in map(certificate, chain[1:]):
+        if now_s > authority.end_s:
+            raise Refused(
+                f"the CA {authority.name!r} of its certificate {own.subject} ended {day(authority.end_s)}, "
+                f"{_today(now_s)}"
+            )
+    return own.subject
 
 
 def day(seconds: float) -> str:
@@ -160,12 +180,17 @@ def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
     context.num_tickets = 0
     context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: any CA given
     chain = _load_chain(context, settings)
-    chain_end_s = min(read_certificate(der).not_after_s for der in chain)
     next_end_s = float("inf")
     if settings.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
         next_end_s = _load_authorities(context, settings, now_s)
-    return _Made(context, identity, chain_end_s, next_end_s, not host or names_host(context, chain, host))
+    return _Made(context, identity, _first_end(chain), next_end_s, not host or names_host(context, chain, host))
+
+
+def _first_end(chain: Sequence[bytes]) -> _End:
+    """Which certificate of the broker's chain ends first."""
+    read = map(certificate, chain)
+    return min(_End(each.end_s, f"the CA {each.name!r} of " if number else "") for number, each in enumerate(read))
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> list[bytes]:

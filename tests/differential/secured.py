@@ -176,6 +176,11 @@ def secured_brokers(directory: Path) -> Iterator[Secured]:
     authority, other = Authority(directory / "ca"), Authority(directory / "other", "other")
     signed = {name: authority.sign(name, "DNS:client") for name in (ADMIN, SHOWN)}
     signed["ended"] = authority.sign("ended", "DNS:client", days=-1)
+    for name, days in (("between", 30), ("ended-between", -1)):
+        between = Authority(directory / name, name, days=days, issuer=authority)
+        certificate, key = between.sign("client", "DNS:client")
+        certificate.write_text(certificate.read_text() + between.certificate.read_text())
+        signed[name] = certificate, key
     signed["stranger"] = other.sign("stranger", "DNS:client")
     contexts = {name: client_context(authority, files) for name, files in signed.items()} | {
         "": client_context(authority)

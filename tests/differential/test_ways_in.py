@@ -49,7 +49,7 @@ from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Names
 ENCRYPTED = frozenset(listener for listener, protocol in LISTENERS.items() if protocol.endswith("SSL"))
 SASL = tuple(listener for listener, protocol in LISTENERS.items() if protocol.startswith("SASL"))
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-CERTIFICATES = ("", "ann", "ended", "stranger")
+CERTIFICATES = ("", "ann", "between", "ended", "ended-between", "stranger")
 WHO = ("User:ANONYMOUS", "User:CN=ann", f"User:{ANN}")
 OF_A_CLIENT = {
     "produce",

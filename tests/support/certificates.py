@@ -11,9 +11,13 @@ from tests.support.runtimes import openssl
 class Authority:
     """A CA whose files, and those of what it signs, are in `directory`."""
 
-    def __init__(self, directory: Path, name: str = "ca", *, days: int = 30) -> None:
+    def __init__(self, directory: Path, name: str = "ca", *, days: int = 30, issuer: Authority | None = None) -> None:
+        """Make it, with a certificate of `issuer`, or of its own."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        if issuer is not None:
+            self.certificate, self._key = issuer.sign_for(directory, name, "basicConstraints=critical,CA:TRUE", days)
+            return
         self.certificate = directory / f"{name}.pem"
         self._key = directory / f"{name}.key"
         names = "-out", self.certificate, "-subj", f"/CN={name}"
@@ -21,9 +25,13 @@ class Authority:
 
     def sign(self, name: str, alternatives: str, *, days: int = 30) -> tuple[Path, Path]:
         """Return certificate and key for the names in `alternatives`, as `DNS:localhost`; negative days: expired."""
-        key, request, signed = (self.directory / f"{name}.{ending}" for ending in ("key", "csr", "pem"))
-        extensions = self.directory / "extensions"
-        extensions.write_text(f"subjectAltName={alternatives}\n")
+        return self.sign_for(self.directory, name, f"subjectAltName={alternatives}", days)
+
+    def sign_for(self, directory: Path, name: str, extension: str, days: int) -> tuple[Path, Path]:
+        """Return certificate and key in a directory, with an extension as openssl writes it."""
+        key, request, signed = (directory / f"{name}.{ending}" for ending in ("key", "csr", "pem"))
+        extensions = directory / "extensions"
+        extensions.write_text(f"{extension}\n")
         _openssl("req", *_new_key(key), "-out", request, "-subj", f"/CN={name}")
         _openssl(
             *("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial"),

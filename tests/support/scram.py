@@ -53,7 +53,9 @@ class ScramClient:
         assert len(parts["r"]) >= len(self._nonce) + 16
         salt, iterations = base64.b64decode(parts["s"]), int(parts["i"])
         self._salted = _salted(self._hash, self._password.encode(), salt, iterations)
-        without_proof = f"c={base64.b64encode(self._header.encode()).decode()},r={self._before_nonce}{parts['r']}{extension}"
+        without_proof = (
+            f"c={base64.b64encode(self._header.encode()).decode()},r={self._before_nonce}{parts['r']}{extension}"
+        )
         self._message = f"{self._bare},{server_first.decode()},{without_proof}"
         client_key = hmac.digest(self._salted, b"Client Key", self._hash)
         signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), self._message.encode(), self._hash)

@@ -53,21 +53,26 @@ def test_a_cut_or_changed_certificate_is_read_or_refused(pem: bytes) -> None:
                 continue
 
 
-LEAF = Certificate(b"leaf", b"ca", 100)
+LEAF, BETWEEN = Certificate(b"leaf", b"between", 100), Certificate(b"between", b"ca", 80)
+CA, CA_BEFORE = Certificate(b"ca", b"ca", 90), Certificate(b"ca", b"ca", 50)
 
 
 @pytest.mark.parametrize(
-    ("authorities", "now_s", "over"),
+    ("chain", "authorities", "now_s", "over"),
     [
-        ([], 100, None),
-        ([], 101, LEAF),
-        ([Certificate(b"ca", b"ca", 50)], 50, None),
-        ([Certificate(b"ca", b"ca", 50)], 51, Certificate(b"ca", b"ca", 50)),
-        ([Certificate(b"ca", b"ca", 50), Certificate(b"ca", b"ca", 90)], 51, None),  # renewed under its name
-        ([Certificate(b"old", b"old", 50), Certificate(b"ca", b"ca", 90)], 51, None),
-        ([Certificate(b"root", b"root", 90)], 51, None),  # an intermediate CA stands between
-        ([Certificate(b"root", b"root", 50), Certificate(b"r", b"r", 60)], 61, Certificate(b"r", b"r", 60)),
+        ([LEAF], [], 100, None),
+        ([LEAF], [], 101, LEAF),
+        ([LEAF, BETWEEN], [BETWEEN], 80, None),
+        ([LEAF, BETWEEN], [BETWEEN], 81, BETWEEN),
+        ([LEAF, BETWEEN, CA], [CA], 80, None),
+        ([LEAF, BETWEEN, CA], [CA], 81, BETWEEN),
+        ([LEAF, BETWEEN, CA_BEFORE], [CA_BEFORE], 51, CA_BEFORE),
+        ([LEAF, BETWEEN, CA_BEFORE], [CA_BEFORE, CA], 51, None),  # renewed under its name
+        ([LEAF, BETWEEN, CA], [CA_BEFORE._replace(subject=b"old"), CA], 51, None),
+        ([LEAF, BETWEEN, CA_BEFORE], [], 51, CA_BEFORE),  # the system's CAs are read when they are needed
     ],
 )
-def test_what_has_ended(authorities: list[Certificate], now_s: int, over: Certificate | None) -> None:
-    assert ended(LEAF, authorities, now_s) == over
+def test_what_has_ended(
+    chain: list[Certificate], authorities: list[Certificate], now_s: int, over: Certificate | None
+) -> None:
+    assert ended(chain, authorities, now_s) == over

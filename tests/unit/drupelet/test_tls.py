@@ -11,7 +11,7 @@ import pytest
 from drupelet.certificates import certificates_in
 from drupelet.connection_errors import explained
 from drupelet.installation import LEAST_S, built_s
-from drupelet.tls import CertificateEndedError, client_context, judge_ends, latest_s
+from drupelet.tls import CertificateEndedError, client_context, judge_ends, latest_s, peer_chain
 from tests.support.certificates import Authority
 
 DAY_S = 86_400
@@ -23,13 +23,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("site"), "site CA")
 
 
-def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost") -> None:
-    """Let two contexts shake hands; raises what either raises."""
+def handshake(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost", session: ssl.SSLSession | None = None
+) -> ssl.SSLObject:
+    """Let two contexts shake hands; the client's end, raises what either raises."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
+    here = client.wrap_bio(to_client, to_server, server_hostname=name, session=session)
+    ends = [here, server.wrap_bio(to_server, to_client, server_side=True)]
     while ends:
         for end in list(ends):
             try:
@@ -37,6 +37,7 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "local
             except ssl.SSLWantReadError:
                 continue
             ends.remove(end)
+    return here
 
 
 def server_of(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -71,6 +72,27 @@ def test_a_ca_that_ended_before_its_certificate_is_not_believed(tmp_path: Path) 
     now_s = time.time() + 60 * DAY_S
     with pytest.raises(CertificateEndedError, match="has a certificate of the CA 'short CA', that ended on"):
         handshake(client_context(short.certificate, now_s=lambda: now_s), server_of(*signed))
+
+
+def test_every_ca_between_a_certificate_and_the_one_that_is_believed_is_judged(site: Authority, tmp_path: Path) -> None:
+    between = Authority(tmp_path, "between", days=10, issuer=site)
+    certificate, key = between.sign("server", "DNS:localhost")
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(certificate.read_bytes() + between.certificate.read_bytes())
+    end_s = certificates_in(between.certificate.read_bytes())[0].end_s
+    handshake(client_context(site.certificate, now_s=lambda: end_s), server_of(chain, key))
+    with pytest.raises(CertificateEndedError, match="has a certificate of the CA 'between', that ended on"):
+        handshake(client_context(site.certificate, now_s=lambda: end_s + 1), server_of(chain, key))
+
+
+def test_a_session_that_is_resumed_has_the_certificate_alone(site: Authority, tmp_path: Path) -> None:
+    client, server = client_context(site.certificate), server_of(*site.sign("server", "DNS:localhost"))
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    first = handshake(client, server)
+    assert len(peer_chain(first)) == 2
+    again = handshake(client, server, session=first.session)
+    assert again.session_reused
+    assert len(peer_chain(again)) == 1
 
 
 def test_an_old_ca_beside_the_one_that_signed_does_no_harm(site: Authority, tmp_path: Path) -> None:

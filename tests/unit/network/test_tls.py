@@ -6,22 +6,24 @@ import os
 import socket
 import ssl
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from drupelet.certificates import certificates_in
 from drupelet.errors import ConfigurationError
 from edge_broker.config import read_config
-from edge_broker.network.tls import SESSIONS_MAX, Tls
+from edge_broker.network.tls import SESSIONS_MAX, Tls, day
 from edge_broker.network.tls_transport import Refused
 from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
 from tests.support.certificates import Authority, encrypt_key
 from tests.support.runtimes import openssl
 from tests.support.waiting import CALL_S
 
-NOW_S = 1_795_600_000.0  # 2026-11-25, when the certificates of these tests hold
+NOW_S = time.time()  # when the certificates of these tests hold
 IN_2060_S = 2_850_000_000.0
 
 
@@ -43,9 +45,13 @@ def together(target: Path, *parts: Path, mode: int = 0o640) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    directory = tmp_path_factory.mktemp("ca")
-    authority = Authority(directory)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def made(site: Authority) -> Files:
+    authority, directory = site, site.directory
     stores = [
         together(directory / f"{name}.store", *reversed(authority.sign(name, "DNS:localhost")))
         for name in ("broker", "client")
@@ -114,7 +120,7 @@ def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> N
     assert tls.judge(server) == "User:CN=client"
     assert server.version() == "TLSv1.3"
     assert next(tls.warnings()) == "the certificate of listener LAN ends " + tls.end_day + (
-        ", and the clock says 2026-11-25: put a new one there"
+        f", and the clock says {day(NOW_S)}: put a new one there"
     )
     del other
 
@@ -144,6 +150,27 @@ def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_re
         tls.judge(server)
     assert "ended" in next(tls.warnings())
     assert "every CA in" in refused(of(files), IN_2060_S)
+
+
+def test_every_ca_between_a_certificate_and_the_one_that_is_trusted_is_judged(files: Files, site: Authority) -> None:
+    between = Authority(files.directory, "between", days=10, issuer=site)
+    together(files.client, *reversed(between.sign("bench", "DNS:localhost")), between.certificate)
+    (end_s,) = (each.end_s for each in certificates_in(between.certificate.read_bytes()))
+    now_s = [float(end_s)]
+    tls = Tls(of(files), lambda: now_s[0])
+    server, _ = shake(tls, client_of(files))
+    assert tls.judge(server) == "User:CN=bench"
+    now_s[0] += 1
+    with pytest.raises(Refused, match=r"the CA 'between' of its certificate CN=bench ended 20\d\d-\d\d-\d\d, and the"):
+        tls.judge(server)
+
+
+def test_the_end_of_any_certificate_of_the_brokers_own_chain_is_told(files: Files, site: Authority) -> None:
+    between = Authority(files.directory, "between", days=-1, issuer=site)
+    together(files.broker, *reversed(between.sign("wing", "DNS:localhost")), between.certificate)
+    warning = next(Tls(of(files), lambda: NOW_S).warnings())
+    assert warning.startswith("the certificate of the CA 'between' of listener LAN ended 20")
+    assert warning.endswith("put a new one there")
 
 
 def test_tickets_are_off_and_chacha_comes_first_where_the_client_puts_it_first(files: Files) -> None:
