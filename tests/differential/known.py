@@ -143,6 +143,7 @@ KNOWN_LOG_INS: tuple[Known, ...] = (
     Known("there are no delegation tokens", "first-messages-of-scram", "* first, *,tokenauth=true'*"),
     Known(RFC_5802, "scram-whole", "* y, *: *"),
     Known(RFC_5802, "scram-whole", "* escapes, *: *"),
+    Known("librdkafka before 2.6.1 repeats its nonce", "scram-whole", "* nonce repeated, *"),
     Known(RFC_5802, "final-messages-of-scram", "* an extension that is proved, *"),
     Known(RFC_5802, "final-messages-of-scram", "* an extension that is not, *"),
     Known(RFC_5802, "final-messages-of-scram", "* two proofs, *"),

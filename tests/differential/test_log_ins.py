@@ -196,6 +196,15 @@ def frames_before_a_log_in(log_in: LogIn) -> None:
 
 
 @program
+def no_tls_where_it_is_spoken(log_in: LogIn) -> None:
+    handshake = b"\0\0\0\x11\0\x11\0\1\0\0\0\0\0\0\0\5PLAIN"
+    for listener in ("TLS", "MUTUAL", "BOTH"):
+        for frame in (handshake, b"GET / HTTP/1.1\r\n\r\n", bytes(512)):
+            with log_in.connection(listener, listener):
+                log_in.raw(frame, frame[:8].hex())
+
+
+@program
 def large_tokens(log_in: LogIn) -> None:
     for mechanism in MECHANISMS:
         for size in (4_000, 5_000, 60_000, 100_000, 600_000):
@@ -408,7 +417,8 @@ def scram_whole(log_in: LogIn) -> None:
             ("authorization id with y", ANN, {"header": "y,a=ann,"}),
             ("escapes", COMMAS, {"header": "n,a=a=2Cb=3Dc,"}),
             ("extension", ANN, {"extension": ",x=ext"}),
-            ("long nonce", ANN, {"extension": ",x=" + "e" * 2000}),
+            ("nonce repeated", ANN, {"before_nonce": CLIENT_NONCE}),
+            ("long extension", ANN, {"extension": ",x=" + "e" * 2000}),
         ):
             with log_in.connection(f"{mechanism} {label}"):
                 log_in.handshake(mechanism)

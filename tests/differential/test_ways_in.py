@@ -32,6 +32,7 @@ from tests.differential.judging import Judge
 from tests.differential.known import KNOWN_WAYS_IN
 from tests.differential.log_in import LogIn, until_parted
 from tests.differential.secured import (
+    ADMIN,
     ANN,
     ANYTHING,
     ANYTHING_NAMED,
@@ -92,7 +93,7 @@ WAYS = (
     Way("BOTH", "ann", "SCRAM-SHA-512", ANN),
     Way("LOGIN", "", "SCRAM-SHA-256", ROOT),
     Way("BOTH", "", "PLAIN", ROOT),
-    Way("MUTUAL", "admin"),
+    Way("MUTUAL", ADMIN),
 )
 
 
@@ -123,6 +124,10 @@ RIGHTS: dict[str, tuple[AclBinding, ...]] = {
     ),
     "configs": (READS._replace(operation=Operation.ALTER_CONFIGS), acl(TOPIC, "ways-none", Operation.CREATE)),
 }
+
+
+READABLE = {"allowed", "prefixed", "wildcard", "this host", "another host is denied"}
+"""The rights of these let whoever has them fetch; super users always may."""
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +216,13 @@ def test_rights_of_who_came_in_each_way(inside: tuple[Inside, Inside], judge: Ju
     acls = {each._replace(principal=who) for each in RIGHTS[rights] for who in WHO}
     for one in inside:
         one.broker.use(acls)
-    judge.hold_all(rights, [(inside[0].ask(way), inside[1].ask(way)) for way in WAYS])
+    roads = {way: (inside[0].ask(way), inside[1].ask(way)) for way in WAYS}
+    judge.hold_all(rights, roads.values())
+    for way, (ours, _) in roads.items():
+        (fetched,) = (one.answer for one in ours if one.label.endswith(": fetch by name"))
+        code = fetched["responses"]["ways-t"]["partitions"]["0"]["error_code"]
+        may = rights in READABLE or way.user == ROOT or way.certificate == ADMIN
+        assert code == (ErrorCode.NONE if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED), way
 
 
 @pytest.mark.parametrize("listener", ["CLIENT", *LISTENERS])
