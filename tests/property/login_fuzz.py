@@ -44,7 +44,7 @@ class Fuzz:
 
     def __init__(self, directory: Path) -> None:
         authority = Authority(directory / "ca")
-        keystore = authority.store("broker", "DNS:localhost")
+        keystore = authority.store("broker", "DNS:localhost,IP:127.0.0.1")
         self.context = ssl.create_default_context(cafile=str(authority.certificate))
         self.memory, self.sockets = InMemory(keystore), OverSockets(directory / "broker", keystore)
         self.came: Counter[str] = Counter()
