@@ -128,7 +128,7 @@ class Rights:
             "denied",
             principal=session.principal,
             host=session.host,
-            client=context.client_id,
+            client=context.client_id[:256],
             operation=operation.name,
             resource=f"{resource_type.name}:{name[:256]}",
         )

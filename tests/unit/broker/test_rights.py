@@ -14,9 +14,10 @@ from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.handlers import HANDLERS
+from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.metrics import metrics_text
 from edge_broker.protocol import api
+from edge_broker.protocol.codec import encode
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -35,6 +36,7 @@ from edge_broker.security.state import SecurityState
 from edge_broker.security_keys import PLAINTEXT
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
+from tests.abuse.frames import framed
 from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Asked, Names, Right, denials
 from tests.support.storage import batch, ledger_record
 from tests.unit.broker.test_ledger_access import ledger_batch
@@ -341,6 +343,16 @@ def test_a_denial_is_noted_and_what_is_left_out_is_not(capsys: pytest.CaptureFix
     counted = metrics_text(site.broker, site.dispatcher, site.server, 0)
     assert f'authorization_denied_total{{listener="{PLAINTEXT}"}} 101\n' in counted
     assert not any(effect is Effect.AUDIT for effect, _ in site.broker.effects.left)
+
+
+def test_a_denial_takes_little_of_the_log_whatever_the_client_calls_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    site = guarded()
+    audited(site, capsys)
+    body = b"".join(encode(MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249)]), 4))
+    client(site).feed(framed(APIS[api.METADATA], 4, body, client_id=b"c" * 32_000))
+    site.settle()
+    (line,) = audited(site, capsys)
+    assert len(line) < 1000
 
 
 def test_while_acls_cannot_be_read_a_super_user_of_this_machine_gets_in_alone() -> None:
