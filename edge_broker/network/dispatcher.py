@@ -27,6 +27,7 @@ from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, re
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.logins import Logins
 from edge_broker.network.offline_partitions import OfflinePartitions
+from edge_broker.network.passwords import Passwords, Waiting
 from edge_broker.network.syncer import Syncer
 from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
@@ -154,6 +155,7 @@ class Dispatcher:
         self._freeing = False
         self._moved: dict[PartitionLog, None] = {}
         self.logins = Logins(broker, loop)
+        self._passwords = Passwords()
         self._audit_log = LimitedLog(loop.time)
         self._appliers: dict[Effect, Callable[[Any], None]] = {
             Effect.APPENDED: self._appended,
@@ -407,7 +409,16 @@ class Dispatcher:
                 self._failed(call, error)
             self.apply()
 
-        self._workers[do.worker].submit(do.work, done, background=do.background)
+        def dropped() -> None:
+            self._in_workers -= 1
+            if do.over is not None:
+                do.over()
+
+        worker = self._workers[do.worker]
+        if do.worker == "logins" and call.connection is not None:
+            self._passwords.submit(worker, Waiting(call.connection, do.work, done, dropped), call.token)
+        else:
+            worker.submit(do.work, done, background=do.background)
 
     def _park(self, call: Call, park: Park) -> None:
         self._parked[call.token] = call

@@ -397,3 +397,38 @@ def test_damage_lets_nobody_in_and_ends_what_was():
     late = site.client(NAME)
     handshake(late, "PLAIN")
     failed(site, late, plain("alice", "secret"))
+
+
+def with_passwords(site, *hosts):
+    """Clients of these addresses, whose passwords wait to be verified."""
+    clients = [site.client(NAME) for _ in hosts]
+    for client, host in zip(clients, hosts, strict=True):
+        client.connection.session.host = host
+        handshake(client, "PLAIN")
+    for client in clients:
+        client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", "secret")))
+    return clients
+
+
+def test_passwords_of_one_address_make_those_of_another_wait_for_one_each():
+    site = secured()
+    many, honest = ["10.0.0.8"] * 5, ["10.0.0.9", "10.0.0.10"]
+    clients = with_passwords(site, *many, *honest)
+    for _ in range(4):
+        site.workers["logins"].step()
+    assert [one.connection.session.principal for one in clients[-2:]] == ["User:alice"] * 2
+    assert site.broker.log_ins.succeeded.total() < 5
+    site.settle()
+    assert site.broker.log_ins.succeeded.total() == 7
+
+
+def test_a_password_of_who_has_gone_is_not_verified():
+    site = secured()
+    *gone, late = with_passwords(site, *["10.0.0.8"] * 6)
+    for client in gone:
+        client.lose()
+    assert site.dispatcher.unanswered == 2
+    site.settle()
+    assert site.workers["logins"].submitted == 2, "the one under way, and the one that is still there"
+    assert late.connection.session.principal == "User:alice"
+    assert site.dispatcher.unanswered == 0
