@@ -7,6 +7,7 @@ the mechanisms (security/). Source: SaslAuthenticate 0 to 2, KIP-152, KIP-368.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
@@ -17,6 +18,9 @@ from edge_broker.protocol.api import SASL_AUTHENTICATE
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.security.sasl import Login, PlainExchange, check_plain
 from edge_broker.security.scram import Challenge, LogInFailed, Success
+
+Step: TypeAlias = Challenge | Success | LogInFailed
+T = TypeVar("T")
 
 
 @Served(
@@ -38,50 +42,43 @@ def sasl_authenticate(broker: Broker, context: RequestContext, request: SaslAuth
         return Reply(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
     late_ms = broker.clock.steady_ms() + broker.log_ins.delay_ms
 
-    def taken(step: Callable[[], Challenge | Success]) -> Outcome:
-        try:
-            made = step()
-            if isinstance(made, Challenge):
-                return Reply(SaslAuthenticateResponse(auth_bytes=made.data))
-            broker.log_ins.complete(session, login, made.user)
-        except LogInFailed as failure:
-            return _failed(broker, session, login, failure, late_ms)
-        return Reply(SaslAuthenticateResponse(auth_bytes=made.data, session_lifetime_ms=login.session_ms))
+    def taken(made: Step) -> Outcome:
+        if isinstance(made, Challenge):
+            return Reply(SaslAuthenticateResponse(auth_bytes=made.data))
+        if isinstance(made, Success):
+            user = made.user
+            held = _step(lambda: broker.log_ins.complete(session, login, user))
+            if not isinstance(held, LogInFailed):
+                return Reply(SaslAuthenticateResponse(auth_bytes=made.data, session_lifetime_ms=login.session_ms))
+            made = held
+        return _failed(broker, session, login, made, late_ms)
 
     exchange, data = login.exchange, bytes(request.auth_bytes)
     if isinstance(exchange, PlainExchange):
         return _plain(broker, exchange, data, taken)
     find = broker.log_ins.finder(login.mechanism)
-    return taken(lambda: login.scram().step(data, find))
+    return taken(_step(lambda: login.scram().step(data, find)))
 
 
-def _plain(
-    broker: Broker, exchange: PlainExchange, data: bytes, taken: Callable[[Callable[[], Challenge | Success]], Outcome]
-) -> Outcome:
-    """Have a worker see whether the password is right."""
+def _step(take: Callable[[], T]) -> T | LogInFailed:
+    """What comes of a message; a failure without its frames, which hold the message, and keep each other."""
     try:
-        message = exchange.read(data)
+        return take()
     except LogInFailed as failure:
-        return taken(_raising(failure))
+        return LogInFailed(str(failure), failure.told)
+
+
+def _plain(broker: Broker, exchange: PlainExchange, data: bytes, taken: Callable[[Step], Outcome]) -> Outcome:
+    """Have a worker see whether the password is right."""
+    message = _step(lambda: exchange.read(data))
+    if isinstance(message, LogInFailed):
+        return taken(message)
     trials = broker.log_ins.plain_trials(message.user)
 
     def work() -> Success | LogInFailed:
-        try:
-            return check_plain(message, trials)
-        except LogInFailed as failure:
-            return LogInFailed(str(failure), failure.told)  # without its frames, which hold the password
+        return _step(lambda: check_plain(message, trials))
 
-    def then(result: Success | LogInFailed) -> Outcome:
-        return taken(_raising(result) if isinstance(result, LogInFailed) else lambda: result)
-
-    return Do(work, then, lambda error: taken(_raising(LogInFailed(str(error)))), worker="logins")
-
-
-def _raising(failure: LogInFailed) -> Callable[[], Challenge | Success]:
-    def step() -> Challenge | Success:
-        raise failure
-
-    return step
+    return Do(work, taken, lambda error: taken(LogInFailed(str(error))), worker="logins")
 
 
 def _failed(broker: Broker, session: Session, login: Login, failure: LogInFailed, late_ms: int) -> Outcome:

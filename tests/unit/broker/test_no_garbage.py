@@ -15,9 +15,11 @@ from edge_broker.broker.losses import write_losses
 from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
 from edge_broker.storage.ledger import Loss
 from edge_broker.testing.site import Site
+from tests.support.scram import plain
 from tests.support.storage import batch
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, site_with_groups
+from tests.unit.broker.test_logins import NAME, failed, handshake, logged_in, secured
 from tests.unit.broker.test_offline_partitions import refuse
 from tests.unit.broker.test_produce import SMALL, produce
 
@@ -107,6 +109,59 @@ def test_nothing_is_left_that_holds_only_itself(work: Callable[[Site], None]) ->
     gc.disable()
     try:
         work(site)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token"),
+    [
+        ("PLAIN", plain("alice", "wrong")),
+        ("PLAIN", plain("nobody", "wrong")),
+        ("PLAIN", bytes(60_000)),
+        ("SCRAM-SHA-256", b"n,,n=alice"),
+    ],
+    ids=["wrong", "nobody", "no message of PLAIN", "no message of SCRAM"],
+)
+def test_a_log_in_that_fails_leaves_nothing_that_holds_only_itself(mechanism: str, token: bytes) -> None:
+    """What is left would have the password, or 64 KB for whoever wants to send them."""
+    site = secured()
+    clients = [site.client(NAME) for _ in range(2)]
+
+    def fail() -> None:
+        handshake(clients[-1], mechanism)
+        failed(site, clients.pop(), token)
+
+    kept = list(clients)
+    fail()
+    gc.collect()
+    gc.disable()
+    try:
+        fail()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+    assert len(kept) == 2
+
+
+def test_a_log_in_leaves_nothing_that_holds_only_itself() -> None:
+    site = secured()
+    clients = [site.client(NAME) for _ in range(4)]
+
+    def log_in() -> None:
+        for client, mechanism in zip(clients, ("PLAIN", "SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256"), strict=True):
+            if client.connection.session.login.user == "":
+                logged_in(site, mechanism, client=client)
+                return
+
+    for _ in range(2):
+        log_in()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            log_in()
         assert gc.collect() == 0
     finally:
         gc.enable()
