@@ -94,7 +94,7 @@ fault: install-test  ## kill -9 (ROUNDS=) and power cuts (half as many) under lo
 disk-full: install-test  ## a disk of 64 MB that several producers fill (SECONDS=300: the long form)
 	$(PYTEST) -s tests/fault/test_disk_full.py --seconds $(SECONDS) $(ARGS)
 
-abuse: $(VENV)/.installed-test  ## what anybody can do without a log-in, against memory and an honest client (SECONDS=; ARGS='B1 Fetch': those alone)
+abuse: $(VENV)/.installed-test  ## what anybody can do without a log-in or rights, against memory and an honest client (SECONDS=; ARGS='B1 Fetch': those alone)
 	$(PYTHON) -m tests.abuse.run --seconds $(SECONDS) $(ARGS)
 
 mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka into the edge broker

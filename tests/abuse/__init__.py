@@ -1,1 +1,1 @@
-"""What anybody can do to a broker without a log-in, and that it goes on for the others (`make abuse`)."""
+"""What anybody can do to a broker without a log-in or rights, and that it goes on for the others (`make abuse`)."""

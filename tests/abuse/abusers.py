@@ -1,7 +1,8 @@
-"""The abusers' process: many connections that all send the same, at the lowest priority.
+"""The abusers' process: many connections that all do the same, at the lowest priority.
 
-`python -m tests.abuse.abusers PORT SECONDS CASE`. What the broker closes is opened again, REOPENED_A_SECOND at most.
-Prints what was sent, answered and closed as JSON.
+`python -m tests.abuse.abusers PORT SECONDS CASE`. It begins at a line on its standard input. What the broker closes is
+opened again. Prints what was sent, answered and closed as JSON; `revealed` counts answers with a name that strangers
+must not see.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ import selectors
 import socket
 import sys
 import time
+from collections import deque
 
-from tests.abuse.frames import Case, cases
+from tests.abuse.cases import cases
+from tests.abuse.frames import HIDDEN, Case, Talk
 
-REOPENED_A_SECOND = 500
 RECEIVED_AT_ONCE = 1 << 18
+TALKED_MIN = 10
+PATIENCE = 10  # with a machine that has others to do
+GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ECONNREFUSED)
 
 
 class Abuser:
-    """One connection and how far it is."""
+    """One connection, what it is sending, and what it says then."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, data: bytes | memoryview, talk: Talk | None) -> None:
         self.sock = sock
-        self.position = 0
-        self.done = False
+        self.left = memoryview(data)
+        self.talk = talk
+        self.ends = False
 
 
 class Crowd:
@@ -37,24 +43,37 @@ class Crowd:
     def __init__(self, port: int, case: Case) -> None:
         self.port = port
         self.case = case
-        self.payload = memoryview(case.payload())
-        if case.cut:
-            self.payload = self.payload[: -case.cut]
+        payload = memoryview(case.payload())
+        self.payload = payload[: -case.cut] if case.cut else payload
+        self.slow: deque[tuple[float, Abuser]] = deque()  # who sends its next byte when, the first first
         self.selector = selectors.DefaultSelector()
         self.open = 0
-        self.counts = {"opened": 0, "closed": 0, "sent_bytes": 0, "received_bytes": 0, "requests": 0}
+        self.counts = {
+            "opened": 0,
+            "closed": 0,
+            "sent_bytes": 0,
+            "received_bytes": 0,
+            "requests": 0,
+            "talked": 0,
+            "revealed": 0,
+        }
 
     def run(self, seconds: float) -> dict[str, int]:
-        """Abuse for so long."""
+        """Abuse for so long; up to PATIENCE times as long where there is talk, until some of it has come to an end."""
         begin = time.monotonic()
         allowed = float(self.case.connections)
-        while (now := time.monotonic()) - begin < seconds:
-            allowed_now = allowed + (now - begin) * REOPENED_A_SECOND
+        while (now := time.monotonic()) - begin < seconds * (PATIENCE if self._still_talks() else 1):
+            allowed_now = allowed + (now - begin) * self.case.reopened
             while self.open < self.case.connections and self.counts["opened"] < allowed_now:
                 self._connect()
             for key, events in self.selector.select(0.05):
                 self._serve(key.data, events)
+            while self.slow and self.slow[0][0] <= now:
+                self._drip(self.slow.popleft()[1], now)
         return self.counts
+
+    def _still_talks(self) -> bool:
+        return self.case.talk is not None and self.counts["talked"] < TALKED_MIN
 
     def _connect(self) -> None:
         sock = socket.socket()
@@ -63,42 +82,86 @@ class Crowd:
             sock.connect(("127.0.0.1", self.port))
         self.open += 1
         self.counts["opened"] += 1
-        self.selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, Abuser(sock))
+        talk = self.case.talk() if self.case.talk is not None else None
+        abuser = Abuser(sock, self.case.first or self.payload, talk)
+        if self.case.pace_s:
+            abuser.left = self.payload[: self.case.ahead]
+        if talk is not None:
+            self._say(abuser, None)
+        self.selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, abuser)
 
     def _serve(self, abuser: Abuser, events: int) -> None:
         try:
-            if events & selectors.EVENT_WRITE and not self._write(abuser):
-                self._watch(abuser)
-            if events & selectors.EVENT_READ and self.case.reads:
-                received = len(abuser.sock.recv(RECEIVED_AT_ONCE))
-                self.counts["received_bytes"] += received
-                if not received:
-                    self._close(abuser)
+            if events & selectors.EVENT_WRITE:
+                self._write(abuser)
+            if events & selectors.EVENT_READ and self.case.reads and abuser.sock.fileno() >= 0:
+                self._read(abuser)
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ECONNREFUSED):
-                raise
-            self._close(abuser)
+            self._gone(abuser, error)
 
-    def _write(self, abuser: Abuser) -> bool:
-        """Send what the kernel takes; False when there is nothing to send any more."""
-        if not self.payload:
-            return False
-        sent = abuser.sock.send(self.payload[abuser.position :])
-        self.counts["sent_bytes"] += sent
-        abuser.position += sent
-        if abuser.position == len(self.payload):
+    def _gone(self, abuser: Abuser, error: OSError) -> None:
+        if error.errno not in GONE:
+            raise error
+        self._close(abuser)
+
+    def _read(self, abuser: Abuser) -> None:
+        data = abuser.sock.recv(RECEIVED_AT_ONCE)
+        self.counts["received_bytes"] += len(data)
+        self.counts["revealed"] += HIDDEN in data
+        if not data:
+            self._close(abuser)
+        elif abuser.talk is not None and not abuser.ends:
+            self._say(abuser, data)
+            self.selector.modify(abuser.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, abuser)
+
+    def _say(self, abuser: Abuser, heard: bytes | None) -> None:
+        """Have it say something to what it has heard; its last word ends it."""
+        assert abuser.talk is not None
+        try:
+            abuser.left = memoryview(next(abuser.talk) if heard is None else abuser.talk.send(heard))
+        except StopIteration as stop:
+            abuser.left, abuser.ends = memoryview(stop.value), True
+
+    def _write(self, abuser: Abuser) -> None:
+        """Send what the kernel takes, and see what comes next."""
+        if abuser.left:
+            sent = abuser.sock.send(abuser.left)
+            self.counts["sent_bytes"] += sent
+            abuser.left = abuser.left[sent:]
+            if abuser.left:
+                return
             self.counts["requests"] += 1
-            abuser.position = 0
-            return not self.case.cut
-        return True
+        if abuser.ends:
+            self.counts["talked"] += 1
+            self._close(abuser)
+        elif abuser.talk is None and not self.case.cut and not self.case.pace_s and self.payload:
+            abuser.left = self.payload
+        else:
+            self._watch(abuser)
 
     def _watch(self, abuser: Abuser) -> None:
-        """Send no more; go on reading, or only hold the connection."""
+        """Send no more for now; go on reading, or only hold the connection."""
         self.selector.modify(abuser.sock, selectors.EVENT_READ, abuser)
         if not self.case.reads:
             self.selector.unregister(abuser.sock)
+        if self.case.pace_s:
+            abuser.left = self.payload[self.case.ahead :]
+            self.slow.append((time.monotonic() + self.case.pace_s, abuser))
+
+    def _drip(self, abuser: Abuser, now: float) -> None:
+        """Send one byte."""
+        if abuser.sock.fileno() < 0 or not abuser.left:
+            return
+        try:
+            abuser.sock.send(abuser.left[:1])
+        except OSError as error:
+            self._gone(abuser, error)
+            return
+        self.counts["sent_bytes"] += 1
+        abuser.left = abuser.left[1:]
+        self.slow.append((now + self.case.pace_s, abuser))
 
     def _close(self, abuser: Abuser) -> None:
         with contextlib.suppress(KeyError):
@@ -117,6 +180,7 @@ def main() -> None:
     case = next(case for case in cases() if case.name == name)
     crowd = Crowd(port, case)
     print("ready", flush=True)
+    sys.stdin.readline()
     print(json.dumps(crowd.run(seconds)), flush=True)
 
 

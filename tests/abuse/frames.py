@@ -5,12 +5,10 @@ Everything is made from the declarations of messages, so that an API that comes 
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import random
-import ssl
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE, Api
@@ -21,6 +19,7 @@ from edge_broker.protocol.record_batch import build_batch
 
 TOPIC = "abused"
 COMPACTED = "compacted"
+HIDDEN = b"kept-from-strangers"
 MANY = 128 << 10  # bytes of a request that each of very many connections sends
 HUGE = 4 << 20
 TEXT_MAX = 32_767
@@ -44,18 +43,41 @@ KNOWN: dict[str, Any] = {
 }
 
 
+Talk: TypeAlias = Generator[bytes, bytes, bytes]
+"""What a connection says to what it has received; what is returned is its last word."""
+
+
+def nothing() -> bytes:
+    """No payload at all."""
+    return b""
+
+
 class Case(NamedTuple):
     """One kind of abuse: what each connection sends, over and over; how many connections; whether they read.
 
-    `cut` bytes are left out at the end of the first request, and nothing follows. `encrypted`: to the port with TLS.
+    | field | |
+    |---|---|
+    | cut | bytes left out at the end of the first request; nothing follows |
+    | to | the listener (tests/support/secured_edge.py) |
+    | first | is sent once, at the beginning |
+    | pace_s | seconds between two bytes; the first `ahead` bytes come at once |
+    | talk | what is said instead; then the connection is closed |
+    | reopened | connections that may be opened again, a second |
+    | grows | the broker's figure that this makes grow, or the case is none |
     """
 
     name: str
-    payload: Callable[[], bytes]
+    payload: Callable[[], bytes] = nothing
     connections: int = 1900
     reads: bool = True
     cut: int = 0
-    encrypted: bool = False
+    to: str = "CLIENT"
+    first: bytes = b""
+    pace_s: float = 0.0
+    ahead: int = 0
+    talk: Callable[[], Talk] | None = None
+    reopened: int = 500
+    grows: str = ""
 
 
 def framed(api: Api, version: int, body: bytes, client_id: bytes = b"abuser") -> bytes:
@@ -183,26 +205,6 @@ def _fetch() -> bytes:
     return request(FETCH, message, 4)
 
 
-def _client_hello() -> bytes:
-    """What a client of TLS begins with."""
-    context = ssl.create_default_context()
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
-    return outgoing.read()
-
-
-def handshakes() -> Iterator[Case]:
-    """What can be done to a port with TLS before a handshake is complete."""
-    yield Case("TLS handshakes half made", _client_hello, cut=100, encrypted=True)
-    yield Case("TLS handshakes never gone on with", lambda: _client_hello() + b"x", cut=1, encrypted=True)
-    yield Case("TLS handshakes begun over and over", _client_hello, encrypted=True)
-    yield Case("TLS handshakes by a few, begun over and over", _client_hello, connections=100, encrypted=True)
-    yield Case("TLS: plain requests", lambda: framed(APIS[API_VERSIONS], 0, b""), encrypted=True)
-    yield Case("TLS: noise", lambda: b"\x16\3\1\xff\xff" + random.randbytes(1 << 17), encrypted=True)
-    yield Case("TLS: nothing at all", lambda: b"", encrypted=True)
-
-
 def rows() -> Iterator[Case]:
     """The rows of past trials and their neighbours."""
     versions = framed(APIS[API_VERSIONS], 0, b"")
@@ -223,9 +225,9 @@ def rows() -> Iterator[Case]:
     yield Case("producers that nobody knows", _new_producers, connections=100)
     yield Case("noise", lambda: random.randbytes(4096))
     yield Case("nothing at all", lambda: b"", cut=0)
-    yield from handshakes()
 
 
-def cases() -> list[Case]:
-    """All kinds of abuse."""
-    return [*rows(), *(case for api in APIS.values() for case in of_api(api))]
+def on_every_api() -> Iterator[Case]:
+    """What is tried on each API."""
+    for api in APIS.values():
+        yield from of_api(api)

@@ -25,7 +25,7 @@ from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequ
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.storage.reading import whole_batches
-from tests.abuse.frames import COMPACTED, TOPIC
+from tests.abuse.frames import COMPACTED, HIDDEN, TOPIC
 
 MINE = "honest"
 VERSIONS = {PRODUCE: 9, FETCH: 4, METADATA: 4, LIST_OFFSETS: 2, CREATE_TOPICS: 4, API_VERSIONS: 0}
@@ -68,7 +68,12 @@ class Client:
         compact = [CreatableTopicConfigs(name="cleanup.policy", value="compact")]
         topics = [
             CreatableTopic(name=name, num_partitions=count, replication_factor=1, configs=configs)
-            for name, count, configs in ((MINE, 1, []), (TOPIC, 4, []), (COMPACTED, 1, compact))
+            for name, count, configs in (
+                (MINE, 1, []),
+                (TOPIC, 4, []),
+                (COMPACTED, 1, compact),
+                (HIDDEN.decode(), 1, []),
+            )
         ]
         self.ask(CREATE_TOPICS, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
 

@@ -5,7 +5,10 @@
 | resident memory of the broker, every SAMPLE_S | RSS_MB_MAX |
 | the honest client's p99, in all and of each kind with SAMPLES_MIN of its requests | FLOOR_MS_MAX above the floor |
 | what was acked | is there at the end |
-| lines in the broker's log | LINES_A_SECOND_MAX, and no bug |
+| honest log-ins from another address, by each mechanism, over TLS and without | none is refused; the slowest is shown |
+| lines and bytes in the broker's log | LINES_A_SECOND_MAX, LOG_BYTES_A_SECOND_MAX, and no bug |
+| what strangers and those without rights are answered | the name of a topic is not in it |
+| the figure that a case is about | it grows, or nothing was tried |
 | the loop, in one piece of a large request | shown |
 
 The floor is that of the same client beside an idle broker at the same time. The two brokers, the honest clients and
@@ -29,17 +32,22 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.abuse.frames import Case, cases, rows
+from edge_broker.config import STANDARD_AUTHORIZER
+from tests.abuse.cases import cases, rows
+from tests.abuse.frames import Case
+from tests.abuse.strangers import HANDSHAKES, SUCCESSFUL
 from tests.support.certificates import Authority
-from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker
+from tests.support.secured_edge import SecuredEdge
 
 RSS_MB_MAX = 160
 FLOOR_MS_MAX = 100.0
 SAMPLES_MIN = 1000  # below that the 99th of a hundred is an accident
 LINES_A_SECOND_MAX = 20
+LOG_BYTES_A_SECOND_MAX = 16_384
 SAMPLE_S = 0.01
 CASE_S_MIN = 2.0
+GROWN_BY_HONEST = (HANDSHAKES, SUCCESSFUL)
 ROWS = len(list(rows()))
 READY_S = 120.0
 
@@ -73,11 +81,11 @@ class Sampler(threading.Thread):
 
 
 class Honest:
-    """The honest client's process."""
+    """The process of an honest client, which `module` has."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, module: str, *ports: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.abuse.honest", str(port)],
+            [sys.executable, "-m", f"tests.abuse.{module}", *map(str, ports)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -91,12 +99,17 @@ class Honest:
             raise RuntimeError("the honest client ended; its traceback is above")
         return line
 
-    def times(self) -> list[tuple[float, str]]:
-        """How long its requests took since this was last asked, in milliseconds, and which they were."""
+    def since(self) -> dict[str, Any]:
+        """What it has to tell since this was last asked."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        found: dict[str, list[float]] = json.loads(self._read())
+        found: dict[str, Any] = json.loads(self._read())
+        return found
+
+    def times(self) -> list[tuple[float, str]]:
+        """How long its requests took since this was last asked, in milliseconds, and which they were."""
+        found: dict[str, list[float]] = self.since()
         return sorted((1000 * one, name) for name, times in found.items() for one in times)
 
     def end(self) -> dict[str, Any]:
@@ -122,7 +135,7 @@ class Result(NamedTuple):
     worst_ms: float
     worst: str
     counts: dict[str, int]
-    lines: int
+    log_ins: str
     faults: list[str]
 
 
@@ -135,12 +148,15 @@ class Abuse:
     """Two brokers, one of them abused."""
 
     def __init__(self, directory: Path) -> None:
-        self.tls_port, port = free_port(), free_port()
-        settings = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{self.tls_port}",
-            "ssl.keystore.location": str(Authority(directory / "ca").store("broker", "DNS:localhost")),
+        settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+        keystore = Authority(directory / "ca", days=365).store("broker", "DNS:localhost,IP:127.0.0.1", days=365)
+        self.broker = SecuredEdge(directory / "abused", name="abused", settings=settings, keystore=keystore)
+        self.ports = {
+            "CLIENT": self.broker.port,
+            "LOGIN": self.broker.login_port,
+            "TLS": self.broker.tls_port,
+            "BOTH": self.broker.both_port,
         }
-        self.broker = EdgeBroker(directory / "abused", name="abused", port=port, settings=settings)
         self.idle = EdgeBroker(directory / "idle", name="idle")
         self.times_ms: list[tuple[float, str]] = []
         self.floor_ms: list[tuple[float, str]] = []
@@ -150,51 +166,74 @@ class Abuse:
         self.idle.start()
         self.sampler = Sampler(self.broker.pid)
         self.sampler.start()
-        self.honest, self.beside = Honest(self.broker.port), Honest(self.idle.port)
+        self.honest, self.beside = Honest("honest", self.broker.port), Honest("honest", self.idle.port)
+        self.log_ins = Honest("log_ins", self.ports["LOGIN"], self.ports["BOTH"])
         return self
 
     def __exit__(self, *_: object) -> None:
-        for client in (self.honest, self.beside):
+        for client in (self.honest, self.beside, self.log_ins):
             client.kill()
+        self._next.kill()
+        self._next.wait()
         self.sampler.end()
         self.idle.stop()
         self.broker.stop()
 
-    def suffer(self, case: Case, seconds: float) -> Result:
-        """One kind of abuse for so long."""
-        lines = self._log_lines()
-        port = self.tls_port if case.encrypted else self.broker.port
-        command = [sys.executable, "-m", "tests.abuse.abusers", str(port), str(seconds), case.name]
-        begin = time.monotonic()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as abusers:
+    def prepare(self, case: Case, seconds: float) -> None:
+        """Start the abusers of the next case, who wait until it is their turn."""
+        command = [sys.executable, "-m", "tests.abuse.abusers", str(self.ports[case.to]), str(seconds), case.name]
+        self._next = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def suffer(self, case: Case, seconds: float, then: Case | None) -> Result:
+        """One kind of abuse for so long, whose abusers are there; those of `then` get ready meanwhile."""
+        with self._next as abusers:
+            assert abusers.stdin is not None
             assert abusers.stdout is not None
             ready = abusers.stdout.readline().strip()
             self._times()
+            self.log_ins.since()
             self.sampler.take()
+            logged, figure, begin = self._logged(), self._figure(case), time.monotonic()
+            abusers.stdin.write("\n")
+            abusers.stdin.flush()
+            if then is not None:
+                self.prepare(then, seconds)
             found = abusers.stdout.readline()
         if ready != "ready" or abusers.returncode:
             raise RuntimeError(f"the abusers of {case.name!r} ended; their traceback is above")
         took = time.monotonic() - begin
         times, floor = self._times()
         p99, floor_ms, rss = quantile(times, 0.99), quantile(floor, 0.99), self.sampler.take()
-        lines = self._log_lines() - lines
-        faults = []
+        faults, counts, log_ins = [], json.loads(found), self.log_ins.since()
         if rss > RSS_MB_MAX:
             faults.append(f"{rss:.0f} MB resident")
         self.times_ms += times
         self.floor_ms += floor
         if len(times) >= SAMPLES_MIN and p99 > floor_ms + FLOOR_MS_MAX:
             faults.append(f"p99 {p99:.0f} ms beside {floor_ms:.0f}")
-        if lines > LINES_A_SECOND_MAX * max(took, 1):
-            faults.append(f"{lines} lines in the log")
+        lines, size = (now - before for now, before in zip(self._logged(), logged, strict=True))
+        if lines > LINES_A_SECOND_MAX * max(took, 1) or size > LOG_BYTES_A_SECOND_MAX * max(took, 1):
+            faults.append(f"{lines} lines, {size} bytes in the log")
+        faults += [f"an honest log-in was refused, {why}" for why in log_ins["refused"]]
+        if counts["revealed"] and case.to != "CLIENT":
+            faults.append("a topic's name was revealed")
+        honest = len(log_ins["seconds"]) + 1  # and the one under way
+        if case.grows and self._figure(case) - figure <= (honest if case.grows in GROWN_BY_HONEST else 0):
+            faults.append(f"{case.grows} has not grown")
         worst_ms, worst = max(times, default=(0.0, "nothing"))
-        return Result(rss, p99, floor_ms, worst_ms, worst, json.loads(found), lines, faults)
+        came = f"{len(log_ins['seconds'])} log-ins, the slowest {1000 * max(log_ins['seconds'], default=0.0):.0f} ms"
+        return Result(rss, p99, floor_ms, worst_ms, worst, counts, came, faults)
 
     def _times(self) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
         return self.honest.times(), self.beside.times()
 
-    def _log_lines(self) -> int:
-        return self.broker.log_path.read_bytes().count(b"\n")
+    def _logged(self) -> tuple[int, int]:
+        """Lines and bytes of the log."""
+        log = self.broker.log_path.read_bytes()
+        return log.count(b"\n"), len(log)
+
+    def _figure(self, case: Case) -> float:
+        return sum(self.metric(case.grows).values()) if case.grows else 0.0
 
     def metric(self, name: str) -> dict[str, float]:
         """One of the broker's figures, by its labels ("" without)."""
@@ -227,11 +266,12 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="abuse-") as directory, Abuse(Path(directory)) as abuse:
         begin, kinds = time.monotonic(), 0
-        for case in wanted:
+        abuse.prepare(wanted[0], each)
+        for case, then in zip(wanted, [*wanted[1:], None], strict=True):
             if kinds >= ROWS and time.monotonic() - begin > options.seconds:
                 break
             kinds += 1
-            result = abuse.suffer(case, each)
+            result = abuse.suffer(case, each, then)
             failed += bool(result.faults)
             print(_line(case, result), flush=True)
         lost, bugs = abuse.honest.end(), abuse.metric("handler_failures_total")[""]
@@ -249,7 +289,9 @@ def _line(case: Case, result: Result) -> str:
     counts = result.counts
     times = f"p99 {result.p99_ms:.0f} (floor {result.floor_ms:.0f}, worst {result.worst_ms:.0f}: {result.worst}) ms"
     did = f"{counts['requests']} requests, {counts['sent_bytes'] >> 20} MB, {counts['closed']} closed"
-    text = f"{'FAILED' if result.faults else 'ok':6} {case.name}: {result.rss_mb:.0f} MB, {times}; {did}"
+    text = (
+        f"{'FAILED' if result.faults else 'ok':6} {case.name}: {result.rss_mb:.0f} MB, {times}; {result.log_ins}; {did}"
+    )
     return "; ".join([text, *result.faults])
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import random
 import re
-import socket
 import ssl
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from edge_broker.broker.outcome import Reply
 from edge_broker.config import Endpoint, read_config
@@ -23,7 +21,7 @@ from edge_broker.network.handshakes import HANDSHAKE_S_MAX
 from edge_broker.network.logins import LOGIN_S
 from edge_broker.network.tls import Tls
 from edge_broker.protocol.api import CREATE_TOPICS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from edge_broker.protocol.codec import decode, encode
+from edge_broker.protocol.codec import encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest
@@ -36,7 +34,8 @@ from edge_broker.tls_settings import read_tls_settings
 from tests.abuse.frames import framed
 from tests.property.login_plays import HIDDEN, Play, Road
 from tests.property.login_roads import CLOSED_S_MAX, MemoryRoad, SiteTls, SocketRoad, TlsRoad
-from tests.support.scram import ScramClient, plain
+from tests.support.login_client import LoginClient
+from tests.support.scram import ScramClient
 from tests.support.secured_edge import MECHANISMS as ENABLED
 from tests.support.secured_edge import SecuredEdge
 from tests.support.secured_kafka import PASSWORD, USER
@@ -80,50 +79,6 @@ def see_answers(answered: bytes) -> None:
 def request(key: int, version: int, message: Message) -> bytes:
     """A request as it goes over the wire."""
     return framed(APIS[key], version, b"".join(encode(message, version)))
-
-
-class Client:
-    """An honest client by a socket."""
-
-    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
-        sock = socket.create_connection(("127.0.0.1", port), CLOSED_S_MAX)
-        self._socket = sock if context is None else context.wrap_socket(sock, server_hostname="localhost")
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def ask(self, key: int, version: int, message: Message) -> Any:
-        """One request and its answer."""
-        self._socket.sendall(request(key, version, message))
-        answer = self._exactly(int.from_bytes(self._exactly(4), "big"))
-        return decode(APIS[key].response, version, memoryview(answer), 5 if version >= APIS[key].flexible_from else 4)
-
-    def _exactly(self, size: int) -> bytes:
-        got = b""
-        while len(got) < size:
-            part = self._socket.recv(size - len(got))
-            hold(part, "the broker closed an honest client's connection")
-            got += part
-        return got
-
-    def log_in(self, mechanism: str) -> None:
-        """Log in, and see the topic that strangers do not."""
-        self.ask(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism=mechanism))
-        if mechanism == "PLAIN":
-            self._token(plain(USER, PASSWORD))
-        else:
-            scram = ScramClient(mechanism, USER, PASSWORD)
-            hold(scram.verifies(self._token(scram.final(self._token(scram.first)))), "the broker's own proof is wrong")
-        topics = [topic.name for topic in self.ask(METADATA, 4, MetadataRequest(topics=None)).topics]
-        hold(HIDDEN in topics, f"an honest client sees the topics {topics}")
-
-    def _token(self, data: bytes) -> bytes:
-        answer = self.ask(SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=data))
-        hold(answer.error_code == 0, f"an honest log-in has failed: {answer.error_message}")
-        return bytes(answer.auth_bytes)
 
 
 class InMemory:
@@ -214,7 +169,7 @@ class OverSockets:
     def make_topic(self) -> None:
         """Make the topic that strangers must not see."""
         topic = CreatableTopic(name=HIDDEN, num_partitions=1, replication_factor=1)
-        with Client(self.broker.port) as client:
+        with LoginClient(self.broker.port) as client:
             client.ask(CREATE_TOPICS, 4, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
 
     def play(self, rnd: random.Random, context: ssl.SSLContext | None) -> None:
@@ -234,8 +189,10 @@ class OverSockets:
         """What must hold now and then; how large the broker is."""
         for mechanism in ENABLED.split(","):
             for port, secured in ((self.broker.login_port, None), (self.broker.both_port, context)):
-                with Client(port, secured) as client:
-                    client.log_in(mechanism)
+                with LoginClient(port, secured) as client:
+                    client.log_in(mechanism, USER, PASSWORD)
+                    topics = [topic.name for topic in client.ask(METADATA, 4, MetadataRequest(topics=None)).topics]
+                hold(HIDDEN in topics, f"an honest client sees the topics {topics}")
                 self._honest += 1
         let_in = sum(self._metric("successful_authentication_total").values())
         hold(let_in == self._honest, f"{let_in:.0f} were let in, and {self._honest} were honest")
