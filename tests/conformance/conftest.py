@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.entries import Bootstrap
+from tests.support.entries import moved
 from tests.support.kafka_faults import AnswerThief
 from tests.support.kafka_reading import create_topic
 from tests.support.ports import free_port
@@ -47,11 +47,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def start(request, broker_class):
-    """How to describe a broker with these settings, and how clients get in: None where everybody does."""
+    """How to describe a broker with these settings, which lets clients in as the run says."""
 
     def described(directory, *, protocol, mechanism, **more):
         if request.config.getoption("--security") == "plain":
-            return broker_class(directory, **more), None
+            return broker_class(directory, **more)
         return secured_broker(broker_class, directory, protocol=protocol, mechanism=mechanism, **more)
 
     return described
@@ -61,8 +61,7 @@ def start(request, broker_class):
 def broker(start, tmp_path_factory):
     """A broker that creates topics when a client asks for them."""
     directory = tmp_path_factory.mktemp("broker")
-    process, _ = start(directory, protocol="SASL_SSL", mechanism="SCRAM-SHA-512", settings=COMMON)
-    with process:
+    with start(directory, protocol="SASL_SSL", mechanism="SCRAM-SHA-512", settings=COMMON) as process:
         yield process
 
 
@@ -80,9 +79,11 @@ def strict(start, tmp_path_factory) -> Iterator[StolenAnswers]:
     settings = {**COMMON, "auto.create.topics.enable": "false"}
     directory = tmp_path_factory.mktemp("strict")
     told = {"name": "strict", "advertise": f"127.0.0.1:{port}", "settings": settings}
-    process, entry = start(directory, protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", **told)
-    with process, TcpProxy(process.bootstrap, port=port, make_filter=thief) as proxy:
-        yield StolenAnswers(Bootstrap(proxy.bootstrap, entry, directory) if entry else proxy.bootstrap, thief)
+    with (
+        start(directory, protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", **told) as process,
+        TcpProxy(process.bootstrap, port=port, make_filter=thief) as proxy,
+    ):
+        yield StolenAnswers(moved(process.bootstrap, proxy.bootstrap), thief)
 
 
 @pytest.fixture

@@ -73,18 +73,18 @@ def at(broker: Broker, authority: Authority, tmp_path: Path) -> Callable[..., Bo
     return made
 
 
-def run(command: list[str | Path], text: str | None = None, status: int = 0) -> str:
+def run(command: list[str | Path], text: str | None = None, *, fails: bool = False) -> str:
     """Run a command to its end; what it printed, of a failure what it said of that, too."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     told = done.stdout + done.stderr
-    assert done.returncode == status, told
+    assert (done.returncode != 0) is fails, told
     assert PASSWORD not in told
-    return done.stdout if status == 0 else told
+    return told if fails else done.stdout
 
 
-def java(tool: str, bootstrap: str, *options: str, text: str | None = None, status: int = 0) -> str:
+def java(tool: str, bootstrap: str, *options: str, text: str | None = None, fails: bool = False) -> str:
     command = [*runtimes.kafka_java(*QUICK_START, QUIET), tool, "--bootstrap-server", bootstrap]
-    return run([*command, *command_config(bootstrap), *options], text, status)
+    return run([*command, *command_config(bootstrap), *options], text, fails=fails)
 
 
 # What comes back of VALUES, sent and read by a group.
@@ -170,6 +170,10 @@ def test_a_client_gets_in_writes_and_reads(
 ) -> None:
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     create_topic(broker.bootstrap, topic)
+    if client == "kcat" and mechanism.startswith("SCRAM") and isinstance(broker, SecuredKafka):
+        told = run([*kcat(at(mechanism)), "-L", "-m", "5"], fails=True)
+        assert REFUSED.search(told), "librdkafka before 2.6.1 repeats its nonce, which Apache Kafka 4 refuses"
+        return
     assert CLIENTS[client](at(mechanism), topic, group) == VALUES
 
 
@@ -208,11 +212,11 @@ def told_kafka_python(bootstrap: str, caplog: pytest.LogCaptureFixture) -> str:
 
 
 def told_java(bootstrap: str, _: pytest.LogCaptureFixture) -> str:
-    return java(TOPICS, bootstrap, "--list", status=1)
+    return java(TOPICS, bootstrap, "--list", fails=True)
 
 
 def told_kcat(bootstrap: str, _: pytest.LogCaptureFixture) -> str:
-    return run([*kcat(bootstrap), "-L", "-m", "5"], status=1)
+    return run([*kcat(bootstrap), "-L", "-m", "5"], fails=True)
 
 
 TOLD = {
@@ -262,8 +266,11 @@ def test_kafka_configs_makes_describes_and_removes_a_user(
     admin, who = at("SCRAM-SHA-512"), ("--entity-type", "users", "--entity-name", "ann")
     java(CONFIGS, admin, "--alter", *who, "--add-config", "SCRAM-SHA-512=[iterations=8192,password=annas]")
     described = java(CONFIGS, admin, "--describe", "--entity-type", "users")
-    assert "user-principal 'ann' are SCRAM-SHA-512=iterations=8192\n" in described
-    assert f"user-principal '{USER}' are SCRAM-SHA-256=iterations=4096, SCRAM-SHA-512=iterations=4096\n" in described
+    held = {user: set(each.split(", ")) for user, each in re.findall(r"user-principal '(.*)' are (.*)\n", described)}
+    assert held == {
+        "ann": {"SCRAM-SHA-512=iterations=8192"},
+        USER: {"SCRAM-SHA-256=iterations=4096", "SCRAM-SHA-512=iterations=4096"},
+    }
     ann = at("SCRAM-SHA-512", user="ann", password="annas")
     create_topic(broker.bootstrap, "of-ann")
     assert by_confluent_kafka(ann, "of-ann", group) == VALUES

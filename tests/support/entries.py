@@ -98,12 +98,12 @@ class Bootstrap(str):
     java: Path
     kcat: Path
 
-    def __new__(cls, address: str, entry: Entry, directory: Path) -> Bootstrap:
-        """Write the files into `directory`."""
+    def __new__(cls, address: str, entry: Entry, directory: Path, *, kcat: Entry | None = None) -> Bootstrap:
+        """Write the files into `directory`; kcat gets in by an entry of its own where one is given."""
         made = super().__new__(cls, address)
         made.entry = entry
         made.java = write_properties(directory / "java.properties", entry.java())
-        made.kcat = write_properties(directory / "kcat.properties", entry.librdkafka())
+        made.kcat = write_properties(directory / "kcat.properties", (kcat or entry).librdkafka())
         return made
 
 
@@ -117,6 +117,15 @@ def write_properties(path: Path, told: dict[str, str]) -> Path:
 def entry_of(bootstrap: str) -> Entry:
     """How to get in at an address."""
     return bootstrap.entry if isinstance(bootstrap, Bootstrap) else Entry()
+
+
+def moved(bootstrap: str, address: str) -> str:
+    """Another address of the same broker, as behind a proxy."""
+    if not isinstance(bootstrap, Bootstrap):
+        return address
+    made = str.__new__(Bootstrap, address)
+    made.entry, made.java, made.kcat = bootstrap.entry, bootstrap.java, bootstrap.kcat
+    return made
 
 
 def librdkafka(bootstrap: str) -> dict[str, Any]:
