@@ -23,6 +23,7 @@ from tests.abuse.frames import HIDDEN, Case, Talk
 
 RECEIVED_AT_ONCE = 1 << 18
 TALKED_MIN = 10
+RECEIVED_BYTES_MIN = 1 << 18  # behind a log-in
 PATIENCE = 10  # with a machine that has others to do
 GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ECONNREFUSED)
 
@@ -59,10 +60,10 @@ class Crowd:
         }
 
     def run(self, seconds: float) -> dict[str, int]:
-        """Abuse for so long; up to PATIENCE times as long where there is talk, until some of it has come to an end."""
+        """Abuse for so long, up to PATIENCE times as long where there is talk or a log-in, until there was some."""
         begin = time.monotonic()
         allowed = float(self.case.connections)
-        while (now := time.monotonic()) - begin < seconds * (PATIENCE if self._still_talks() else 1):
+        while (now := time.monotonic()) - begin < seconds * (PATIENCE if self._still_begins() else 1):
             allowed_now = allowed + (now - begin) * self.case.reopened
             while self.open < self.case.connections and self.counts["opened"] < allowed_now:
                 self._connect()
@@ -72,8 +73,10 @@ class Crowd:
                 self._drip(self.slow.popleft()[1], now)
         return self.counts
 
-    def _still_talks(self) -> bool:
-        return self.case.talk is not None and self.counts["talked"] < TALKED_MIN
+    def _still_begins(self) -> bool:
+        if self.case.talk is not None:
+            return self.counts["talked"] < TALKED_MIN
+        return bool(self.case.first) and self.counts["received_bytes"] < RECEIVED_BYTES_MIN
 
     def _connect(self) -> None:
         sock = socket.socket()

@@ -198,8 +198,8 @@ def without_rights() -> Iterator[Case]:
     topics = b"".join(encode(DeleteTopicsRequest(topics=many, timeout_ms=1000), 6))
     named = framed(APIS[DELETE_TOPICS], 6, topics, client_id=b"c" * 32_000)
     for case in (
-        Case("no rights: every API", every_request, connections=100),
-        Case("no rights: every API, by many", every_request),
+        Case("no rights: every API", every_request, connections=20),
+        Case("no rights: every API, by many", every_request, connections=MANY),
         Case("no rights: denials by the thousand", lambda: named, connections=100),
     ):
         yield case._replace(to=LOGIN, first=by_plain(USER, PASSWORD), grows=DENIED)
