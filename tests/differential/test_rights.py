@@ -26,6 +26,7 @@ from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopi
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+from tests.differential.known import KNOWN_RIGHTS
 from tests.differential.secured import SHOWN, Broker, Secured
 from tests.differential.session import Session
 from tests.differential.trees import Masks, differences
@@ -34,14 +35,6 @@ from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Asked, Names, Rig
 
 ANN = "User:CN=ann"
 ANY = 1
-KNOWN = {
-    "create topics": [".topics.rights-none.topic_id"],  # of a topic that is only validated
-    "alter configs of a broker": [".responses.None.error_code"],  # nothing of it can be altered here
-    "describe users": [
-        ".results"
-    ],  # Kafka repeats a denial for each user, without his name; of all users it says nothing
-}
-"""What differs with all rights too; known.py says why."""
 
 
 class Subject(NamedTuple):
@@ -118,7 +111,7 @@ def test_an_api_with_and_without_its_rights(both: Both, asked: Asked) -> None:
 
     def compare() -> set[ErrorCode]:
         requests = [asked.request(broker.names) for broker in both]
-        return denials(both.compare(asked.key, asked.version, requests, known=KNOWN.get(asked.title, ())))
+        return denials(both.compare(asked.key, asked.version, requests, known=KNOWN_RIGHTS.get(asked.title, ())))
 
     names = both.edge.names
     first = [acl(choices[0].of(names)) for choices in asked.needs]
