@@ -1,4 +1,4 @@
-"""All kinds of abuse, those first that are always tried."""
+"""All kinds of abuse, in the order in which a short run tries them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from tests.abuse import frames, strangers
 from tests.abuse.frames import Case
 
 
-def rows() -> Iterator[Case]:
-    """The rows of past trials, and what can be done before a log-in and without rights."""
-    yield from frames.rows()
+def always() -> list[Case]:
+    """The rows of past trials."""
+    return list(frames.rows())
+
+
+def by_strangers() -> Iterator[Case]:
+    """What can be done before a log-in and without rights."""
     yield from strangers.handshakes()
     yield from strangers.log_ins()
     yield from strangers.without_rights()
@@ -18,4 +22,4 @@ def rows() -> Iterator[Case]:
 
 def cases() -> list[Case]:
     """All kinds of abuse."""
-    return [*rows(), *frames.on_every_api()]
+    return [*always(), *by_strangers(), *frames.on_every_api()]

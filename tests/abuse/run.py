@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edge_broker.config import STANDARD_AUTHORIZER
-from tests.abuse.cases import cases, rows
+from tests.abuse.cases import always, by_strangers, cases
 from tests.abuse.frames import Case
 from tests.abuse.strangers import HANDSHAKES, SUCCESSFUL
 from tests.support.certificates import Authority
@@ -48,7 +48,7 @@ LOG_BYTES_A_SECOND_MAX = 16_384
 SAMPLE_S = 0.01
 CASE_S_MIN = 2.0
 GROWN_BY_HONEST = (HANDSHAKES, SUCCESSFUL)
-ROWS = len(list(rows()))
+ROWS = len(always())
 READY_S = 120.0
 
 
@@ -244,13 +244,19 @@ class Abuse:
 
 
 def chosen(names: list[str], seconds: float, seed: int) -> list[Case]:
-    """The cases whose names contain one of `names`; as many as there is time for, the rows of past trials first."""
+    """The cases whose names contain one of `names`; as many as there is time for.
+
+    The rows of past trials come first, then what strangers do, then what is tried on each API: those by chance.
+    """
     everything = [case for case in cases() if not names or any(name in case.name for name in names)]
     places = int(seconds / CASE_S_MIN)
-    first = [case for case in everything if case.name in {row.name for row in rows()}]
-    others = [case for case in everything if case not in first]
-    random.Random(seed).shuffle(others)
-    return (first + others)[: max(places, len(first))]
+    kinds = [{case.name for case in kind} for kind in (always(), by_strangers())]
+    first, second = ([case for case in everything if case.name in kind] for kind in kinds)
+    others = everything[len(first) + len(second) :]
+    chance = random.Random(seed)
+    chance.shuffle(second)
+    chance.shuffle(others)
+    return (first + second + others)[: max(places, len(first))]
 
 
 def main() -> int:
