@@ -31,6 +31,8 @@ TURN_BYTES = 65_536
 SHORT_BYTES = 20_480  # of ciphertext at once when memory is short: a whole record and its neighbour's head
 WRITE_BUFFER_BYTES_MAX = 131_072  # of ciphertext that the kernel does not take yet
 
+NOTHING = memoryview(b"")
+
 Behind = asyncio.BufferedProtocol
 Data = bytes | bytearray | memoryview
 
@@ -96,6 +98,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._raw_reading = True
         self._raw_full = False
         self._unread = False
+        self._undecrypted = True  # something may have come that was not wanted yet, or with the last of the handshake
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._due = False
@@ -138,13 +141,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._step()
             return
         full = nbytes >= SHORT_BYTES
-        position = 0
-        while position < nbytes and self._reading and not self._closing:
-            self._in.write(data[position : position + PIECE_BYTES])
-            position += PIECE_BYTES
-            self._decrypt()
-        if position < nbytes and not self._closing:
-            self._in.write(data[position:])
+        self._decrypt(data)
         if full and not self.is_closing() and self._raw_reading:
             self._stop_reading()  # else the loop reads the next, up to 32 times
             self._have_turn()
@@ -213,30 +210,41 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     # bytes in
 
-    def _decrypt(self) -> None:
-        """Hand on what can be decrypted now, as long as it is wanted."""
-        while self._reading and not self._closing and (behind := self._behind) is not None:
+    def _decrypt(self, data: memoryview = NOTHING) -> None:
+        """Hand on what can be decrypted now, as long as it is wanted: what OpenSSL has, then `data`, of which it has
+        a piece at a time, and in the end what is left.
+        """
+        read = cast(Callable[[int, memoryview], int], self._tls.read)
+        self._in.write(data[:PIECE_BYTES])
+        data, ended = data[PIECE_BYTES:], ""
+        while not ended and self._reading and not self._closing and (behind := self._behind) is not None:
             buffer = cast(memoryview, behind.get_buffer(-1))
-            size, filled, ended = len(buffer), 0, ""
-            try:
-                while filled < size:
-                    got = cast(int, self._tls.read(size - filled, cast(bytearray, buffer[filled:])))
-                    if not got:
-                        ended = "close_notify"
+            size, filled = len(buffer), 0
+            while filled < size:
+                try:
+                    got = read(size - filled, buffer[filled:])  # a record at most, and librdkafka's are small
+                except ssl.SSLWantReadError:
+                    if not data:
+                        ended = "for now"
                         break
-                    filled += got
-            except ssl.SSLWantReadError:
-                ended = "for now"
-            except ssl.SSLError as error:
-                self._violated(sentence(error))
-                return
+                    self._in.write(data[:PIECE_BYTES])
+                    data = data[PIECE_BYTES:]
+                    continue
+                except ssl.SSLError as error:
+                    self._violated(sentence(error))
+                    return
+                if not got:
+                    ended = "close_notify"
+                    break
+                filled += got
             del buffer  # as the loop lets go of it: what it is a view of may grow
             if filled:
                 behind.buffer_updated(filled)
             if ended == "close_notify":
                 self.close()
-            if ended:
-                break
+        if not self._closing:
+            self._in.write(data)
+            self._undecrypted = not ended
         if self._out.pending:
             self._send_out()
             if self._raw_full:  # who asks for new keys without end, and reads none of them
@@ -350,7 +358,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._closing:
             self._finish()
         elif self._reading and self._behind is not None:
-            self._decrypt()
+            if self._undecrypted:
+                self._decrypt()
             if self._reading and not self._unread:
                 self._read_on()
 

@@ -37,15 +37,21 @@ def _java(main_class: str, arguments: Sequence[str], directory: Path) -> str:
 
 
 def produce(
-    bootstrap: str, topic: str, records: int, size: int | Path, properties: Sequence[str], directory: Path
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size: int | Path,
+    properties: Sequence[str],
+    directory: Path,
+    config: Path | None = None,
 ) -> dict[str, float]:
     """Run the producer's performance test; records/s and latencies in ms as it reports them.
 
-    `size` is that of random records, or a file with one payload a line.
+    `size` is that of random records, or a file with one payload a line; `config` says how to get in.
     """
     what = ["--payload-file", str(size)] if isinstance(size, Path) else ["--record-size", str(size)]
     arguments = ["--topic", topic, "--num-records", str(records), *what, "--throughput", "-1"]
-    arguments += ["--producer-props", f"bootstrap.servers={bootstrap}", *properties]
+    arguments += ["--bootstrap-server", bootstrap, "--command-property", *properties, *_get_in(config)]
     output = _java("org.apache.kafka.tools.ProducerPerformance", arguments, directory)
     found = _PRODUCED.findall(output)
     if not found or int(found[-1][0]) != records:
@@ -54,7 +60,11 @@ def produce(
     return {"records_per_s": float(last[1]), "p50_ms": float(last[4]), "p99_ms": float(last[6])}
 
 
-def consume(bootstrap: str, topic: str, records: int, directory: Path) -> dict[str, float]:
+def _get_in(config: Path | None) -> list[str]:
+    return [] if config is None else ["--command-config", str(config)]
+
+
+def consume(bootstrap: str, topic: str, records: int, directory: Path, config: Path | None = None) -> dict[str, float]:
     """Run the consumer's performance test; records/s while fetching."""
     arguments = [
         "--bootstrap-server",
@@ -66,6 +76,7 @@ def consume(bootstrap: str, topic: str, records: int, directory: Path) -> dict[s
         "--hide-header",
         "--timeout",
         "60000",
+        *_get_in(config),
     ]
     output = _java("org.apache.kafka.tools.ConsumerPerformance", arguments, directory)
     fields = [field.strip() for field in output.strip().splitlines()[-1].split(",")]
