@@ -171,12 +171,17 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport and register, or close at once when the broker is full."""
+        """Take the transport and register, or close at once when the broker is full or the client has left already.
+
+        Who has left has no address any more, and what it sent is there still: nobody knows whose rights it would have.
+        """
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        if not address:
+            self.transport.abort()
+            return
         self.session = Session(
-            peer,
+            f"{address[0]}:{address[1]}",
             principal=transport.get_extra_info("principal") or ANONYMOUS,
             listener=self.session.listener,
             secure=transport.get_extra_info("ssl_object") is not None,

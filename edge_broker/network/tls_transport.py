@@ -414,9 +414,14 @@ class TlsTransport(asyncio.BufferedProtocol):
         return self._closing or self._raw is None or self._raw.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`principal` and `ssl_object` are known here, the rest by the socket's transport."""
+        """`principal`, `ssl_object` and `peername` are known here, the rest by the socket's transport.
+
+        The socket forgets the address of a client that leaves, also of one that goes on to be served.
+        """
         if name == "principal":
             return self._principal or default
+        if name == "peername":
+            return self.address or default
         if name == "ssl_object":
             return self._tls
         return self._raw.get_extra_info(name, default) if self._raw is not None else default

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -114,6 +117,28 @@ def feed(connection: Connection, data: bytes, cuts: list[int]) -> None:
 
 def wire(frames: list[bytes]) -> bytes:
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def test_what_a_client_sent_that_has_left_already_is_not_served() -> None:
+    """It has no address any more, and would be taken for somebody on this machine."""
+    uvloop = pytest.importorskip("uvloop", reason="32-bit boards have none, and asyncio's own loop keeps the address")
+    owner, accepted = FakeOwner(), []
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        owner.opened = lambda connection: accepted.append(connection) is None  # type: ignore[method-assign]
+        owner.closed = lambda connection: ended.set()  # type: ignore[method-assign]
+        server = await loop.create_server(lambda: Connection(owner, loop.time), "127.0.0.1", 0)
+        client = socket.create_connection(server.sockets[0].getsockname())
+        client.sendall(wire(FRAMES))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()  # a reset, before the loop has had a turn
+        await ended.wait()
+        server.close()
+
+    uvloop.run(serve())
+    assert (owner.frames, accepted) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(25))

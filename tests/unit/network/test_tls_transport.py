@@ -285,6 +285,13 @@ def test_a_client_that_leaves_in_the_middle_of_a_step_is_forgotten(site: Site) -
     assert site.transport.address == ("10.0.0.7", 4711)  # the log says who it was
 
 
+def test_the_address_of_a_client_stays_when_the_socket_has_forgotten_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site.raw, "get_extra_info", lambda name, default=None: default)
+    assert site.transport.get_extra_info("peername") == ("10.0.0.7", 4711)
+
+
 def test_a_client_that_is_refused_by_its_certificate_gets_nothing(
     authority: Authority, signed: tuple[Path, Path]
 ) -> None:
