@@ -93,6 +93,11 @@ class LogIns:
         most = self._of(self._security.state).most
         return [Trial(name, self.finder(name)(user), iterations) for name, iterations in most.items()]
 
+    def hold(self, user: str, trials: Sequence[Trial]) -> bool:
+        """Whether a user has the credentials still that his password was tried by."""
+        held = self._security.state.users.get(user, {})
+        return all(held.get(one.mechanism) == one.found.credential for one in trials if one.found.known)
+
     def complete(self, session: Session, login: Login, user: str) -> None:
         """A session is this user from now on; LogInFailed when he is gone, or when it was another's before."""
         login.check_same(user)

@@ -16,8 +16,8 @@ from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import SASL_AUTHENTICATE
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from edge_broker.security.sasl import Login, PlainExchange, check_plain
-from edge_broker.security.scram import Challenge, LogInFailed, Success
+from edge_broker.security.sasl import WRONG_PASSWORD, Login, PlainExchange, check_plain
+from edge_broker.security.scram import REPLACED, Challenge, LogInFailed, Success
 
 Step: TypeAlias = Challenge | Success | LogInFailed
 T = TypeVar("T")
@@ -78,7 +78,11 @@ def _plain(broker: Broker, exchange: PlainExchange, data: bytes, taken: Callable
     def work() -> Success | LogInFailed:
         return _step(lambda: check_plain(message, trials))
 
-    return Do(work, taken, lambda error: taken(LogInFailed(str(error))), worker="logins")
+    def then(step: Success | LogInFailed) -> Outcome:
+        replaced = isinstance(step, Success) and not broker.log_ins.hold(message.user, trials)
+        return taken(LogInFailed(REPLACED, WRONG_PASSWORD) if replaced else step)
+
+    return Do(work, then, lambda error: taken(LogInFailed(str(error))), worker="logins")
 
 
 def _failed(broker: Broker, session: Session, login: Login, failure: LogInFailed, late_ms: int) -> Outcome:

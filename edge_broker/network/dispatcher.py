@@ -243,8 +243,11 @@ class Dispatcher:
             call.connection.hold()
 
     def job_ended(self, call: Call) -> None:
-        """A call that was worked on piece by piece is answered, waits, or has failed."""
-        self._let_go(call)
+        """A call that was worked on piece by piece is answered, waits, or has failed; behind a token that waits nothing
+        is taken, however large its request is.
+        """
+        if call.api is None or call.api.key != SASL_AUTHENTICATE:
+            self._let_go(call)
         self.apply()
 
     def _let_go(self, call: Call) -> None:

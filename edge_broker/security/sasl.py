@@ -222,6 +222,7 @@ class Login:
 
     def complete(self, user: str, now_ms: int) -> None:
         """The client is this user from now on."""
+        assert self.in_exchange, "a log-in that has failed is over"
         self.state, self.user, self.exchange = LoginState.COMPLETE, user, None
         self.ends_ms = now_ms + self.session_ms if self.session_ms else 0
         self.barred = self.ends_ms > 0

@@ -157,7 +157,7 @@ class ScramExchange:
             text = message.decode()
         except UnicodeDecodeError:
             raise LogInFailed("a message that is no UTF-8") from None
-        return self._take_first(text, find) if state == ScramState.FIRST else self._take_final(text)
+        return self._take_first(text, find) if state == ScramState.FIRST else self._take_final(text, find)
 
     def _take_first(self, text: str, find: Find) -> Challenge:
         match = _FIRST.fullmatch(text)
@@ -177,7 +177,7 @@ class ScramExchange:
         self.state = ScramState.FINAL
         return Challenge(self._server_first.encode())
 
-    def _take_final(self, text: str) -> Success:
+    def _take_final(self, text: str, find: Find) -> Success:
         match = _FINAL.fullmatch(text)
         if match is None:
             raise LogInFailed("the final message is none of SCRAM's")
@@ -199,10 +199,13 @@ class ScramExchange:
         right = hmac.compare_digest(new(hash_name, client_key).digest(), credential.stored_key)
         if not (right and self._found.known):
             raise LogInFailed("wrong password" if self._found.known else "no such user")
+        if find(self.user) != self._found:  # a log-in may be left half made for hours
+            raise LogInFailed(REPLACED)
         verifier = binascii.b2a_base64(hmac.digest(credential.server_key, message, hash_name), newline=False)
         return Success(self.user, b"v=" + verifier)
 
 
+REPLACED = "the password was replaced meanwhile"
 AUTHORIZATION_ID = "Authentication failed: Client requested an authorization id that is different from username"
 
 

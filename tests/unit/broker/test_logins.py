@@ -34,6 +34,12 @@ def edited(site, edit):
     site.settle()
 
 
+def replaced(site, credentials):
+    """The change of alice's credentials, to be carried out."""
+    edit = lambda state: state.with_user("alice", credentials)  # noqa: E731
+    return site.broker.security.change(edit, lambda: Reply(None), lambda _: Reply(None))
+
+
 def secured(settings=None, users=("alice",)):
     site = Site({"sasl.enabled.mechanisms": ALL, **(settings or {})})
     endpoint = Endpoint("edge.local", 9093)
@@ -195,6 +201,23 @@ def test_what_is_sent_behind_a_wrong_token_is_never_served():
     client.feed(token + client.frame(METADATA, MetadataRequest(topics=None)))
     site.settle()
     site.loop.advance(DELAY_MS * 2)
+    assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert client.transport.closed
+
+
+def test_one_password_is_tried_at_a_time_however_large_the_requests_are():
+    """A long client id makes a request one that is worked on in steps."""
+    site = secured()
+    client = site.client(NAME)
+    handshake(client, "PLAIN")
+    for password in ("wrong", "secret"):
+        token = client.frame(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", password)))
+        long = token[4:12] + b"\x7f\xff" + b"x" * 0x7FFF + token[18:]  # instead of the client id "test"
+        client.feed(len(long).to_bytes(4, "big") + long)
+    site.settle()
+    assert client.connection.session.principal == "User:ANONYMOUS"
+    assert (site.broker.log_ins.failed, site.broker.log_ins.succeeded) == ({(NAME, "PLAIN"): 1}, {})
+    site.loop.advance(DELAY_MS)
     assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert client.transport.closed
 
@@ -372,6 +395,33 @@ def test_a_user_that_is_removed_within_its_log_in_does_not_get_in():
     message = scram.final(authenticate(client, scram.first).auth_bytes)
     edited(site, lambda state: state.with_user("alice", {}))
     failed(site, client, message)
+
+
+@pytest.mark.parametrize("mechanism", ALL.split(","))
+def test_a_password_that_is_replaced_within_a_log_in_lets_nobody_in(mechanism):
+    """A client may leave a log-in half made for as long as its connection lasts, once it has logged in before."""
+    site = secured({"connections.max.reauth.ms": 60_000})
+    client, _ = logged_in(site, mechanism)
+    handshake(client, mechanism)
+    if mechanism == "PLAIN":
+        message = plain("alice", "secret")
+    else:
+        scram = ScramClient(mechanism, "alice", "secret")
+        message = scram.final(authenticate(client, scram.first).auth_bytes)
+    others = {name: new_credential(one, "other", b"salt", 4096) for name, one in MECHANISMS.items()}
+    if mechanism == "PLAIN":  # while the worker tries it
+        client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message))
+        site.dispatcher.start(lambda: replaced(site, others))
+        while site.broker.security.state.users["alice"] != others:
+            site.files.step()
+            site.loop.run()
+        site.settle()
+        site.loop.advance(DELAY_MS)
+        assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.transport.closed
+    else:
+        edited(site, lambda state: state.with_user("alice", others))
+        failed(site, client, message)
 
 
 def test_a_new_password_ends_nothing_and_holds_from_the_next_log_in_on():
