@@ -104,8 +104,11 @@ def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:
         return mechanism, None
     check_iterations(one.iterations)
     check_salt(bytes(one.salt))
-    if not one.salted_password:
-        raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salted password is empty; hash it with its salt")
+    if len(one.salted_password) != mechanism.key_bytes:
+        raise Refusal(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a salted password of {len(one.salted_password)} bytes; by {mechanism.name} it has {mechanism.key_bytes}",
+        )
     return mechanism, credential_of(mechanism, bytes(one.salted_password), bytes(one.salt), one.iterations)
 
 

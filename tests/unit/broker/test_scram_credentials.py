@@ -31,6 +31,12 @@ def upsertion(name, mechanism=SHA_256, iterations=4096, salt=SALT):
     )
 
 
+def salted(name, size):
+    return ScramCredentialUpsertion(
+        name=name, mechanism=SHA_256, iterations=4096, salt=SALT, salted_password=b"x" * size
+    )
+
+
 def deletion(name, mechanism=SHA_256):
     return ScramCredentialDeletion(name=name, mechanism=mechanism)
 
@@ -84,10 +90,8 @@ def test_one_mechanism_goes_and_the_user_with_the_last_one():
         ([upsertion("a", iterations=16385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([upsertion("a", salt=b"")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([upsertion("a", salt=b"x" * 129)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        (
-            [ScramCredentialUpsertion(name="a", mechanism=SHA_256, iterations=4096, salt=SALT)],
-            ErrorCode.UNACCEPTABLE_CREDENTIAL,
-        ),
+        ([salted("a", 0)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([salted("a", 33)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([upsertion("a", mechanism=3)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         ([deletion("a", mechanism=0)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         ([deletion("a")], ErrorCode.RESOURCE_NOT_FOUND),
