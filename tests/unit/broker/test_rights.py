@@ -12,6 +12,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
+from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import APIS, HANDLERS
@@ -353,6 +354,26 @@ def test_a_denial_takes_little_of_the_log_whatever_the_client_calls_itself(capsy
     site.settle()
     (line,) = audited(site, capsys)
     assert len(line) < 1000
+
+
+def test_of_one_request_few_denials_are_noted_and_all_are_counted() -> None:
+    """As each one noted is work for the loop, all in one piece."""
+    site = guarded()
+    asker = client(site)
+    left: list[int] = []
+    apply = site.dispatcher.apply
+
+    def looked() -> None:
+        left.append(len(site.broker.effects.left))
+        apply()
+
+    site.dispatcher.apply = looked  # type: ignore[method-assign]
+    for denials_before in (0, 1000):
+        assert site.broker.rights.denials[PLAINTEXT] == denials_before
+        topics = [MetadataRequestTopic(name=f"x{number}") for number in range(1000)]
+        asker.ask(api.METADATA, MetadataRequest(topics=topics), 12)
+        assert max(left) == NOTED_MAX
+        left.clear()
 
 
 def test_while_acls_cannot_be_read_a_super_user_of_this_machine_gets_in_alone() -> None:
