@@ -13,8 +13,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.conn import AIOKafkaConnection
 
 from drupelet import kafka_connection
+from drupelet.aiokafka_login import log_in_as_ours
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import replicas_for
 from drupelet.log_tree import Log
@@ -45,6 +47,7 @@ class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc
 
 
 kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+log_in_as_ours(AIOKafkaConnection, kafka_errors.AuthenticationFailedError)
 
 _TOO_LARGE = (
     kafka_errors.MessageSizeTooLargeError,

@@ -22,7 +22,9 @@ from aiokafka import AIOKafkaClient, AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
+    AuthenticationFailedError,
     BrokerResponseError,
     IncompatibleBrokerVersion,
     InvalidConfigurationError,
@@ -36,6 +38,7 @@ from aiokafka.errors import (
 )
 
 from drupelet import kafka_connection
+from drupelet.aiokafka_login import log_in_as_ours
 from drupelet.errors import ConfigurationError, sentence, without_numbers
 from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.protocol.message import NO_UUID, Message
@@ -62,6 +65,8 @@ from mirror.topics import COPIED_SETTINGS, ConfigSource, copied_settings
 __all__ = ["OutOfRangeError", "RecordTooLargeError", "Source", "SourceError", "TargetError", "TopicPartition"]
 
 R = TypeVar("R", bound=Message)
+
+log_in_as_ours(AIOKafkaConnection, AuthenticationFailedError)
 
 NO_BROKER = "no broker answers at"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
