@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from edge_broker.broker import log_ins
 from edge_broker.broker.outcome import Reply
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode
@@ -237,6 +238,19 @@ def test_tokens_without_a_request_around_them_are_refused():
     assert handshake(client, "PLAIN", version=0).mechanisms == ALL.split(",")
     client.feed(b"\0\0\0\x0d" + plain("alice", "secret"))
     assert client.transport.closed
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_a_false_salt_is_made_whoever_the_user_is(user, monkeypatch):
+    """Else an answer that comes sooner would tell that he is there."""
+    made = []
+    false_credential = log_ins.false_credential
+    monkeypatch.setattr(log_ins, "false_credential", lambda *given: made.append(given) or false_credential(*given))
+    site = secured()
+    client = site.client(NAME)
+    handshake(client, "SCRAM-SHA-256")
+    authenticate(client, ScramClient("SCRAM-SHA-256", user, "secret").first)
+    assert len(made) == 1
 
 
 def test_a_listener_without_log_ins_answers_as_kafka():
