@@ -87,6 +87,7 @@ class Authorizer:
         self._allow_everyone = allow_everyone
         self.acls = Acls()
         self._cached: list[list[dict[tuple[str, str, str], bool]]] = [[{} for _ in Operation] for _ in ResourceType]
+        self._cached_any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
         self._cached_count = 0
 
     def use(self, acls: Acls, *, closed: bool = False) -> None:
@@ -102,17 +103,25 @@ class Authorizer:
         if allowed is None:
             allowed = self._decide(principal, host, operation, resource_type, name)
             if len(name) <= CACHED_NAME_MAX:
-                if self._cached_count >= CACHED_MAX:
-                    self._forget()
-                self._cached_count += 1
+                self._make_room()
                 known[principal, host, name] = allowed
         return allowed
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether somebody may do this to at least one resource of a type, even if there is none yet.
 
-        As in Kafka an ALLOW counts here only for the operation itself and ALL.
+        As in Kafka an ALLOW counts here only for the operation itself and ALL. To work it out takes up to 13 ms with
+        10,000 ACLs.
         """
+        asked = principal, host, operation, resource_type
+        allowed = self._cached_any.get(asked)
+        if allowed is None:
+            allowed = self._decide_any(*asked)
+            self._make_room()
+            self._cached_any[asked] = allowed
+        return allowed
+
+    def _decide_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         if self.allows(principal, host, operation, resource_type, "hardcode"):
             return True
         if self.closed:
@@ -168,8 +177,15 @@ class Authorizer:
                 allowed = True
         return allowed if found else self._allow_everyone
 
+    def _make_room(self) -> None:
+        """One more decision is about to be kept."""
+        if self._cached_count >= CACHED_MAX:
+            self._forget()
+        self._cached_count += 1
+
     def _forget(self) -> None:
         self._cached_count = 0
+        self._cached_any.clear()
         for of_type in self._cached:
             for known in of_type:
                 known.clear()

@@ -128,6 +128,27 @@ def test_any_resource_needs_an_allow_that_denials_leave_something_of() -> None:
     assert of().allows_any("User:admin", HOST, Operation.WRITE, TOPIC)
 
 
+def test_whether_any_resource_is_allowed_is_worked_out_once_until_the_acls_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As each producer asks, and all ACLs are looked at for it."""
+    monkeypatch.setattr(module, "CACHED_MAX", 10)
+    looked: list[ResourceType] = []
+    of_type = Acls.of_type
+    monkeypatch.setattr(Acls, "of_type", lambda acls, kind: looked.append(kind) or of_type(acls, kind))  # type: ignore[func-returns-value]
+    authorizer = of(ALLOW)
+    for _ in range(3):
+        assert not authorizer.allows_any(ANN, HOST, Operation.WRITE, TOPIC)
+        assert authorizer.allows_any(ANN, HOST, Operation.READ, TOPIC)
+    assert len(looked) == 2
+    authorizer.use(Acls([ALLOW._replace(operation=Operation.WRITE)]))
+    assert authorizer.allows_any(ANN, HOST, Operation.WRITE, TOPIC)
+    assert not authorizer.allows_any(ANN, HOST, Operation.READ, TOPIC)
+    for number in range(100):
+        authorizer.allows_any(f"User:{number}", HOST, Operation.WRITE, TOPIC)
+        assert len(authorizer._cached_any) <= 10
+
+
 def test_the_operations_are_bits() -> None:
     """A super user has all that Kafka tells of a resource that nobody checks."""
     authorizer = of(ALLOW)
