@@ -81,10 +81,20 @@ CONFIGURATION = (
     "etc/os-release", "etc/default/edge-*", "boot/firmware/cmdline.txt", "boot/firmware/config.txt",
 )  # fmt: skip
 
+# A key, an option or a credential of systemd that names a file with a secret: none is packed, and no line of it shows.
+NAMED = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase)?|secret|psk|token|credential|key(?:store|tab)?|jaas|login)s?[\w.\-]{0,32}?"
+    r"(?:file|location|path|config)[\"']?(?:\s{0,8}[:=]\s{0,8}|[ \t]{1,64})"
+    r"(?:\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'|([^\s\"',;]{1,4096}))"
+)
+CREDENTIAL = re.compile(r"(?im)^LoadCredential(?:Encrypted)?=[^:\n]{1,256}:()()([^\n]{1,4096})$")
+SET_CREDENTIAL = re.compile(r"(?im)^(?P<key>SetCredential(?:Encrypted)?=[^:\n]{1,256}:)(?P<value>[^\n]{1,4096})$")
+NAMED_LINES_MAX = 500  # of such a file; a key has some 50
+
 # A key that means a secret, as TOML, JSON, YAML, properties, environments and log lines write it; one that names a file
 # is none. What repeats is bounded: a line may be a megabyte of anything.
 WORD = (
-    r"(?:pass(?:word|wd|phrase)?|secret|psk|token|credentials?|jaas[.]config"
+    r"(?:pass(?:word|wd|phrase)?|secret|psk|token|(?<!load)credentials?|jaas[.]config"
     r"|(?:api|private|preshared|access|ssh|shared)[-_.]?key)"
 )
 REST = r"(?![\w.\-]{0,64}(?:file|path|location|dir|type|algorithm)\b)[\w.\-]{0,64}"
@@ -106,19 +116,21 @@ PEM = re.compile(
 )
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what a service may listen on
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-PATTERNS = (PEM, ASSIGNED, BLANK, OPTION, IN_URL, BEARER, HASHED)
+PATTERNS = (PEM, SET_CREDENTIAL, ASSIGNED, BLANK, OPTION, IN_URL, BEARER, HASHED)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 
-def values_in(text: str) -> Iterator[str]:
-    """The secrets that a text names by a key, or by their form."""
+def values_in(text: str, *, within: bool = True) -> Iterator[str]:
+    """The secrets that a text names by a key, or by their form, and those within them, as of a log-in."""
     for pattern in PATTERNS:
         for found in pattern.finditer(text):
             value = found["value"].strip().strip("\"',;")
             yield value
             yield from value.split(maxsplit=1)[:1]  # what comes after it may be a comment
+            if within:
+                yield from values_in(value, within=False)
 
 
 def forms(secret: str) -> set[str]:
@@ -164,6 +176,9 @@ def leaves(key: str, value: object) -> Iterator[str]:
 def secrets_here() -> set[str]:
     """What this board's own files and services hold of secrets."""
     found: set[str] = set()
+    for path in named_files():
+        lines = (line.strip() for line in read(path).splitlines()[:NAMED_LINES_MAX])
+        found.update(line for line in lines if "-----" not in line and line.isprintable())
     for path in files(SECRET_FILES):
         found.update(line.strip() for line in read(path).splitlines() if line.strip())
     for path in files(KEYED_FILES):
@@ -181,6 +196,17 @@ def secrets_here() -> set[str]:
         for value in found
         if value and value != REMOVED and value.lower() not in ("true", "false", "none", "null")
     }
+
+
+def named_files() -> set[Path]:
+    """The files with a secret that the board's configuration names, wherever they lie."""
+    found = set[Path]()
+    for path in files(KEYED_FILES):
+        text = read(path)
+        for groups in (*NAMED.findall(text), *CREDENTIAL.findall(text)):
+            named = "".join(groups).strip()
+            found.add((ROOT / named[1:] if named.startswith("/") else path.parent / named).resolve())
+    return {path for path in found if path.is_file()}
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------
@@ -290,8 +316,10 @@ def entries() -> Iterator[tuple[str, str]]:
     """Names and texts, what is needed most first."""
     yield from parts()
     yield from system()
+    secret = named_files()
     for path in files(CONFIGURATION):
-        yield f"configuration/{path.relative_to(ROOT)}", read(path)
+        content = "[left out: a key names it as a file with a secret]\n" if path.resolve() in secret else read(path)
+        yield f"configuration/{path.relative_to(ROOT)}", content
     units = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--type=service", *UNITS)
     for unit in [line.split()[0] for line in units.splitlines() if ".service" in line] or [
         f"{unit}.service" for unit in UNITS[:-1]
