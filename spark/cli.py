@@ -41,6 +41,7 @@ def work(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         if parsed.command is not run_job:
             raise
+        log("info", "stopped", job=parsed.job)
         return 0
 
 
@@ -170,19 +171,21 @@ def run_opened(name: str, settings: Settings) -> int:
     from spark.jars import connector_jars  # noqa: PLC0415
     from spark.jobs import JOBS  # noqa: PLC0415 - PySpark takes a second to import
     from spark.run import JobError, run  # noqa: PLC0415
-    from spark.session import JVM_GONE, start_session, stop_session  # noqa: PLC0415
+    from spark.session import JVM_GONE, StoppedError, start_session, stop_session  # noqa: PLC0415
 
     connector_jars()  # may take minutes; SIGTERM still ends them at once
     stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
     try:
-        session = start_session(settings, f"drupelet-{name}")
+        session = start_session(settings, f"drupelet-{name}", stop)
+    except StoppedError:
+        log("info", "stopped", job=name)
+        return 0
     except (*JVM_GONE, PySparkException) as error:
-        if stop.is_set():  # the signal reached the JVM as well, before it was up
-            return 0
         log("error", "job_failed", job=name, reason=sentence(error))
         return 1
-    signal.signal(signal.SIGINT, lambda *_: stop.set())  # PySpark put a handler of its own there
     notify.tell("READY=1", "STATUS=started")
     log("info", "started", job=name, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:

@@ -24,6 +24,7 @@ from drupelet.config_check import nearest
 from spark import failures, notify, progress, topics
 from spark.checkpoint import NEW_ONE, agree_on_cluster
 from spark.config import Settings
+from spark.executors import Executors
 from spark.jobs import Job, StartQuery
 from spark.logs import log
 from spark.session import JVM_GONE
@@ -227,9 +228,11 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
     tell_at_s = time.monotonic() + PROGRESS_S
     still = queries
     first: Wait | None = Wait("waiting_for_first_batches")
+    executors = Executors(settings)
     while not stop.wait(POLL_S):
         for query in queries:
             query.check(session, settings)
+        executors.look(session)
         first = said_first(first, queries)
         still = [query for query in still if not query.moved()]
         if not still:

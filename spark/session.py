@@ -8,15 +8,18 @@ memory and its start small; `--set spark.…` overrides any of it.
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorServer
 from pyspark.sql import SparkSession
 
@@ -31,6 +34,8 @@ from spark.waiting import Wait
 
 LOOPBACK = "127.0.0.1"
 JVM_STOP_S = 10
+STOP_POLL_S = 0.2
+JVMS: list[subprocess.Popen[bytes]] = []  # that PySpark has started; one
 JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOGGED = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
@@ -65,17 +70,46 @@ OPTIONS = {
 }
 
 
-def start_session(settings: Settings, name: str) -> SparkSession:
-    """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had."""
+class StoppedError(Exception):
+    """Spark was to end before it had started."""
+
+
+def start_session(settings: Settings, name: str, stop: Event | None = None) -> SparkSession:
+    """Start the JVM and its session; raises ConfigurationError if Java 17 or 21, or a jar, cannot be had.
+
+    Once `stop` is set, the JVM is killed and StoppedError raised.
+    """
     options = session_options(settings)
     prepare_environment(options)
     quiet_libraries()
+    java_gateway.Popen = deaf_to_sigterm  # type: ignore[attr-defined, assignment]
     builder = SparkSession.builder.master(settings.master).appName(name)
     for key, value in options.items():
         builder = builder.config(key, value)
     java, heap = os.environ["JAVA_HOME"], options["spark.driver.memory"]
     with Wait("waiting_for_jvm", master=settings.master, java=java, heap=heap):
-        return builder.getOrCreate()
+        return started(builder.getOrCreate, stop or Event())
+
+
+def started(start: Callable[[], SparkSession], stop: Event) -> SparkSession:
+    """Start in a thread, where PySpark takes no signal to itself: its Ctrl-C breaks whatever is asked of the JVM."""
+    outcome: Future[SparkSession] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            outcome.set_exception(error)
+
+    Thread(target=work, name="start of Spark", daemon=True).start()
+    while not wait([outcome], STOP_POLL_S).done:
+        if stop.is_set():
+            logging.disable()  # what PySpark says of a JVM that has ended
+            for jvm in JVMS:
+                jvm.kill()
+    if stop.is_set() and outcome.exception() is not None:
+        raise StoppedError
+    return outcome.result()
 
 
 def quiet_libraries() -> None:
@@ -84,6 +118,21 @@ def quiet_libraries() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(without_traceback)
     AccumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # prints the end of a JVM
+
+
+def deaf_to_sigterm(command: list[str], *, preexec_fn: Callable[[], None], **more: Any) -> subprocess.Popen[bytes]:
+    """Start the JVM so that SIGTERM to the whole group leaves its end to us, as PySpark does with Ctrl-C.
+
+    It would end under our hands, with a Java trace for each query.
+    """
+
+    def ignore() -> None:
+        preexec_fn()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    jvm = subprocess.Popen(command, preexec_fn=ignore, **more)  # noqa: S603, PLW1509 - as PySpark itself does
+    JVMS.append(jvm)
+    return jvm
 
 
 def without_traceback(record: logging.LogRecord) -> bool:

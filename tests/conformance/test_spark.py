@@ -7,15 +7,18 @@ Invariants:
   killed: exactly those that the batches' own offsets and the topic's content say, computed again in plain Python;
 - a record that is no reading stops nothing and is kept with its offset;
 - in a standalone cluster the batches run on its executors, and the first one that is launched starts;
-- SIGTERM ends with status 0;
+- SIGTERM ends with status 0, to its whole group and Ctrl-C too, with one line and no trace;
+- that a cluster has no executor is said;
 - offsets that are gone end the job with status 1 and a sentence, they are never skipped.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +54,9 @@ class Site:
         command += ["--master", master] if master is not None else []
         self.process = Process("spark", command, directory, ready="edge-spark ready", ready_s=DEADLINE_S)
         self.sent: dict[str, list[float]] = {}
+
+    def said(self) -> str:
+        return self.process.log_path.read_text()
 
     def publish(self, seconds: range | list[int], value: float = 20.0) -> None:
         records = []
@@ -257,14 +263,33 @@ def test_a_job_runs_on_the_executors_of_a_cluster(broker, new_topic, tmp_path: P
     with Daemon("master", tmp_path) as master:
         url = f"spark://127.0.0.1:{master.port}"
         work = ["--cores", "2", "--memory", "512m", "--work-dir", tmp_path / "work", url]
-        with Daemon("worker", tmp_path, *work) as worker:
-            wait_until(lambda: len(master.page()["workers"]) == 1, DEADLINE_S, "the worker at the master")
-            site = Site(broker.bootstrap, new_topic(2), tmp_path, master=url)
-            site.publish(range(15))
-            with site.process:
+        site = Site(broker.bootstrap, new_topic(2), tmp_path, master=url)
+        site.publish(range(15))
+        with site.process:
+            wait_until(
+                lambda: "no executor has registered" in site.said(), DEADLINE_S, "a line that there is no worker"
+            )
+            with Daemon("worker", tmp_path, *work) as worker:
                 wait_until(lambda: site.windows_match() or worker.page()["finishedexecutors"], DEADLINE_S, "windows")
                 assert worker.page()["finishedexecutors"] == [], executors_said(tmp_path)
                 assert [executor["id"] for executor in worker.page()["executors"]] == [0]
+                assert "executors_registered executors=1" in site.said()
+                end_group(site, signal.SIGTERM)
+
+
+def test_ctrl_c_while_spark_starts_ends_it_with_one_sentence(site: Site) -> None:
+    site.process.spawn()
+    wait_until(lambda: "waiting_for_jvm" in site.said(), DEADLINE_S, "the start of the JVM")
+    end_group(site, signal.SIGINT)
+
+
+def end_group(site: Site, number: signal.Signals) -> None:
+    """A signal to the job, its JVM and all that they started, as a terminal sends Ctrl-C: the job has the last word."""
+    before = len(site.said())
+    os.killpg(site.process.pid, number)
+    assert site.process.wait(DEADLINE_S) == 0
+    said = site.said()[before:].replace("WARNING: Using incubator modules: jdk.incubator.vector\n", "")  # Java's
+    assert re.fullmatch(r"(\S+ info spark progress .*\n)*\S+ info spark stopped job=readings\n", said), said
 
 
 def executors_said(directory: Path) -> list[str]:
