@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds two more releases from copies of the checkout: B is the same code under another version; C says that it is
-# healthy and mirrors nothing. usage: wheels.sh CHECKOUT DESTINATION PYTHON
+# healthy and mirrors nothing, and has a program more. usage: wheels.sh CHECKOUT DESTINATION PYTHON
 set -euo pipefail
 checkout=$1 destination=$2 python=$3
 
@@ -18,6 +18,7 @@ build() {
 rm -rf "$destination"/{b,c,wheel-b,wheel-c}
 copy b 900.1
 copy c 900.2
+sed -i 's/^edge-mirror = .*/&\nedge-novelty = "mirror.__main__:main"/' "$destination/c/pyproject.toml"
 cat >>"$destination/c/mirror/app.py" <<'PYTHON'
 
 
