@@ -175,8 +175,7 @@ def _serve(options: argparse.Namespace) -> int:
     from edge_broker.config import Endpoint, read_config  # noqa: PLC0415 - --help needs none of it
     from edge_broker.listeners import read_listeners  # noqa: PLC0415
 
-    if not os.path.isdir(options.data_dir) and os.path.lexists(options.data_dir):
-        raise ConfigurationError(f"--data-dir {options.data_dir} is no directory: name another one, or move it away")
+    _check_data_dir(options.data_dir)
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
     listen = Endpoint(*parse_endpoint("--listen", options.listen)) if options.listen is not None else None
@@ -187,6 +186,18 @@ def _serve(options: argparse.Namespace) -> int:
     from edge_broker.app import Options, run  # noqa: PLC0415
 
     return run(Options(options.data_dir, listeners, metrics, config))
+
+
+def _check_data_dir(path: str) -> None:
+    is_there = os.path.isdir(path)
+    if not is_there and os.path.lexists(path):
+        raise ConfigurationError(f"--data-dir {path} is no directory: name another one, or move it away")
+    place = path if is_there else os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_RDONLY:
+        what = "written" if is_there else f"made in {place}"
+        raise ConfigurationError(
+            f"--data-dir {path} cannot be {what} by this user: give it the right to, or name a directory of its own"
+        )
 
 
 def _keys(_options: argparse.Namespace) -> int:

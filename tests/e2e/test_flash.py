@@ -47,7 +47,7 @@ from tests.support.card_images import (
 )
 from tests.support.first_boot import KEY, check_network_config, check_user_data
 from tests.support.processes import wait_until
-from tests.support.root import is_root
+from tests.support.root import as_ordinary_user
 from tests.support.runtimes import console_script
 from tests.support.waiting import CALL_S
 
@@ -292,13 +292,6 @@ def test_an_old_image_is_refused_and_says_what_it_is(
     assert card.read_bytes() == image.read_bytes()
 
 
-# Nobody, who may write only what anybody may, but read all: the checkout and the interpreter may lie below a folder of
-# mode 0700, as root's home has it.
-READS = "-all,+dac_read_search"
-AS_NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups "
-AS_NOBODY += f"--bounding-set={READS} --inh-caps={READS} --ambient-caps={READS}"
-
-
 def test_root_is_not_needed_for_a_file(images: dict[str, Path]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, keys = Path(name), Path(name) / "keys.pub"
@@ -307,7 +300,7 @@ def test_root_is_not_needed_for_a_file(images: dict[str, Path]) -> None:
         shutil.copy(images["bookworm"], folder / "image")
         settings = ["--host", "pi-7", "--user", "site", "--ssh-key", keys, "--file", f"{keys}:/etc/site.keys"]
         words = ["flash", folder / "image", "--to", folder / "card", *settings]
-        command = [*(AS_NOBODY.split() if is_root() else []), console_script("edge-board"), *words]
+        command = [*as_ordinary_user(), console_script("edge-board"), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         assert done.returncode == 0, done.stderr
         assert debugfs(folder / "card", "cat /etc/site.keys") == KEY + "\n"

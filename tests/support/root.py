@@ -29,6 +29,16 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
+def as_ordinary_user() -> list[str]:
+    """What goes before a command that an ordinary user runs: for root nobody, who may write only what anybody may.
+
+    He may read all: the checkout and the interpreter may lie below a folder of mode 0700, as root's home has it.
+    """
+    reads = "-all,+dac_read_search"
+    capabilities = [f"--bounding-set={reads}", f"--inh-caps={reads}", f"--ambient-caps={reads}"]
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capabilities] if is_root() else []
+
+
 @functools.cache
 def may_open_fuse() -> bool:
     """Whether this user may serve a FUSE file system."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.root import as_ordinary_user
+
 PROGRAMS = Path(sys.executable).parent
 SERVE = ["edge-broker", "serve", "--data-dir", "new", "--listen"]
 CASES = [
@@ -72,6 +74,21 @@ def test_a_mistake_is_told_in_one_sentence(words: list[str], status: int, said: 
     assert told[0].startswith(program)
     assert replaced(said, ports) in told[0]
     assert "Errno" not in told[0]
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "said"),
+    [
+        ("/etc/drupelet-data", "/etc/drupelet-data cannot be made in /etc by this user: give it the right to"),
+        ("/etc", "/etc cannot be written by this user: give it the right to"),
+    ],
+)
+def test_a_data_directory_of_another_user_is_told_in_one_sentence(data_dir: str, said: str) -> None:
+    """What who has read README's first line types before the directory is there."""
+    words = [PROGRAMS / "edge-broker", "serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0"]
+    done = subprocess.run([*as_ordinary_user(), *words], capture_output=True, text=True, check=False, cwd="/")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(f"edge-broker: --data-dir {said}")
 
 
 def replaced(text: str, ports: dict[str, str]) -> str:
