@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.listeners import is_loopback
 from edge_broker.security.principals import ANONYMOUS
 from edge_broker.security_keys import PLAINTEXT
 
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
 class Session:
     """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
 
-    `host` is the client's address, empty for a socket of this machine: worked out once, as every right is asked by it.
-    `local` says that it comes from this machine, `secure` that it is encrypted, `login` how far its log-in is where its
-    listener has any.
+    `host` is the client's address, worked out once, as every right is asked by it. `secure` says that it is encrypted,
+    `login` how far its log-in is where its listener has any.
 
     What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
     """
 
-    __slots__ = ("host", "listener", "local", "login", "peer", "principal", "secure")
+    __slots__ = ("host", "listener", "login", "peer", "principal", "secure")
 
     def __init__(
         self, peer: str, *, principal: str = ANONYMOUS, listener: str = PLAINTEXT, secure: bool = False
@@ -36,7 +34,6 @@ class Session:
         self.secure = secure
         self.login: Login | None = None
         self.host = peer.rpartition(":")[0]
-        self.local = not self.host or is_loopback(self.host)
 
 
 class RequestContext(NamedTuple):

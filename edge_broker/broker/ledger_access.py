@@ -32,8 +32,6 @@ Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 def check_writer(writers: Networks, host: str) -> None:
     """Refuse clients that are neither on this machine nor in `writers`; `host` is an address."""
-    if not host:  # no address: a socket of this machine
-        return
     address = ipaddress.ip_address(host.partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or any(address in network for network in writers):

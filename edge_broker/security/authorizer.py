@@ -97,7 +97,7 @@ class Authorizer:
         self._forget()
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether somebody may do this to a resource; `host` is an address, empty for a socket of this machine."""
+        """Whether somebody may do this to a resource; `host` is an address."""
         known = self._cached[resource_type][operation]
         allowed = known.get((principal, host, name))
         if allowed is None:
@@ -192,9 +192,9 @@ class Authorizer:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address, in its one form, is of this machine; empty is a socket of it, what is no address is not."""
+    """Whether an address, in its one form, is of this machine; what is no address is not."""
     try:
-        return not host or ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
