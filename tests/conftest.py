@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(*texts): damage that the doctor finds afterwards, each as an expression")
     config.stash[_FOR_ROOT] = 0
     config.stash[_LOOKED_AT] = set()
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, and children would, too
 
 
 @pytest.hookimpl(trylast=True)  # behind -k and -m: what they leave out is nobody's to add
