@@ -1,13 +1,16 @@
 """`GET /metrics` (Prometheus text) and `GET /health`, nothing else, on a port of their own.
 
 A whole HTTP server or the Prometheus client would cost more memory than the rest of a broker's code. This one reads a
-bounded request, answers, and closes. Must never come in: what the figures are, and what counts as well.
-Source: RFC 9112; Prometheus text exposition format 0.0.4.
+bounded request, answers, and closes. With a token it answers nobody else than who shows it, as `Authorization: Bearer`.
+Must never come in: what the figures are, and what counts as well.
+Source: RFC 9112, RFC 6750; Prometheus text exposition format 0.0.4.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +18,7 @@ REQUEST_BYTES_MAX = 4096
 REQUEST_S_MAX = 5.0
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TEXT = "text/plain; charset=utf-8"
+_BEARER = re.compile(rb"\r\nauthorization:[ \t]*bearer +([^\r]*?)[ \t]*\r\n", re.IGNORECASE)
 
 
 class Pages(NamedTuple):
@@ -27,6 +31,8 @@ class Pages(NamedTuple):
     problem: Callable[[], str | None]
     well: Callable[[], str] = lambda: "ok"
     metrics_type: str = PROMETHEUS_TEXT
+    token: bytes = b""
+    """Who does not show it gets neither page; empty: everybody gets both."""
 
 
 async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
@@ -53,8 +59,17 @@ def respond(head: bytes, pages: Pages) -> bytes:
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
         return _response("405 Method Not Allowed", PLAIN_TEXT, b"only GET is served\n")
-    response = _page(words[1].split(b"?", 1)[0], pages)
+    if pages.token and not _shows(head, pages.token):
+        challenge = "401 Unauthorized\r\nWWW-Authenticate: Bearer"
+        response = _response(challenge, PLAIN_TEXT, b"show the token, as Authorization: Bearer TOKEN\n")
+    else:
+        response = _page(words[1].split(b"?", 1)[0], pages)
     return response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if words[0] == b"HEAD" else response
+
+
+def _shows(head: bytes, token: bytes) -> bool:
+    shown = _BEARER.search(head)
+    return shown is not None and hmac.compare_digest(shown[1], token)
 
 
 def _page(path: bytes, pages: Pages) -> bytes:

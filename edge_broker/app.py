@@ -20,6 +20,7 @@ from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
 from drupelet.installation import built_s
 from drupelet.ledger import LEDGER_TOPIC
+from drupelet.secret_files import first_line
 from drupelet.systemd import Notifier
 from edge_broker import libc
 from edge_broker.broker.broker import Broker
@@ -34,7 +35,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import Listener, endpoint_text, open_to_anybody
+from edge_broker.listeners import METRICS_TOKEN, Listener, endpoint_text, open_to_anybody
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
@@ -94,7 +95,7 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
-    network_note = _network_note(options)
+    network_note, metrics_token = _network_note(options), _metrics_token(options.config)
     clock = SystemClock(options.config.text("edge.clock.trusted"))
     notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
@@ -111,7 +112,9 @@ async def _serve(options: Options) -> int:
         check_somebody_gets_in(broker)
         encryption = _encryption(options, server, clock)
         bound = await server.listen(options.listeners, encryption)
-        http = options.metrics and await _serve_metrics(options.metrics, broker, dispatcher, server, clock.wall_ms())
+        http = options.metrics and await _serve_metrics(
+            options.metrics, metrics_token, broker, dispatcher, server, clock.wall_ms()
+        )
     except ConfigurationError:
         server.refuse()
         store.close()
@@ -201,13 +204,14 @@ def log_settings(config: BrokerConfig) -> LogSettings:
 
 
 async def _serve_metrics(
-    endpoint: Endpoint, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
+    endpoint: Endpoint, token: bytes, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
 ) -> asyncio.Server:
     try:
         pages = Pages(
             lambda: metrics_text(broker, dispatcher, server, started_ms).encode(),
             lambda: "the broker is stopping" if dispatcher.refusing else health_problem(broker),
             lambda: health_text(health_notes(broker)),
+            token=token,
         )
         http = await serve_http(endpoint.host, endpoint.port, pages)
     except OSError as error:
@@ -216,6 +220,12 @@ async def _serve_metrics(
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
+
+
+def _metrics_token(config: BrokerConfig) -> bytes:
+    """The token of edge.metrics.token.file, empty without one; ConfigurationError names what is wrong with the file."""
+    path = config.text(METRICS_TOKEN)
+    return first_line(path, METRICS_TOKEN).encode() if path else b""
 
 
 def _encryption(options: Options, server: Server, clock: SystemClock) -> Encryption | None:
@@ -261,7 +271,8 @@ def _network_note(options: Options) -> str:
     verb = "is" if len(found) == 1 else "are"
     text = (
         f"{' and '.join(found)} {verb} open to anybody in the network; set {TRUSTED}=true if all of it is trusted, "
-        "else serve TLS and log-ins there (SSL with ssl.client.auth=required, or SASL_SSL), or listen on 127.0.0.1"
+        "else serve TLS and log-ins there (SSL with ssl.client.auth=required, or SASL_SSL; for metrics a token in "
+        f"{METRICS_TOKEN}), or listen on 127.0.0.1"
     )
     if TRUSTED in options.config.explicit or not served_anybody(Disk(), options.data_dir):
         raise ConfigurationError(text)

@@ -27,6 +27,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
+METRICS_TOKEN = "edge.metrics.token.file"  # noqa: S105 - the name of the key
 EXAMPLE = "PLAINTEXT://127.0.0.1:9092"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -175,13 +176,13 @@ def _check_prefixes(config: BrokerConfig, names: Iterable[str]) -> None:
 
 
 def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> list[str]:
-    """What serves a network without TLS and a log-in, in words for a sentence."""
+    """What serves a network without TLS and a log-in, or metrics without a token, in words for a sentence."""
     found = [
         f"{one.name}://{endpoint_text(one.bind)}"
         for one in listeners
         if not is_loopback(one.bind.host) and not _knows_clients(config, one)
     ]
-    if metrics is not None and not is_loopback(metrics.host):
+    if metrics is not None and not is_loopback(metrics.host) and not config.text(METRICS_TOKEN):
         found.append(f"--metrics {endpoint_text(metrics)}")
     return found
 

@@ -36,8 +36,14 @@ _OF_ALL = (
         "edge.network.trusted",
         False,
         "Whether everybody who reaches this broker over the network may do everything: without true, a listener beyond "
-        "loopback needs TLS and a log-in (SSL with ssl.client.auth=required, or SASL_SSL), and --metrics stays on "
-        "loopback.",
+        "loopback needs TLS and a log-in (SSL with ssl.client.auth=required, or SASL_SSL), and --metrics there needs "
+        "edge.metrics.token.file.",
+    ),
+    Key(
+        "edge.metrics.token.file",
+        "",
+        "A file whose first line is a token: /metrics and /health are for who shows it, as Authorization: Bearer. "
+        "Nobody but owner and group may read it. It is read at the start.",
     ),
     Key(
         "connection.failed.authentication.delay.ms",

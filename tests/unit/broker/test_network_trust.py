@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -77,7 +78,25 @@ def on_the_network(broker: EdgeBroker, *more: str) -> Process:
     return Process("network", command, broker.directory, ready=f"edge-broker ready on 0.0.0.0:{broker.port}")
 
 
-def health(broker: EdgeBroker) -> str:
-    with urllib.request.urlopen(broker.metrics_url.replace("metrics", "health"), timeout=CALL_S) as answer:
+def health(broker: EdgeBroker, token: str = "") -> str:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(broker.metrics_url.replace("metrics", "health"), headers=headers)
+    with urllib.request.urlopen(request, timeout=CALL_S) as answer:
         text: str = answer.read().decode()
     return text
+
+
+def test_metrics_are_for_who_shows_the_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("a t0ken\n")
+    key = f"edge.metrics.token.file={token}"
+    config = read_config(None, "", ["listeners=HERE://127.0.0.1:1", MAP, key])
+    assert open_to_anybody(config, read_listeners(config, None, None), Endpoint("10.0.0.7", 1)) == []
+    token.chmod(0o644)
+    here = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    assert f"chmod 600 {token}" in refused(capsys, *here, "--set", key)
+    token.chmod(0o600)
+    with EdgeBroker(tmp_path, settings={"edge.metrics.token.file": str(token)}) as broker:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            health(broker)
+        assert health(broker, "a t0ken") == "ok\n"

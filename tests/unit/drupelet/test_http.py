@@ -38,6 +38,26 @@ def test_everything_else_is_refused(request_line: bytes, status: bytes) -> None:
     assert respond(request_line + b"\r\n\r\n", PAGES).split(b" ")[1] == status
 
 
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"", b"401"),
+        (b"Authorization: Bearer t0ken\r\n", b"200"),
+        (b"Host: a\r\nauthorization:bearer  t0ken \r\n", b"200"),
+        (b"Authorization: Bearer t0ke\r\n", b"401"),
+        (b"Authorization: Bearer t0ken2\r\n", b"401"),
+        (b"Authorization: Basic t0ken\r\n", b"401"),
+        (b"X-Authorization: Bearer t0ken\r\n", b"401"),
+    ],
+)
+@pytest.mark.parametrize("path", [b"/metrics", b"/health", b"/"])
+def test_a_token_is_asked_for_on_every_path(header: bytes, status: bytes, path: bytes) -> None:
+    response = respond(b"GET " + path + b" HTTP/1.1\r\n" + header + b"\r\n", PAGES._replace(token=b"t0ken"))
+    assert response.split(b" ")[1] == (b"404" if path == b"/" and status == b"200" else status)
+    assert (b"WWW-Authenticate: Bearer\r\n" in response) == (status == b"401")
+    assert (b"metric 1" in response) == (path == b"/metrics" and status == b"200")
+
+
 def test_head_has_the_length_and_no_body() -> None:
     response = respond(b"HEAD /metrics HTTP/1.1\r\n\r\n", PAGES)
     assert b"Content-Length: 9\r\n" in response
