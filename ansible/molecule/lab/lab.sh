@@ -9,6 +9,7 @@
 #   lab.sh link LAB NAME bad DELAY_MS LOSS_PERCENT RATE_KBIT     make a host's link bad, each way; see link.py
 #   lab.sh link LAB NAME cut|good        cut it, or make it good again
 #   lab.sh ssh LAB ARGUMENT ...          ssh from inside the lab
+#   lab.sh stranger LAB ADDRESS COMMAND ...     run a command as somebody in the lab's network who is no host of it
 set -euo pipefail
 shopt -s inherit_errexit
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/drupelet/roots
@@ -239,6 +240,15 @@ down() {
     rm -rf "${LABS:?}/$lab"
 }
 
+stranger() {
+    local lab=$1 address=$2
+    if [ ! -e "$LABS/$lab/stranger" ]; then
+        mkdir "$LABS/$lab/stranger"
+        host_network_up "$lab" stranger "$address"
+    fi
+    exec nsenter --net="/run/netns/drupelet-$lab-stranger" "${@:3}"
+}
+
 case ${1:-} in
 root) make_root "$2" ;;
 up) up "$2" "$3" "$4" "$5" ;;
@@ -253,6 +263,7 @@ link)
     *) usage ;;
     esac
     ;;
+stranger) stranger "${@:2}" ;;
 ssh) exec nsenter --net="/run/netns/drupelet-$2" ssh "${@:3}" ;;
 *) usage ;;
 esac

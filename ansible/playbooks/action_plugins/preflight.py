@@ -224,7 +224,7 @@ def names(host: Host) -> Iterator[Finding]:
 
 def values(host: Host) -> Iterator[Finding]:
     """Settings that are missing, cannot be worked out, or are not what their role declares."""
-    for role in host.roles:
+    for role in [*host.roles, *(["security"] if {"broker", "central"} & host.groups else [])]:
         options = host.known.roles[role]
         for name, option in options.items():
             if name in host.variables:
@@ -446,6 +446,8 @@ def network(host: Host) -> Iterator[Finding]:
     told = [host.value("broker_network_trusted"), (host.value("broker_settings") or {}).get("edge.network.trusted")]
     if "broker" not in host.groups or host.is_kafka or any(value is not None for value in told):
         return
+    if _mode(host, "broker") != "none":
+        return
     if any(owner == "edge-broker.service" and not LOOPBACK.match(address) for address, _, owner in host.listening):
         return
     for name in ("broker_listen", "broker_metrics"):
@@ -456,6 +458,40 @@ def network(host: Host) -> Iterator[Finding]:
                 f"{name} is {address}, where anybody in the network could do everything: set broker_network_trusted to "
                 "true if all of it is trusted, or listen on 127.0.0.1.",
             )
+
+
+def _mode(host: Host, role: str) -> str:
+    """How a broker is to know its clients, as the role works it out."""
+    # One that cannot be worked out is there: `values` tells what it lacks.
+    has_secret = "security_secret" in host.variables and host.value("security_secret") != ""
+    return str(host.value(f"{role}_security") or ("secured" if has_secret else "none"))
+
+
+def unknown_clients(host: Host) -> Iterator[tuple[Finding, bool]]:
+    """Brokers that know none of their clients without anybody having said so, and whether they are there already."""
+    for role in sorted({"broker", "central"} & host.groups):
+        if _mode(host, role) == "none" and host.value(f"{role}_security") != "none":
+            served = [owner for _, _, owner in host.listening if owner in ("edge-broker.service", "kafka.service")]
+            there = bool(served or host.answer.get("release"))
+            yield (
+                host.finds(
+                    f"{role}_security",
+                    "its broker lets in everybody who reaches it"
+                    + (", as before" if there else "")
+                    + f": put security_secret into the vault (README.md), or say {role}_security: none.",
+                ),
+                there,
+            )
+
+
+def strangers(host: Host) -> Iterator[Finding]:
+    """A new broker that would know nobody."""
+    yield from (finding for finding, there in unknown_clients(host) if not there)
+
+
+def strangers_as_before(host: Host) -> Iterator[Finding]:
+    """A broker of before, which goes on as it is; no finding."""
+    yield from (finding for finding, there in unknown_clients(host) if there)
 
 
 def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
@@ -505,7 +541,7 @@ def findings(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> lis
     found = misspelt(members, hosts)
     for host in hosts:
         found += values(host)
-        for look in (system, room, ports, network) if host.answer else ():
+        for look in (system, room, ports, network, strangers) if host.answer else ():
             found += look(host)
     return list(dict.fromkeys([*found, *sites(hosts), *services(hosts)]))
 
@@ -575,7 +611,7 @@ class ActionModule(ActionBase):
             answer = of_host.get(self._task.args["answers"], {"skipped": True})
             hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
             found += answered(hosts[-1], answer)
-            notes += [*unreached(hosts[-1], answer), *crowded(hosts[-1])]
+            notes += [*unreached(hosts[-1], answer), *crowded(hosts[-1]), *strangers_as_before(hosts[-1])]
         look = misspelt if self._task.args.get("names_alone") else findings
         found = accepted(found + look(variables["groups"], hosts), hosts)
         result.update(changed=False)

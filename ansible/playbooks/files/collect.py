@@ -60,7 +60,8 @@ LONG_S = 120.0  # for one that reads all that the broker holds
 
 # Files whose whole content is a secret, and files with keys that are one: read for their values, never packed.
 SECRET_FILES = (
-    "etc/drupelet/*password*", "etc/drupelet/*secret*", "etc/drupelet/*.key", "etc/edge-*/*password*",
+    "etc/drupelet/*password*", "etc/drupelet/*secret*", "etc/drupelet/*.key", "etc/drupelet/*token*",
+    "etc/drupelet/*/*password*", "etc/edge-*/*password*",
 )  # fmt: skip
 KEYED_FILES = (
     "etc/drupelet/**/*", "etc/mosquitto/**/*", "etc/default/edge-*", "etc/default/mosquitto",
@@ -277,8 +278,11 @@ def tail_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
 def ask(address: str, path: str) -> str:
     """What a service says at this path, its status before it; in brackets why it says nothing."""
     url = f"http://{address.replace(EVERYWHERE, '127.0.0.1')}{path}"
+    token = ROOT / "etc/drupelet/metrics-token"
+    headers = {"Authorization": f"Bearer {read(token).strip()}"} if token.exists() else {}
+    asked = urllib.request.Request(url, headers=headers)
     try:
-        with DIRECT.open(url, timeout=5) as answer:
+        with DIRECT.open(asked, timeout=5) as answer:
             return f"{answer.status}\n{answer.read(ENTRY_MAX).decode(errors='replace')}"
     except urllib.error.HTTPError as error:
         return f"{error.code}\n{error.read(ENTRY_MAX).decode(errors='replace')}"

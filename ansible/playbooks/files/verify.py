@@ -109,8 +109,11 @@ async def healthy(url: str, timeout_s: float) -> str:
 
 def get(url: str) -> tuple[int, str]:
     """Return status and body, or 0 and why there is none."""
+    token = CONFIGURATION / "metrics-token"
+    headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.exists() else {}
+    asked = urllib.request.Request(url, headers=headers)  # noqa: S310 (the inventory's own http address)
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 (the inventory's own http address)
+        with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 (as above)
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")

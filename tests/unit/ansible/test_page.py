@@ -61,7 +61,7 @@ def test_the_page_up_to_the_cards_holds_as_it_stands(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for seen in ("Cloud-init v. 25.2 finished", "WARNING: it was warm", "10.77.0.11/24"):
         assert seen in done.stdout, seen
-    vault = checkout / "ansible/inventories/plant-7/group_vars/site/vault.yml"
+    vault = checkout / "ansible/inventories/plant-7/group_vars/all/vault.yml"
     assert vault.read_text().startswith("$ANSIBLE_VAULT;")
     assert vault.stat().st_mode & 0o077 == 0
 

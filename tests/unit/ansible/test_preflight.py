@@ -29,7 +29,13 @@ free_mb 20000
 listens 0.0.0.0:22 ssh.service sshd
 """
 VAULT = dict.fromkeys(
-    ("vault_gateway_mqtt_password", "vault_verify_mqtt_password", "vault_thermometer_1_password", "vault_spark_secret"),
+    (
+        "vault_gateway_mqtt_password",
+        "vault_verify_mqtt_password",
+        "vault_thermometer_1_password",
+        "vault_spark_secret",
+        "vault_security_secret",
+    ),
     "x" * 24,
 )
 
@@ -70,10 +76,10 @@ def look(*sources: Path | dict[str, Any], tmp_path: Path, answer: str | None = B
 
 
 def board(groups: str = "broker", **variables: Any) -> dict[str, Any]:
-    """An inventory of one board, pi-1, in these groups."""
+    """An inventory of one board, pi-1, in these groups, whose brokers know nobody."""
     return {
         "all": {
-            "hosts": {"pi-1": variables},
+            "hosts": {"pi-1": {"broker_security": "none", "central_security": "none"} | variables},
             "children": {group: {"hosts": {"pi-1": None}} for group in groups.split()},
         }
     }
@@ -145,6 +151,7 @@ OPEN = "broker_listen is 0.0.0.0:9092, where anybody in the network could do eve
         ({"broker_listen": "0.0.0.0:9092", "broker_settings": {"edge.network.trusted": True}}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092", "broker_engine": "kafka"}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092"}, f"{BOARD}listens *:9092 edge-broker.service edge-broker\n", False),
+        ({"broker_listen": "0.0.0.0:9092", "broker_security": "secured"}, BOARD, False),
         ({"broker_listen": "[::1]:9092"}, BOARD, False),
     ],
 )
@@ -152,6 +159,32 @@ def test_a_network_that_nobody_calls_trusted_is_told_before_the_broker_refuses_i
     told = look(board(**variables), tmp_path=tmp_path, answer=answer)
     assert [line for line in told if OPEN in line and line.endswith("[broker_network_trusted]")] == told
     assert bool(told) is found
+
+
+NOBODY = "pi-1: its broker lets in everybody who reaches it"
+
+
+@pytest.mark.parametrize("role", ["broker", "central"])
+@pytest.mark.parametrize(
+    ("variables", "answer", "found", "noted"),
+    [
+        ({}, BOARD, True, False),
+        ({"security_secret": "x" * 24}, BOARD, False, False),
+        ({}, BOARD.replace("release", "release 0.1.0-0123abcd"), False, True),
+        ({}, f"{BOARD}listens *:9092 kafka.service java\n", False, True),
+    ],
+)
+def test_a_new_broker_that_would_know_nobody_is_told_and_one_of_before_is_noted(
+    role, variables, answer, found, noted, tmp_path
+):
+    security = {"broker_security": "", "central_security": ""} | variables
+    given = board(role, **security, **({"central_advertise": "10.0.0.1:9092"} if role == "central" else {}))
+    told = [line for line in look(given, tmp_path=tmp_path, answer=answer) if NOBODY in line]
+    assert [line.endswith(f"or say {role}_security: none. [{role}_security]") for line in told] == [True] * found
+    host = preflight.Host(known, "pi-1", [role], security, answer)
+    assert [", as before: put security_secret" in one.text for one in preflight.strangers_as_before(host)] == [
+        True
+    ] * noted
 
 
 def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_path):

@@ -1,0 +1,337 @@
+"""The action `site_access`: who may log in at which broker of the inventory, by which password, and what each may do.
+
+| user | of | at | may |
+|---|---|---|---|
+| gateway-HOST | its gateway | the broker of `gateway_kafka` | write its routes', files', journal's and board's topics |
+| mirror-HOST | its mirror | the broker of `mirror_source` | read what `mirror_topics` names, keep its position |
+| | | the one of `mirror_target` | write and make topics that begin with its site |
+| spark-BROKER | Spark's jobs at this broker | the broker of `spark_bootstrap` | read readings, write results |
+| verify-HOST | playbooks/verify.yml | where its gateway and its mirror write | read what arrives |
+| admin | whoever is root there | each broker | everything |
+| those of `broker_users` | anybody's | that broker | what they say |
+
+A password is worked out, not kept: HMAC of what it is for, by `security_secret`. So the vault holds one secret, every
+run finds the same passwords, and one that is on a card tells nothing of any other. `security_rotation` of a host
+makes all of its passwords new. A host that playbooks/remove.yml has written down has none until its rotation is higher.
+
+Here: that, from the inventory and the defaults of roles. Nothing is asked of a host. It needs ansible-core alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.template import Templar
+
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # before ansible-core 2.19 every text may be a template
+
+    def trust_as_template(value: str) -> str:
+        """Return it as it is."""
+        return value
+
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+OF_ROLES = ("broker", "central", "gateway", "mirror", "spark", "security")
+LOOPBACK = re.compile(r"127\.|localhost$|::1$")
+LEDGER = "__edge_ledger"
+PRODUCED = ("WRITE", "CREATE", "DESCRIBE")
+CONSUMED = ("READ", "DESCRIBE")
+SPARK_TOPICS = {  # setting of the jobs: default and what they do to it
+    "topic": ("readings", CONSUMED),
+    "windows_topic": ("readings_windows", (*PRODUCED, "DESCRIBE_CONFIGS")),
+    "late_topic": ("readings_late", (*PRODUCED, "DESCRIBE_CONFIGS")),
+    "alarms_topic": ("readings_alarms", (*PRODUCED, "DESCRIBE_CONFIGS")),
+}
+
+
+class Acl(NamedTuple):
+    """What a user may do to one resource, or, PREFIXED, to all whose names begin so; names are Kafka's."""
+
+    user: str
+    kind: str
+    pattern: str
+    name: str
+    operation: str
+
+
+class Client(NamedTuple):
+    """How a service connects: protocol, user and password are empty where the broker asks for none."""
+
+    protocol: str
+    user: str
+    password: str
+    server: str
+
+
+def acls(user: str, kind: str, names: Iterable[str], operations: Iterable[str]) -> Iterator[Acl]:
+    """Each operation on each resource; a name with * behind it is the beginning of names, * alone all of them."""
+    operations = list(operations)
+    for name in dict.fromkeys(names):
+        is_beginning = len(name) > 1 and name.endswith("*")
+        for operation in operations:
+            yield Acl(user, kind, "PREFIXED" if is_beginning else "LITERAL", name.rstrip("*") or "*", operation)
+
+
+def endpoint(text: str) -> tuple[str, str]:
+    """Return host and port of the first HOST:PORT of a list."""
+    host, _, port = text.split(",", maxsplit=1)[0].strip().rpartition(":")
+    return host.strip("[]"), port
+
+
+def literal_topics(pattern: str) -> list[str]:
+    """Return the topics that a regular expression names, or * where it is more than a choice of names."""
+    names = pattern.split("|")
+    return names if all(re.fullmatch(r"[\w-]+", name) for name in names) else ["*"]
+
+
+class Site:
+    """The inventory: every host's variables, with the roles' defaults where it has none."""
+
+    def __init__(self, hosts: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]], removed: str) -> None:
+        """`hosts` has variables that are worked out when they are asked for; `removed` lines of HOST and ROTATION."""
+        self._hosts, self.groups = hosts, groups
+        self._removed = {name: int(rotation) for name, rotation in map(str.split, removed.splitlines())}
+
+    def value(self, host: str, name: str) -> Any:
+        """Return a variable of a host, None where nobody sets it."""
+        return self._hosts[host].get(name)
+
+    def text(self, host: str, name: str) -> str:
+        """Return a variable as a text, empty where nobody sets it."""
+        value = self.value(host, name)
+        return "" if value is None else str(value)
+
+    def members(self, *groups: str) -> list[str]:
+        """Return the hosts that are in one of these groups and were not removed."""
+        found = dict.fromkeys(host for group in groups for host in self.groups.get(group, ()))
+        return [host for host in found if self.rotation(host) > self._removed.get(host, 0)]
+
+    def check(self, host: str) -> None:
+        """Refuse a host that was removed: it gets neither users nor passwords; AnsibleError."""
+        if host not in self.members("all"):
+            raise AnsibleError(
+                f"{host} was removed by playbooks/remove.yml: for a new board of its name set its security_rotation to "
+                f"{self._removed[host] + 1}, else take it out of the inventory."
+            )
+
+    def rotation(self, host: str) -> int:
+        """Return how often a host's keys and passwords were made anew, from 1 on."""
+        return int(self.value(host, "security_rotation") or 1)
+
+    # --- brokers ---
+
+    def role(self, server: str) -> str:
+        """Return the role by which a host has a broker."""
+        return "central" if server in self.groups.get("central", ()) else "broker"
+
+    def mode(self, server: str) -> str:
+        """Return none, secured or migrate, as its role is told, else secured where the site has its secret."""
+        told = self.text(server, f"{self.role(server)}_security")
+        return told or ("secured" if self.text(server, "security_secret") else "none")
+
+    def is_open(self, server: str) -> bool:
+        """Tell whether a broker listens beyond loopback."""
+        return not LOOPBACK.match(endpoint(self.text(server, f"{self.role(server)}_listen"))[0])
+
+    def server(self, client: str, bootstrap: str) -> str:
+        """Return the host of the inventory that has the broker at an address, empty where it is none of ours."""
+        name = endpoint(bootstrap)[0]
+        servers = list(dict.fromkeys([*self.groups.get("broker", ()), *self.groups.get("central", ())]))
+        if LOOPBACK.match(name):
+            return client if client in servers else ""
+        for server in servers:
+            advertised = endpoint(self.text(server, f"{self.role(server)}_advertise"))[0]
+            if name in (server, self.text(server, "ansible_host"), advertised):
+                return server
+        return ""
+
+    def protocol(self, server: str, bootstrap: str) -> str:
+        """Return what an address of a broker of ours speaks, empty for PLAINTEXT."""
+        mode = self.mode(server)
+        secured = endpoint(self.text(server, f"{self.role(server)}_secured_listen"))
+        if mode == "secured" or (mode == "migrate" and endpoint(bootstrap)[1] == secured[1]):
+            is_open = self.is_open(server) if mode == "secured" else not LOOPBACK.match(secured[0])
+            return "SASL_SSL" if is_open else "SASL_PLAINTEXT"
+        return ""
+
+    # --- users ---
+
+    def password(self, host: str, user: str) -> str:
+        """Return the password of a user of a host, 32 letters and digits; AnsibleError without a secret."""
+        secret = self.text(host, "security_secret")
+        if len(secret) < 16:
+            raise AnsibleError(
+                f"{host} has no security_secret of 16 characters or more, from which its passwords come: see README.md."
+            )
+        purpose = "\0".join(("drupelet", host, user, str(self.rotation(host))))
+        return base64.b32encode(hmac.digest(secret.encode(), purpose.encode(), "sha256"))[:32].decode().lower()
+
+    def client(self, host: str, service: str, bootstrap: str) -> Client:
+        """Return how a service of a host connects to the broker at an address."""
+        server = self.server(host, bootstrap)
+        protocol = self.protocol(server, bootstrap) if server else ""
+        if not protocol:
+            return Client("", "", "", server)
+        owner = server if service in ("spark", "admin") else host
+        user = "admin" if service == "admin" else f"{service}-{owner}"
+        return Client(protocol, user, self.password(owner, user), server)
+
+    def users(self, server: str) -> dict[str, str]:
+        """Return the users of a broker with their passwords."""
+        users = {"admin": self.password(server, "admin")}
+        for acl in self.acls(server):
+            service, _, host = acl.user.partition("-")
+            if service in ("gateway", "mirror", "spark", "verify") and host in self._hosts:
+                users[acl.user] = self.password(host, acl.user)
+        return users | {user["name"]: user["password"] for user in self.value(server, "broker_users") or ()}
+
+    def acls(self, server: str) -> list[Acl]:
+        """Return what the users of a broker may do, in the order of their names."""
+        found: list[Acl] = []
+        for host in self.members("gateway"):
+            if self._is(server, host, "gateway_kafka"):
+                found += [*self._gateway(host), *self._verify(host)]
+        for host in self.members("mirror"):
+            if self._is(server, host, "mirror_source"):
+                found += self._mirror_source(host)
+            if self._is(server, host, "mirror_target"):
+                found += self._mirror_target(host)
+        spark = self.members("spark_master", "spark_worker", "spark_jobs")
+        for host in spark:
+            if self._is(server, host, "spark_bootstrap"):
+                found += self._spark(server, host)
+        for user in self.value(server, "broker_users") or ():
+            found += acls(user["name"], "TOPIC", user.get("read") or (), CONSUMED)
+            found += acls(user["name"], "GROUP", user.get("groups") or (), ("READ",))
+            found += acls(user["name"], "TOPIC", user.get("write") or (), PRODUCED)
+        return sorted(set(found))
+
+    def _is(self, server: str, host: str, name: str) -> bool:
+        return self.server(host, self.text(host, name)) == server
+
+    def _gateway(self, host: str) -> Iterator[Acl]:
+        topics = ["dead_letters"]
+        if self.value(host, "gateway_mqtt"):
+            topics += [route["topic"] for route in self.value(host, "gateway_mqtt_routes")]
+        topics += [file.get("topic") or "logs" for file in self.value(host, "gateway_files")]
+        topics += [self.text(host, "gateway_journal_topic")] if self.value(host, "gateway_journal") else []
+        topics += ["board_health"] if self.value(host, "gateway_board") else []
+        yield from acls(f"gateway-{host}", "TOPIC", [*topics, LEDGER], PRODUCED)
+
+    def _verify(self, host: str) -> Iterator[Acl]:
+        user, results = f"verify-{host}", self._settings(host)["windows_topic"]
+        yield from acls(user, "TOPIC", [self.text(host, "verify_topic") or "readings", results, LEDGER], CONSUMED)
+        yield from acls(user, "GROUP", ["edge-verify"], ("READ",))
+
+    def _mirror_source(self, host: str) -> Iterator[Acl]:
+        user, site = f"mirror-{host}", self.text(host, "mirror_site")
+        topics = literal_topics(self.text(host, "mirror_topics"))
+        yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
+        yield from acls(user, "TOPIC", [LEDGER], ("WRITE",))
+        group = f"edge-mirror-{site or self.text(host, 'mirror_target')}"
+        yield from acls(user, "GROUP", [group], CONSUMED)
+
+    def _mirror_target(self, host: str) -> Iterator[Acl]:
+        user, site = f"mirror-{host}", self.text(host, "mirror_site")
+        keeps_names = (self.value(host, "mirror_settings") or {}).get("policy") == "identity" or not site
+        topics = [*literal_topics(self.text(host, "mirror_topics")), LEDGER] if keeps_names else [f"{site}.*"]
+        yield from acls(user, "TOPIC", topics, (*PRODUCED, "ALTER", "DESCRIBE_CONFIGS"))
+        yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
+        if host in self.groups.get("gateway", ()):
+            yield from acls(f"verify-{host}", "TOPIC", topics, CONSUMED)
+
+    def _spark(self, server: str, host: str) -> Iterator[Acl]:
+        user, settings = f"spark-{server}", self._settings(host)
+        for setting, (_, operations) in SPARK_TOPICS.items():
+            yield from acls(user, "TOPIC", [settings[setting]], operations)
+        yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
+
+    def _settings(self, host: str) -> dict[str, str]:
+        given = self.value(host, "spark_settings") or {}
+        return {setting: str(given.get(setting) or default) for setting, (default, _) in SPARK_TOPICS.items()}
+
+
+class Variables(Mapping[str, Any]):
+    """The variables of one host, each worked out when it is asked for, roles' defaults behind the inventory's."""
+
+    def __init__(self, raw: Mapping[str, Any], hostvars: Any, loader: Any) -> None:
+        self._raw = {**_defaults(), **raw, "hostvars": hostvars}
+        self._templar = Templar(loader=loader, variables=self._raw)
+
+    def __getitem__(self, name: str) -> Any:
+        return _whole(self._templar.template(self._raw[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _trusted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _trusted(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_trusted(inner) for inner in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def _defaults() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for role in OF_ROLES:
+        found |= yaml.safe_load((ROLES / role / "defaults/main.yml").read_text()) or {}
+    return dict(_trusted(found))
+
+
+def removed_hosts(folder: Path) -> str:
+    """Return the lines that playbooks/remove.yml has written."""
+    file = folder / "removed"
+    return file.read_text() if file.exists() else ""
+
+
+class ActionModule(ActionBase):
+    """What Ansible loads.
+
+    Without arguments it answers `mode`, `users` (name: password), `acls` and `metrics_token` of this host's broker;
+    with `service` and `bootstrap` `protocol`, `user`, `password` and `server`, how that service of this host connects.
+    """
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Work it out; nothing changes."""
+        variables = task_vars or {}
+        result: dict[str, Any] = super().run(tmp, variables)
+        hostvars, host = variables["hostvars"], variables["inventory_hostname"]
+        hosts = {name: Variables(hostvars.raw_get(name), hostvars, self._loader) for name in variables["groups"]["all"]}
+        folder = Path(str(self._task.args["folder"])).expanduser()
+        site = Site(hosts, variables["groups"], removed_hosts(folder))
+        site.check(host)
+        if self._task.args.get("service"):
+            found = site.client(host, self._task.args["service"], str(self._task.args["bootstrap"]))
+            result.update(found._asdict())
+        else:
+            mode = site.mode(host)
+            result.update(mode=mode, users={}, acls=[])
+            if mode != "none":
+                result.update(users=site.users(host), acls=[list(acl) for acl in site.acls(host)])
+                result.update(metrics_token=site.password(host, "metrics"))
+        result.update(changed=False)
+        return result

@@ -1,0 +1,84 @@
+"""Makes a broker's users and rights those that the inventory says, in its data directory, also while it runs.
+
+Run by the board's own /opt/drupelet/current/bin/python, as root; the role `broker` copies and calls it. Standard input
+is a JSON object, so that no password is in a command line: `data_dir`, `users` (name: password), `acls` (rows of user,
+type of resource, pattern, name, operation), `known` (users that were ours before). Standard output is a JSON object
+with `changed`, lines of what is another than before. Users and ACLs that are not ours stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from edge_broker.access.store import open_store
+from edge_broker.clock import SystemClock
+from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.scram import (
+    ITERATIONS_MIN,
+    MECHANISMS,
+    SALT_BYTES,
+    ScramCredential,
+    is_password,
+    new_credential,
+)
+from edge_broker.security.state import SecurityState
+
+
+def kept(password: str, held: Mapping[str, ScramCredential]) -> Mapping[str, ScramCredential]:
+    """What is kept of a password: what is held, where it was made of this one."""
+    if set(held) == set(MECHANISMS) and all(
+        is_password(MECHANISMS[name], password.encode(), one) for name, one in held.items()
+    ):
+        return held
+    clock = SystemClock()
+    return {
+        name: new_credential(mechanism, password, clock.new_bytes(SALT_BYTES), ITERATIONS_MIN)
+        for name, mechanism in MECHANISMS.items()
+    }
+
+
+def bindings(rows: list[list[str]]) -> frozenset[AclBinding]:
+    """The ACLs of the order."""
+    return frozenset(
+        AclBinding(
+            ResourceType[kind], name, PatternType[pattern], f"User:{user}", "*", Operation[operation], Permission.ALLOW
+        )
+        for user, kind, pattern, name, operation in rows
+    )
+
+
+def wanted(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
+    """The state as the order has it: of the users that are or were ours, exactly what it says."""
+    users: Mapping[str, str] = order["users"]
+    gone = set(order["known"]) - set(users)
+    credentials: dict[str, Mapping[str, ScramCredential]] = {name: {} for name in gone}
+    credentials |= {name: kept(password, state.users.get(name, {})) for name, password in users.items()}
+    principals = {f"User:{name}" for name in gone | set(users)}
+    others = frozenset(acl for acl in state.acls if acl.principal not in principals)
+    return state.with_users(credentials).with_acls(others | bindings(order["acls"]))
+
+
+def difference(before: SecurityState, after: SecurityState) -> list[str]:
+    """What is another than before, a line for each; no password is in any."""
+    names = sorted(set(before.users) | set(after.users))
+    return [
+        *(f"user {name}" for name in names if before.users.get(name) != after.users.get(name)),
+        *(f"added: {acl}" for acl in sorted(after.acls - before.acls)),
+        *(f"removed: {acl}" for acl in sorted(before.acls - after.acls)),
+    ]
+
+
+def main() -> None:
+    """Read the order, carry it out, say what changed."""
+    order = json.load(sys.stdin)
+    store = open_store(order["data_dir"], make=False)
+    before = store.state
+    after = store.change(lambda state: wanted(state, order))
+    print(json.dumps({"changed": difference(before, after)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Loads a plugin of the playbooks as Ansible does, by its path: they are in no package."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ANSIBLE = Path(__file__).parents[3] / "ansible"
+
+
+def load(path: str) -> ModuleType:
+    """Return the module at a path below ansible/."""
+    file = ANSIBLE / path
+    spec = importlib.util.spec_from_file_location(f"drupelet_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,195 @@
+"""Who may do what at which broker: users, rights and passwords, worked out from an inventory as Ansible reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleError
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+
+from tests.unit.ansible.plugins import ANSIBLE, load
+
+site_access = load("plugins/action/site_access.py")
+SECRET = "a secret of 24 characters"
+VAULT = dict.fromkeys(
+    ("vault_gateway_mqtt_password", "vault_verify_mqtt_password", "vault_thermometer_1_password", "vault_spark_secret"),
+    "x" * 24,
+)
+
+
+def site_of(source: Path, removed: str = "", **more: Any) -> site_access.Site:
+    loader = DataLoader()
+    inventory = InventoryManager(loader=loader, sources=[str(source)])
+    manager = VariableManager(loader=loader, inventory=inventory)
+    manager._extra_vars = VAULT | {"vault_security_secret": SECRET} | more
+    hostvars = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
+    hosts = {name: site_access.Variables(hostvars.raw_get(name), hostvars, loader) for name in inventory.hosts}
+    return site_access.Site(hosts, inventory.get_groups_dict(), removed)
+
+
+def made(tmp_path: Path, inventory: dict[str, Any], removed: str = "", **more: Any) -> site_access.Site:
+    path = tmp_path / "hosts.yml"
+    path.write_text(yaml.safe_dump(inventory))
+    return site_of(path, removed, **more)
+
+
+def told(acls: list[Any]) -> set[str]:
+    """The rights of each resource in one line."""
+    of: dict[tuple[str, ...], set[str]] = {}
+    for acl in acls:
+        of.setdefault((acl.user, acl.kind, acl.pattern, acl.name), set()).add(acl.operation)
+    return {f"{' '.join(what)}: {' '.join(sorted(operations))}" for what, operations in of.items()}
+
+
+@pytest.fixture(scope="module")
+def four() -> site_access.Site:
+    return site_of(ANSIBLE / "inventories/four-boards")
+
+
+def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(four):
+    mirrored = ("readings", "readings_windows", "readings_alarms", "readings_late", "logs", "board_health")
+    assert told(four.acls("pi-1")) == {
+        "gateway-pi-1 TOPIC LITERAL readings: CREATE DESCRIBE WRITE",
+        "gateway-pi-1 TOPIC LITERAL board_health: CREATE DESCRIBE WRITE",
+        "gateway-pi-1 TOPIC LITERAL dead_letters: CREATE DESCRIBE WRITE",
+        "gateway-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE WRITE",
+        "verify-pi-1 TOPIC LITERAL readings: DESCRIBE READ",
+        "verify-pi-1 TOPIC LITERAL readings_windows: DESCRIBE READ",
+        "verify-pi-1 TOPIC LITERAL __edge_ledger: DESCRIBE READ",
+        "verify-pi-1 GROUP LITERAL edge-verify: READ",
+        *(f"mirror-pi-1 TOPIC LITERAL {topic}: DESCRIBE DESCRIBE_CONFIGS READ" for topic in mirrored),
+        "mirror-pi-1 TOPIC LITERAL dead_letters: DESCRIBE DESCRIBE_CONFIGS READ",
+        "mirror-pi-1 TOPIC LITERAL __edge_ledger: DESCRIBE DESCRIBE_CONFIGS READ WRITE",
+        "mirror-pi-1 GROUP LITERAL edge-mirror-plant-7.pi-1: DESCRIBE READ",
+    }
+    assert set(four.users("pi-1")) == {"admin", "gateway-pi-1", "mirror-pi-1", "verify-pi-1"}
+
+
+def test_in_the_datacenter_each_board_has_its_own_topics_and_no_other(four):
+    assert told(four.acls("dc-1")) == {
+        line
+        for board in ("pi-1", "pi-2", "pi-3")
+        for line in (
+            f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: ALTER CREATE DESCRIBE DESCRIBE_CONFIGS WRITE",
+            f"mirror-{board} CLUSTER LITERAL kafka-cluster: DESCRIBE IDEMPOTENT_WRITE",
+            f"verify-{board} TOPIC PREFIXED plant-7.{board}.: DESCRIBE READ",
+        )
+    }
+
+
+def test_sparks_jobs_read_readings_and_write_results_where_they_are(four):
+    rights = {line for line in told(four.acls("pi-3")) if line.startswith("spark")}
+    results = {f"spark-pi-3 TOPIC LITERAL readings_{name}" for name in ("windows", "late", "alarms")}
+    assert rights == {
+        "spark-pi-3 TOPIC LITERAL readings: DESCRIBE READ",
+        "spark-pi-3 CLUSTER LITERAL kafka-cluster: DESCRIBE IDEMPOTENT_WRITE",
+        *(f"{result}: CREATE DESCRIBE DESCRIBE_CONFIGS WRITE" for result in results),
+    }
+    assert not [line for line in told(four.acls("pi-1")) if line.startswith("spark")]
+
+
+def test_by_tls_beyond_loopback_by_a_log_in_alone_on_the_board(four):
+    on_the_board = four.client("pi-1", "gateway", "127.0.0.1:9092")
+    in_the_datacenter = four.client("pi-1", "mirror", "10.77.0.21:9092")
+    assert (on_the_board.protocol, on_the_board.user) == ("SASL_PLAINTEXT", "gateway-pi-1")
+    assert (in_the_datacenter.protocol, in_the_datacenter.user) == ("SASL_SSL", "mirror-pi-1")
+    assert in_the_datacenter.password == four.users("dc-1")["mirror-pi-1"]
+    assert four.client("pi-1", "mirror", "kafka.example.org:9092") == site_access.Client("", "", "", "")
+
+
+def test_passwords_are_the_same_each_time_and_tell_nothing_of_each_other(four):
+    users = four.users("dc-1") | four.users("pi-1") | {"admin of pi-2": four.users("pi-2")["admin"]}
+    assert len(set(users.values())) == len(users)
+    assert all(len(password) == 32 and password.isalnum() for password in users.values())
+    again = site_of(ANSIBLE / "inventories/four-boards")
+    assert again.users("dc-1") == four.users("dc-1")
+    others = site_of(ANSIBLE / "inventories/four-boards", vault_security_secret="another of 24 characters")
+    assert not set(others.users("dc-1").values()) & set(four.users("dc-1").values())
+
+
+def board(**variables: Any) -> dict[str, Any]:
+    groups = ("broker", "gateway", "mirror")
+    given = {"security_secret": SECRET, "mirror_target": "10.0.0.9:9092", "mirror_site": "pi-1", **variables}
+    return {
+        "all": {
+            "hosts": {"pi-1": given, "dc-1": {"ansible_host": "10.0.0.9", "security_secret": SECRET}},
+            "children": {
+                **{group: {"hosts": {"pi-1": None}} for group in groups},
+                "central": {"hosts": {"dc-1": None}, "vars": {"central_advertise": "10.0.0.9:9092"}},
+            },
+        }
+    }
+
+
+def test_a_removed_board_has_no_user_anywhere_until_its_passwords_are_new(tmp_path):
+    before = made(tmp_path, board())
+    assert set(before.users("dc-1")) == {"admin", "mirror-pi-1", "verify-pi-1"}
+    removed = made(tmp_path, board(), "pi-1 1\n")
+    assert set(removed.users("dc-1")) == {"admin"}
+    with pytest.raises(AnsibleError, match="for a new board of its name set its security_rotation to 2"):
+        removed.check("pi-1")
+    again = made(tmp_path, board(security_rotation=2), "pi-1 1\n")
+    again.check("pi-1")
+    assert set(again.users("dc-1")) == set(before.users("dc-1"))
+    assert again.users("dc-1")["mirror-pi-1"] != before.users("dc-1")["mirror-pi-1"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "mode", "protocol"),
+    [
+        ({}, "secured", "SASL_PLAINTEXT"),
+        ({"broker_listen": "0.0.0.0:9092"}, "secured", "SASL_SSL"),
+        ({"broker_security": "none"}, "none", ""),
+        ({"security_secret": ""}, "none", ""),
+        ({"broker_security": "migrate", "broker_secured_listen": "0.0.0.0:9094"}, "migrate", ""),
+        (
+            {"broker_security": "migrate", "broker_secured_listen": "0.0.0.0:9094", "gateway_kafka": "127.0.0.1:9094"},
+            "migrate",
+            "SASL_SSL",
+        ),
+    ],
+)
+def test_what_a_broker_asks_of_its_clients(tmp_path, variables, mode, protocol):
+    site = made(tmp_path, board(**variables))
+    assert site.mode("pi-1") == mode
+    assert site.client("pi-1", "gateway", site.text("pi-1", "gateway_kafka")).protocol == protocol
+
+
+def test_a_pattern_that_is_more_than_names_needs_every_topic_and_files_and_journal_have_theirs(tmp_path):
+    given = board(
+        mirror_topics="plant_.*",
+        gateway_files=[{"path": "/var/log/a.log"}, {"path": "/b", "topic": "machine"}],
+        gateway_journal=True,
+        gateway_board=False,
+        gateway_mqtt=False,
+    )
+    found = told(made(tmp_path, given).acls("pi-1"))
+    assert "mirror-pi-1 TOPIC LITERAL *: DESCRIBE DESCRIBE_CONFIGS READ" in found
+    written = {line.split()[3].rstrip(":") for line in found if line.startswith("gateway") and "WRITE" in line}
+    assert written == {"logs", "machine", "dead_letters", "__edge_ledger"}
+
+
+def test_users_of_ones_own_may_do_what_is_said_of_them(tmp_path):
+    users = [
+        {"name": "scada", "password": "p", "read": ["readings", "plant_*"], "groups": ["scada"]},
+        {"name": "crane", "password": "q", "write": ["crane"]},
+    ]
+    site = made(tmp_path, board(broker_users=users))
+    assert site.users("pi-1").items() >= {"scada": "p", "crane": "q"}.items()
+    assert told(site.acls("pi-1")) >= {
+        "scada TOPIC LITERAL readings: DESCRIBE READ",
+        "scada TOPIC PREFIXED plant_: DESCRIBE READ",
+        "scada GROUP LITERAL scada: READ",
+        "crane TOPIC LITERAL crane: CREATE DESCRIBE WRITE",
+    }
+
+
+def test_a_secret_that_could_be_guessed_is_refused(tmp_path):
+    with pytest.raises(AnsibleError, match="no security_secret of 16 characters"):
+        made(tmp_path, board(security_secret="short")).users("pi-1")
