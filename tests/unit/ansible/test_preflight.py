@@ -345,7 +345,7 @@ def test_two_boards_with_one_prefix_at_one_target_are_told(tmp_path):
     hosts = {
         name: {"mirror_target": "dc:9092", "mirror_site": site} for name, site in (("a", "x"), ("b", "x"), ("c", "y"))
     }
-    given = {"mirror": {"hosts": hosts}, "broker": {"hosts": dict.fromkeys(hosts)}}
+    given = {"mirror": {"hosts": hosts}, "broker": {"hosts": dict.fromkeys(hosts), "vars": {"broker_security": "none"}}}
     assert look(given, tmp_path=tmp_path) == [
         "a, b: mirror_site is x on 2 boards, whose topics would mix at dc:9092. [mirror_site]"
     ]
