@@ -470,7 +470,8 @@ def _mode(host: Host, role: str) -> str:
 def unknown_clients(host: Host) -> Iterator[tuple[Finding, bool]]:
     """Brokers that know none of their clients without anybody having said so, and whether they are there already."""
     for role in sorted({"broker", "central"} & host.groups):
-        if _mode(host, role) == "none" and host.value(f"{role}_security") != "none":
+        is_meant = host.value(f"{role}_security") == "none" or host.value(f"{role}_network_trusted") is True
+        if _mode(host, role) == "none" and not is_meant:
             served = [owner for _, _, owner in host.listening if owner in ("edge-broker.service", "kafka.service")]
             there = bool(served or host.answer.get("release"))
             yield (

@@ -106,3 +106,22 @@ def test_without_a_checkout_the_wheel_is_asked_for(project):
     done = run(project, "ansible-playbook", "-i", "hosts.yml", "drupelet.edge.wheel")
     assert done.returncode == 2
     assert "is no checkout of Drupelet, so no wheel can be built from it: set drupelet_wheel to one." in done.stdout
+
+
+def test_users_passwords_and_the_ca_are_made_by_the_collections_own_actions(project):
+    secret = {"security_secret": "a secret of 24 characters", "security_dir": str(project / "ca")}
+    client = {"security_service": "gateway", "security_bootstrap": "10.0.0.1:9092", "security_group": "root"}
+    parts = {"server": {}, "client": client | {"security_password_file": str(project / "password")}}
+    tasks: list[dict[str, object]] = [
+        {"ansible.builtin.include_role": {"name": "drupelet.edge.security", "tasks_from": part}, "vars": given}
+        for part, given in parts.items()
+    ]
+    told = "{{ security_access.users | dict2items | map(attribute='key') | sort | join(',') }} {{ security_signed.ca }}"
+    tasks.append({"ansible.builtin.debug": {"msg": told}})
+    host = {"broker_listen": "0.0.0.0:9092", "ansible_host": "10.0.0.1", "ansible_connection": "local", **secret}
+    host["ansible_python_interpreter"] = sys.executable
+    groups = {group: {"hosts": {"pi-1": host}} for group in ("broker", "gateway")}
+    (project / "secured.yml").write_text(yaml.safe_dump(groups))
+    (project / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    done = run(project, "ansible-playbook", "-i", "secured.yml", "--check", "play.yml")
+    assert "admin,gateway-pi-1,verify-pi-1 -----BEGIN CERTIFICATE-----" in done.stdout, done.stdout

@@ -170,6 +170,7 @@ NOBODY = "pi-1: its broker lets in everybody who reaches it"
     [
         ({}, BOARD, True, False),
         ({"security_secret": "x" * 24}, BOARD, False, False),
+        ({"broker_network_trusted": True, "central_security": "none"}, BOARD, False, False),
         ({}, BOARD.replace("release", "release 0.1.0-0123abcd"), False, True),
         ({}, f"{BOARD}listens *:9092 kafka.service java\n", False, True),
     ],
