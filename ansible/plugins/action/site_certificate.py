@@ -209,8 +209,9 @@ def _alone(folder: Path) -> Iterator[None]:
 class ActionModule(ActionBase):
     """What Ansible loads.
 
-    `folder`, `passphrase`, `ca_certificate` and `ca_key` (paths, empty for the site's own CA); `request` (PEM), `names`
-    and `current` (PEM or empty) for a board's certificate. Answers `ca`, and `certificate` where a request was given.
+    `folder`, `ca_certificate` and `ca_key` (paths, empty for the site's own CA); `request` (PEM), `names` and `current`
+    (PEM or empty) for a board's certificate. The passphrase is the variable security_ca_passphrase. Answers `ca`, and
+    `certificate` where a request was given.
     """
 
     TRANSFERS_FILES = False
@@ -221,7 +222,10 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars or {})
         given = self._task.args
         now = datetime.now(UTC)
-        folder, passphrase = Path(given["folder"]).expanduser(), str(given["passphrase"])
+        folder = Path(given["folder"]).expanduser()
+        passphrase = str(
+            self._templar.template((task_vars or {})["security_ca_passphrase"])
+        )  # no argument: those are shown
         if given.get("ca_certificate"):
             key_file = Path(given["ca_key"]).expanduser()
             authority = own_authority(
