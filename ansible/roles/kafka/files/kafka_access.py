@@ -193,6 +193,15 @@ def check(code: int, message: str) -> None:
         sys.exit(f"Kafka answers with error {code}: {message}")
 
 
+def told(acl: tuple[int, str, int, str, str, int, int]) -> str:
+    """An ACL of ours, for a person."""
+    kind, name, pattern, principal, _, operation, _ = acl
+    names = [{number: word for word, number in table.items()} for table in (OPERATIONS, KINDS, PATTERNS)]
+    return f"{names[0].get(operation, operation)} by {principal} on {names[1].get(kind, kind)} " + (
+        f"{names[2].get(pattern, pattern)} {name}"
+    )
+
+
 def hashed(name: str, password: str) -> str:
     """What is remembered of a password."""
     return hashlib.pbkdf2_hmac("sha512", password.encode(), f"drupelet {name}".encode(), ITERATIONS).hex()
@@ -241,8 +250,8 @@ def main() -> None:
         kafka.alter_acls(30, sorted(wanted - held))
     remember(hashes)
     changed = [f"removed: user {name}" for name in gone] + [f"user {name}" for name in sorted(made)]
-    changed += [f"removed: {acl}" for acl in sorted(held - wanted)]
-    changed += [f"added: {acl}" for acl in sorted(wanted - held)]
+    changed += [f"removed: {told(acl)}" for acl in sorted(held - wanted)]
+    changed += [f"added: {told(acl)}" for acl in sorted(wanted - held)]
     print(json.dumps(changed))
 
 
