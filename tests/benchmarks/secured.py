@@ -70,7 +70,7 @@ class Rate(NamedTuple):
     fetched: bool = False
 
 
-RATES = (Rate("100 B", 100, 1_000_000), Rate("1 KB", 1000, 300_000, fetched=True))
+RATES = (Rate("100 B", 100, 2_000_000), Rate("1 KB", 1000, 600_000, fetched=True))
 
 
 class Site(NamedTuple):
@@ -276,7 +276,7 @@ def report(what: str) -> None:
 def main() -> int:
     """Run the comparison; 0 when every row was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, help="pairs whose median is shown, behind one that is dropped")
+    parser.add_argument("--pairs", type=int, default=3, help="pairs whose median is shown, behind one that is dropped")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on records, seconds and clients")
     parser.add_argument("--only", default="rates,handshakes,honest,memory,steps", help="what to measure, with commas")
     options = parser.parse_args()
