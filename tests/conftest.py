@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "root(*unless): needs root, unless the user has such a right: tests/support/root.py"
     )
+    config.addinivalue_line("markers", "kafka_alone(reason): of what the edge broker does not serve: --broker kafka")
     config.addinivalue_line("markers", "leaves(*texts): damage that the doctor finds afterwards, each as an expression")
     config.stash[_FOR_ROOT] = 0
     config.stash[_LOOKED_AT] = set()
@@ -53,16 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # behind -k and -m: what they leave out is nobody's to add
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this user may not run, and give each time limit of a quiet machine to a busy one."""
-    left_out = []
+    """Leave out what this user or this broker cannot run, and give each time limit of a quiet machine to a busy one."""
+    for_root, left_out = 0, []
+    is_kafka = config.getoption("--broker") == "kafka"
     for item in items:
         mark = item.get_closest_marker("root")
         if mark is not None and not root.may_run(mark.args):
+            for_root += 1
+            left_out.append(item)
+        elif item.get_closest_marker("kafka_alone") is not None and not is_kafka:
             left_out.append(item)
         if (limit := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(PATIENCE * limit.args[0]), append=False)
     if left_out:
-        config.stash[_FOR_ROOT] = len(left_out)
+        config.stash[_FOR_ROOT] = for_root
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 

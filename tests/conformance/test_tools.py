@@ -91,9 +91,8 @@ def test_tail_reads_every_codec(broker, topic, codec):
     assert rows(tool(broker.bootstrap, "tail", topic, "--from", "2100-01-01", "--json")) == []
 
 
-def test_markers_of_transactions_are_no_records(broker, topic, request):
-    if request.config.getoption("--broker") != "kafka":
-        pytest.xfail("the edge broker has no transactions")
+@pytest.mark.kafka_alone("the edge broker has no transactions")
+def test_markers_of_transactions_are_no_records(broker, topic):
     producer = Producer({**librdkafka(broker.bootstrap), "transactional.id": topic})
     producer.init_transactions(CALL_S)
     for number in range(20):
@@ -118,10 +117,11 @@ def test_tail_follows_until_it_is_interrupted(broker, topic, tmp_path):
     assert process.log_path.read_text() == ""
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups(broker, topic, group, protocol, request):
-    if protocol == "consumer" and request.config.getoption("--broker") != "kafka":
-        pytest.xfail("the edge broker has no groups of KIP-848")
+KIP_848 = pytest.mark.kafka_alone("the edge broker has no groups of KIP-848")
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=KIP_848)])
+def test_groups(broker, topic, group, protocol):
     produce(broker.bootstrap, topic, LINES)
     settings = {**librdkafka(broker.bootstrap), "group.id": group, "auto.offset.reset": "earliest"}
     settings["group.protocol"] = protocol
