@@ -14,7 +14,8 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
-NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN
+
 MISMATCHES = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
@@ -24,7 +25,7 @@ def names_host(server: ssl.SSLContext, chain: Sequence[bytes], host: str) -> boo
     Also True where no handshake gets so far, as with a key that no suite fits: the name is not what is wrong there.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.verify_flags |= NO_CHECK_TIME | PARTIAL_CHAIN
     client.load_verify_locations(cadata=b"".join(chain))
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     try:

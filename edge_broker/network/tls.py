@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
-from drupelet.tls import peer_chain
-from edge_broker.network.host_names import NO_CHECK_TIME, alternative_name, names_host
+from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
+from edge_broker.network.host_names import alternative_name, names_host
 from edge_broker.network.memory_files import as_file
 from edge_broker.network.tls_transport import Refused
 from edge_broker.runs_in import runs_in
@@ -178,7 +178,7 @@ def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
         | PRIORITIZE_CHACHA
     )
     context.num_tickets = 0
-    context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: any CA given
+    context.verify_flags |= NO_CHECK_TIME | PARTIAL_CHAIN  # as Java: any CA given
     chain = _load_chain(context, settings)
     next_end_s = float("inf")
     if settings.client_auth != "none":
