@@ -31,13 +31,14 @@ from edge_broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from edge_broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from edge_broker.protocol.messages.create_acls import CreateAclsRequest
 from edge_broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from edge_broker.protocol.messages.describe_acls import DescribeAclsRequest
 from edge_broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import AclBinding
 from edge_broker.security.scram import MECHANISMS, salted
 from tests.differential.session import Session
+from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.processes import ApacheKafka, EdgeBroker
@@ -58,8 +59,6 @@ ROOT, ANN, ONLY_256, ONLY_512, COMMAS = "root", "ann", "only-256", "only-512", "
 PASSWORDS = {user: f"pass-word of {user}" for user in (ROOT, ANN, ONLY_256, ONLY_512, COMMAS)}
 LACKS = {ONLY_256: "SCRAM-SHA-512", ONLY_512: "SCRAM-SHA-256"}
 ADMIN, BROKER, SHOWN = "admin", "broker", "ann"  # subjects of certificates
-ANYTHING = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-ANYTHING_NAMED = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
 ITERATIONS, SALT = 4096, b"salt of everybody's"
 SETTINGS: dict[str, str | int] = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -90,20 +89,9 @@ class Broker(NamedTuple):
 
     def use(self, acls: Iterable[AclBinding]) -> None:
         """Have these ACLs and no others, and wait until it goes by them: Kafka answers a moment before."""
-        every = DeleteAclsFilter(**ANYTHING, **ANYTHING_NAMED)
+        every = DeleteAclsFilter(**ANY_AT_ALL)
         self.admin.quietly(api.DELETE_ACLS, DeleteAclsRequest(filters=[every]), 3)
-        creations = [
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
+        creations = [creation(acl) for acl in acls]
         made = self.admin.quietly(api.CREATE_ACLS, CreateAclsRequest(creations=creations), 3)
         assert all(result.error_code == ErrorCode.NONE for result in made.results), made
         deadline = Deadline(30)
@@ -113,20 +101,8 @@ class Broker(NamedTuple):
 
     def _described(self) -> set[AclBinding]:
         """The ACLs that it goes by."""
-        request = DescribeAclsRequest(**ANYTHING, **ANYTHING_NAMED)
-        return {
-            AclBinding(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                PatternType(resource.pattern_type),
-                acl.principal,
-                acl.host,
-                Operation(acl.operation),
-                Permission(acl.permission_type),
-            )
-            for resource in self.admin.quietly(api.DESCRIBE_ACLS, request, 3).resources
-            for acl in resource.acls
-        }
+        request = DescribeAclsRequest(**ANY_AT_ALL)
+        return described(self.admin.quietly(api.DESCRIBE_ACLS, request, 3).resources)
 
     def add_users(self) -> None:
         """Give each user the credentials of its mechanisms, and wait until they hold."""

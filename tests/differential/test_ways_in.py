@@ -34,8 +34,6 @@ from tests.differential.log_in import LogIn, until_parted
 from tests.differential.secured import (
     ADMIN,
     ANN,
-    ANYTHING,
-    ANYTHING_NAMED,
     LISTENERS,
     ONLY_256,
     ONLY_512,
@@ -45,6 +43,7 @@ from tests.differential.secured import (
     Secured,
 )
 from tests.differential.session import CLOSED, Asked
+from tests.support.acls import ANY_AT_ALL
 from tests.support.rights import ASKED, CLUSTER, GROUP, TOPIC, Names
 
 ENCRYPTED = frozenset(listener for listener, protocol in LISTENERS.items() if protocol.endswith("SSL"))
@@ -173,7 +172,7 @@ GENERAL: tuple[tuple[int, int, Message], ...] = (
     ),
     (api.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(include_cluster_authorized_operations=True)),
     (api.LIST_GROUPS, 5, ListGroupsRequest()),
-    (api.DESCRIBE_ACLS, 3, DescribeAclsRequest(**ANYTHING, **ANYTHING_NAMED)),
+    (api.DESCRIBE_ACLS, 3, DescribeAclsRequest(**ANY_AT_ALL)),
 )
 
 

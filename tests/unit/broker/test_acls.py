@@ -28,27 +28,14 @@ from edge_broker.security.state import SecurityState
 from edge_broker.storage.security_store import NAME, SecurityStore
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
+from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.storage import batch
 from tests.unit.broker.test_produce import code, produce
 from tests.unit.broker.test_rights import ADMIN, ANN, SETTINGS, client
 
-ANY = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-ANY_AT_ALL = {**ANY, "resource_name_filter": None, "principal_filter": None, "host_filter": None}
 WRITES = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, ANN, "*", Operation.WRITE, Permission.ALLOW)
 PREFIX = WRITES._replace(name="te", pattern_type=PatternType.PREFIXED, operation=Operation.READ)
 CLUSTER = WRITES._replace(resource_type=ResourceType.CLUSTER, name=CLUSTER_NAME, operation=Operation.ALTER)
-
-
-def creation(acl: AclBinding) -> AclCreation:
-    return AclCreation(
-        resource_type=acl.resource_type,
-        resource_name=acl.name,
-        resource_pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
 
 
 def create(asking: Client, *acls: AclBinding) -> list[ErrorCode]:
@@ -59,19 +46,7 @@ def create(asking: Client, *acls: AclBinding) -> list[ErrorCode]:
 def shown(asking: Client, **parts: Any) -> set[AclBinding]:
     answer = asking.ask(api.DESCRIBE_ACLS, DescribeAclsRequest(**{**ANY_AT_ALL, **parts}))
     assert answer.error_code == ErrorCode.NONE, answer
-    return {
-        AclBinding(
-            ResourceType(resource.resource_type),
-            resource.resource_name,
-            PatternType(resource.pattern_type),
-            acl.principal,
-            acl.host,
-            Operation(acl.operation),
-            Permission(acl.permission_type),
-        )
-        for resource in answer.resources
-        for acl in resource.acls
-    }
+    return described(answer.resources)
 
 
 def remove(asking: Client, *filters: dict[str, Any]) -> Any:
