@@ -9,34 +9,21 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support.ansible_files import load
 from tests.support.gateway_site import GatewaySite, read_whole
 from tests.support.mirror_road import EdgeMirror
 from tests.support.processes import EdgeBroker, all_stopped, wait_until
 
-SCRIPT = Path(__file__).parents[2] / "ansible/playbooks/files/verify.py"
 TIMEOUT_S = 80.0
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("board_verify", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-verify = load()
+verify = load("playbooks/files/verify.py")
 
 
 class Board:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edge_broker.cli import main
-from tests.unit.ansible.plugins import ANSIBLE
+from tests.support.ansible_files import ANSIBLE
 
 SCRIPT = ANSIBLE / "roles/broker/files/access.py"
 GATEWAY = [["gateway-pi-1", "TOPIC", "LITERAL", "readings", "WRITE"]]

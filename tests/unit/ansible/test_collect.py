@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib.util
 import io
 import json
 import os
@@ -23,7 +22,9 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "ansible/playbooks/files/collect.py"
+from tests.support.ansible_files import ANSIBLE, load
+
+SCRIPT = ANSIBLE / "playbooks/files/collect.py"
 FILES = {
     "etc/drupelet/gateway-mqtt-password": "planted-file\n",
     "etc/drupelet/mirror-sasl-secret": "planted-sasl\n",
@@ -114,11 +115,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("drupelet_collect", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("playbooks/files/collect.py")
     root = tmp_path / "board"
     for name, content in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

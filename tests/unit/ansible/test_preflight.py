@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,8 +14,8 @@ from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
 from spark.config import SETTABLE, Settings
+from tests.support.ansible_files import ANSIBLE, load
 
-ANSIBLE = Path(__file__).parents[3] / "ansible"
 BOARD = """system debian 12 bookworm Debian GNU/Linux 12 (bookworm)
 architecture arm64
 python 3.11
@@ -40,18 +37,7 @@ VAULT = dict.fromkeys(
 )
 
 
-def load() -> ModuleType:
-    path = ANSIBLE / "playbooks/action_plugins/preflight.py"
-    spec = importlib.util.spec_from_file_location("drupelet_preflight", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-preflight = load()
+preflight = load("playbooks/action_plugins/preflight.py")
 known = preflight.Known()
 
 

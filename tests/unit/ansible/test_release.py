@@ -11,7 +11,6 @@ import base64
 import csv
 import errno
 import hashlib
-import importlib.util
 import os
 import random
 import subprocess
@@ -24,7 +23,9 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "ansible/roles/drupelet/files/release.py"
+from tests.support.ansible_files import ANSIBLE, load
+
+SCRIPT = ANSIBLE / "roles/drupelet/files/release.py"
 RELEASE, WHEEL = "1.2.3-0123abcd", "drupelet-1.2.3-py3-none-any.whl"
 PROGRAM = "#!/bin/sh\nexec {bin}/python --of broker\n"
 PYTHON = "#!/bin/sh\necho edge-broker 1.2.3\n"
@@ -39,11 +40,7 @@ class PowerCut(BaseException):
 @pytest.fixture
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The installer, on a board whose `venv` and `pip` make a small environment."""
-    spec = importlib.util.spec_from_file_location("drupelet_release", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("roles/drupelet/files/release.py")
     monkeypatch.setattr(module, "MEMO", tmp_path / "run")
     monkeypatch.setattr(module, "UNITS", tmp_path / "units")
     monkeypatch.setattr(module, "build", build)

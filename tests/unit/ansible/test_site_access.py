@@ -13,7 +13,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-from tests.unit.ansible.plugins import ANSIBLE, load
+from tests.support.ansible_files import ANSIBLE, load
 
 site_access = load("plugins/action/site_access.py")
 SECRET = "a secret of 24 characters"

@@ -14,8 +14,8 @@ import pytest
 from ansible.errors import AnsibleError
 from cryptography import x509
 
+from tests.support.ansible_files import load
 from tests.support.runtimes import openssl
-from tests.unit.ansible.plugins import load
 
 site_certificate = load("plugins/action/site_certificate.py")
 PASSPHRASE = "a pass phrase of the vault"

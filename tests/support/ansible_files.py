@@ -1,4 +1,4 @@
-"""Loads a plugin of the playbooks as Ansible does, by its path: they are in no package."""
+"""Loads what is below ansible/, plugins and scripts of boards, by its path, as Ansible does: it is in no package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-ANSIBLE = Path(__file__).parents[3] / "ansible"
+ANSIBLE = Path(__file__).parents[2] / "ansible"
 
 
 def load(path: str) -> ModuleType:
