@@ -40,11 +40,11 @@ from tests.benchmarks.disk import percentile
 from tests.benchmarks.secured_clients import Crowd, Door, Flood, flooding, honest
 from tests.benchmarks.secured_steps import steps
 from tests.support.certificates import Authority
+from tests.support.entries import Entry, write_properties
 from tests.support.kafka_reading import create_topic
-from tests.support.ports import free_port
 from tests.support.processes import ApacheKafka, EdgeBroker
-from tests.support.secured_edge import users
-from tests.support.secured_kafka import LISTENERS, PASSWORD, USER, SecuredKafka
+from tests.support.secured_kafka import PASSWORD, USER, SecuredKafka
+from tests.support.secured_like_kafka import SecuredLikeKafka
 from tests.support.waiting import CALL_S
 
 RESULTS = ROOT / "bench-results" / "secured.json"
@@ -99,52 +99,26 @@ class Site(NamedTuple):
         """Where clients may leave files."""
         return self.broker.directory
 
+    @property
+    def entry(self) -> Entry:
+        """How USER gets in there by SCRAM-SHA-512."""
+        return Entry("SASL_SSL", "SCRAM-SHA-512", USER, PASSWORD, self.authority.certificate)
+
     def java(self) -> Path:
         """A file that lets Java's client in by TLS and SCRAM-SHA-512."""
-        path = self.directory / "client.properties"
-        path.touch(0o600)
-        path.write_text(
-            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nssl.truststore.type=PEM\n"
-            f"ssl.truststore.location={self.authority.certificate}\n"
-            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
-            f'username="{USER}" password="{PASSWORD}";\n'
-        )
-        return path
+        return write_properties(self.directory / "client.properties", self.entry.java())
 
     def librdkafka(self) -> dict[str, str]:
         """The same for librdkafka."""
-        return {
-            "bootstrap.servers": self.at,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority.certificate),
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
+        return {"bootstrap.servers": self.at, **self.entry.librdkafka()}
 
 
 def edge(python: Path, directory: Path, authority: Authority) -> Site:
     """The edge broker of an environment that pip made, with the same listeners as Apache Kafka."""
     directory.mkdir(parents=True, exist_ok=True)
-    command = python.with_name("edge-broker")
-    ports = {name: free_port() for name in ("CLIENT", *LISTENERS)}
-    listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
-    protocols = {"CLIENT": "PLAINTEXT", **LISTENERS}
-    settings = {
-        **RIGHTS,
-        "listeners": listeners,
-        "advertised.listeners": listeners.replace("127.0.0.1", "localhost"),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-        "ssl.keystore.location": str(authority.directory / "broker.store"),
-        "ssl.truststore.location": str(authority.certificate),
-        "listener.name.mutual.ssl.client.auth": "required",
-        "listener.name.all.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    }
-    broker = EdgeBroker(directory, port=ports["CLIENT"], settings=settings)
-    broker.command[0] = str(command)
-    users(command, broker.data_dir, "add", USER, password=PASSWORD)
-    return Site(broker, broker.bootstrap, ports, authority)
+    broker = SecuredLikeKafka(directory, authority, settings=RIGHTS)
+    broker.command[0] = str(python.with_name("edge-broker"))
+    return Site(broker, broker.bootstrap, broker.ports, authority)
 
 
 def kafka(directory: Path, authority: Authority) -> Site:
@@ -285,8 +259,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
         directory = Path(name)
         authority = Authority(directory / "ca")
-        for who in ("broker", "client"):
-            authority.store(who, NAMES)
+        authority.sign("client", NAMES)
         python = install_wheel(directory / "here")
         sites = {
             EDGE: lambda place: edge(python, place, authority),

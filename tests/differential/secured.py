@@ -40,6 +40,7 @@ from edge_broker.security.scram import MECHANISMS, salted
 from tests.differential.session import Session
 from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.certificates import Authority
+from tests.support.listeners import listener_settings
 from tests.support.ports import free_port
 from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.waiting import Deadline
@@ -195,13 +196,7 @@ def secured_edge(directory: Path, settings: Mapping[str, str | int]) -> tuple[Ed
     protocols = {"CLIENT": "PLAINTEXT", **LISTENERS}
     ports = {listener: free_port() for listener in protocols}
     addresses = {listener: f"127.0.0.1:{port}" for listener, port in ports.items()}
-    urls = ",".join(f"{listener}://{address}" for listener, address in addresses.items())
-    own: dict[str, str | int] = {
-        "listeners": urls,
-        "advertised.listeners": urls,
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-        "broker.id": 1,
-    }
+    own = listener_settings(protocols, ports) | {"broker.id": 1}
     process = EdgeBroker(directory, port=ports["CLIENT"], settings={**settings, **own}, protocol="SSL")
     return process, addresses
 

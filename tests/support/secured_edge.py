@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support import runtimes
+from tests.support.listeners import listener_settings
 from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker
 from tests.support.secured_kafka import PASSWORD, USER
@@ -38,17 +39,13 @@ class SecuredEdge(EdgeBroker):
         directory.mkdir(parents=True, exist_ok=True)
         port, self.login_port, self.tls_port, self.both_port = (free_port() for _ in range(4))
         self.login = f"127.0.0.1:{self.login_port}"
-        listeners = {"CLIENT": ("PLAINTEXT", port), "LOGIN": ("SASL_PLAINTEXT", self.login_port)}
+        protocols = {"CLIENT": "PLAINTEXT", "LOGIN": "SASL_PLAINTEXT"}
+        ports = {"CLIENT": port, "LOGIN": self.login_port, "TLS": self.tls_port, "BOTH": self.both_port}
         own: dict[str, str | int] = {"sasl.enabled.mechanisms": MECHANISMS}
         if keystore is not None:
-            listeners |= {"TLS": ("SSL", self.tls_port), "BOTH": ("SASL_SSL", self.both_port)}
+            protocols |= {"TLS": "SSL", "BOTH": "SASL_SSL"}
             own["ssl.keystore.location"] = str(keystore)
-        at = ",".join(f"{listener}://127.0.0.1:{port}" for listener, (_, port) in listeners.items())
-        own |= {
-            "listeners": at,
-            "advertised.listeners": at,
-            "listener.security.protocol.map": ",".join(f"{key}:{protocol}" for key, (protocol, _) in listeners.items()),
-        }
+        own |= listener_settings(protocols, ports)
         super().__init__(directory, name=name, port=port, protocol="CLIENT", settings=own | dict(settings or {}))
         self.user("add", USER, password=PASSWORD)
 

@@ -47,12 +47,9 @@ class SecuredKafka(ApacheKafka):
     ) -> None:
         """Describe it; its certificate ends after `days`."""
         directory.mkdir(parents=True, exist_ok=True)
-        certificate, key = authority.sign("kafka", "DNS:localhost", days=days)
-        keystore = directory / "kafka-keystore.pem"
-        keystore.write_text(key.read_text() + certificate.read_text())
         own = OWN | {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(keystore),
+            "ssl.keystore.location": str(authority.store("kafka", "DNS:localhost", days=days)),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority.certificate),
         }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support import runtimes
 from tests.support.certificates import Authority
+from tests.support.listeners import listener_settings
 from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker
 from tests.support.secured_edge import users
@@ -27,15 +28,9 @@ class SecuredLikeKafka(EdgeBroker):
         """Describe it and make its user; its certificate ends after `days`."""
         directory.mkdir(parents=True, exist_ok=True)
         port, self.ports = free_port(), {listener: free_port() for listener in LISTENERS}
-        client = f"CLIENT://127.0.0.1:{port}"
+        protocols, told = {"CLIENT": "PLAINTEXT", **LISTENERS}, dict.fromkeys(LISTENERS, "localhost")
         own: dict[str, str | int] = {
-            "listeners": ",".join([client, *(f"{name}://127.0.0.1:{port}" for name, port in self.ports.items())]),
-            "advertised.listeners": ",".join(
-                [client, *(f"{name}://localhost:{port}" for name, port in self.ports.items())]
-            ),
-            "listener.security.protocol.map": ",".join(
-                ["CLIENT:PLAINTEXT", *(f"{name}:{protocol}" for name, protocol in LISTENERS.items())]
-            ),
+            **listener_settings(protocols, {"CLIENT": port, **self.ports}, told),
             "ssl.keystore.location": str(authority.store("edge-broker", "DNS:localhost", days=days)),
             "ssl.truststore.location": str(authority.certificate),
         }
