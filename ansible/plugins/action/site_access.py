@@ -23,6 +23,7 @@ import base64
 import hmac
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,7 +293,9 @@ def _trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
+@cache
 def _defaults() -> dict[str, Any]:
+    """Those of the roles, read once for all hosts."""
     found: dict[str, Any] = {}
     for role in OF_ROLES:
         found |= yaml.safe_load((ROLES / role / "defaults/main.yml").read_text()) or {}
