@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import re
 import subprocess
@@ -37,7 +36,7 @@ from tests.abuse.cases import always, by_strangers, cases
 from tests.abuse.frames import Case
 from tests.abuse.strangers import HANDSHAKES, SUCCESSFUL
 from tests.support.certificates import Authority
-from tests.support.processes import EdgeBroker
+from tests.support.processes import EdgeBroker, resident_mb
 from tests.support.secured_edge import SecuredEdge
 
 RSS_MB_MAX = 160
@@ -63,11 +62,9 @@ class Sampler(threading.Thread):
 
     def run(self) -> None:
         """Sample until told to end."""
-        page_mb = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
         while not self._ended.wait(SAMPLE_S):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                pages = int(Path(f"/proc/{self._pid}/statm").read_text().split()[1])
-                self._peak_mb = max(self._peak_mb, pages * page_mb)
+                self._peak_mb = max(self._peak_mb, resident_mb(self._pid))
 
     def take(self) -> float:
         """The peak, and begin anew."""

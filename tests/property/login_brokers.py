@@ -35,6 +35,7 @@ from tests.abuse.frames import framed
 from tests.property.login_plays import HIDDEN, Play, Road
 from tests.property.login_roads import CLOSED_S_MAX, MemoryRoad, SiteTls, SocketRoad, TlsRoad
 from tests.support.login_client import LoginClient
+from tests.support.processes import resident_mb
 from tests.support.scram import ScramClient
 from tests.support.secured_edge import MECHANISMS as ENABLED
 from tests.support.secured_edge import SecuredEdge
@@ -57,12 +58,6 @@ def hold(holds: object, what: str) -> None:
     """Found unless it holds."""
     if not holds:
         raise Found(what)
-
-
-def resident_mb(pid: int) -> float:
-    """Resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def see_answers(answered: bytes) -> None:

@@ -89,6 +89,12 @@ _watchdog = _Watchdog()
 _live: dict[int, Process] = {}
 
 
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process in MiB; FileNotFoundError, ProcessLookupError: it has ended."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 def live() -> list[Process]:
     """Return every Process that was started here and not yet stopped, the dead ones that nobody stopped included."""
     return list(_live.values())
