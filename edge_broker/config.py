@@ -63,7 +63,7 @@ _TABLE = (
     Key(
         "max.connections",
         2000,
-        "Open connections; one more is closed at once, some are kept for this machine.",
+        "Open connections; one more is closed, or one of the address that has most. Some are kept for this machine.",
         1,
         1_000_000,
     ),

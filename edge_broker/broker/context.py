@@ -35,6 +35,11 @@ class Session:
         self.login: Login | None = None
         self.host = peer.rpartition(":")[0]
 
+    @property
+    def known(self) -> bool:
+        """Whether somebody has logged in, by a certificate or by SASL."""
+        return self.principal != ANONYMOUS
+
 
 class RequestContext(NamedTuple):
     """Who asked: `token` is unique per request, `api_version` the version of request and response."""

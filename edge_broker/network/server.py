@@ -3,6 +3,7 @@
 | closed | when |
 |---|---|
 | one more than max.connections, or than max.connections.per.ip | at once; LOOPBACK_CONNECTIONS are this machine's |
+| who has not logged in, and has asked for nothing for longest | max.connections are open, and its address has most |
 | a silent one | connections.max.idle.ms without a request, and none unanswered |
 | half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
 | a client that is owed answers | it took no byte for UNREAD_S_MAX |
@@ -16,6 +17,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
@@ -118,12 +120,23 @@ class Server:
 
     def bound_reached(self, ip: str) -> str:
         """The bound that one more connection from this address would break; empty: none."""
-        kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
-        if len(self.connections) + kept >= self._connections_max:
-            return f"max.connections={self._connections_max}"
         if self._connections_by_ip.get(ip, 0) >= self._connections_per_ip_max:
             return f"max.connections.per.ip={self._connections_per_ip_max}"
+        if self._full(ip) and self._to_displace(ip) is None:
+            return f"max.connections={self._connections_max}"
         return ""
+
+    def _full(self, ip: str) -> bool:
+        kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
+        return len(self.connections) + kept >= self._connections_max
+
+    def _to_displace(self, ip: str) -> Connection | None:
+        """Whose place one more connection from this address may have, so that nobody alone keeps all others out."""
+        most = max(self._connections_by_ip, key=self._connections_by_ip.__getitem__)
+        if self._connections_by_ip[most] <= self._connections_by_ip.get(ip, 0) + 1:
+            return None
+        strangers = (one for one in self.connections if one.session.host == most and not one.session.known)
+        return min(strangers, key=attrgetter("last_active"), default=None)
 
     def opened(self, connection: Connection) -> bool:
         """Register a connection; False when there are too many already."""
@@ -132,6 +145,8 @@ class Server:
         if bound:
             self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
             return False
+        if self._full(ip):
+            self._displace(ip)
         self.connections.add(connection)
         self._peers.add(connection.session.peer)
         self._connections_by_ip[ip] = self._connections_by_ip.get(ip, 0) + 1
@@ -142,6 +157,13 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._dispatcher.logins.opened(connection)
         return True
+
+    def _displace(self, ip: str) -> None:
+        other = self._to_displace(ip)
+        assert other is not None
+        bound = f"max.connections={self._connections_max} are open, and its address has most of them"
+        other.violate(ProtocolViolation(f"{bound}; one from {ip} takes its place"))
+        self.closed(other)  # the loop tells it later, and its place is taken now
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""

@@ -6,7 +6,7 @@
 | the honest client's p99, in all and of each kind with SAMPLES_MIN of its requests | FLOOR_MS_MAX above the floor |
 | what was acked | is there at the end |
 | honest log-ins from another address, by each mechanism, over TLS and without | none is refused; the slowest is shown |
-| lines and bytes in the broker's log | LINES_A_SECOND_MAX, LOG_BYTES_A_SECOND_MAX, and no bug |
+| lines of each event, and bytes, in the broker's log | what LimitedLog allows, LOG_BYTES_A_SECOND_MAX, and no bug |
 | what strangers and those without rights are answered | the name of a topic is not in it |
 | the figure that a case is about | it grows, or nothing was tried |
 | the loop, in one piece of a large request | shown |
@@ -28,10 +28,12 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.network.log_lines import LINES_MAX, WINDOW_S
 from tests.abuse.cases import always, by_strangers, cases
 from tests.abuse.frames import Case
 from tests.abuse.strangers import HANDSHAKES, SUCCESSFUL
@@ -42,7 +44,6 @@ from tests.support.secured_edge import SecuredEdge
 RSS_MB_MAX = 160
 FLOOR_MS_MAX = 100.0
 SAMPLES_MIN = 1000  # below that the 99th of a hundred is an accident
-LINES_A_SECOND_MAX = 20
 LOG_BYTES_A_SECOND_MAX = 16_384
 SAMPLE_S = 0.01
 CASE_S_MIN = 2.0
@@ -136,6 +137,11 @@ class Result(NamedTuple):
     faults: list[str]
 
 
+def _lines_max(seconds: float) -> int:
+    """How many lines of an event there may be in so long, whenever its windows begin."""
+    return LINES_MAX * (int(seconds / WINDOW_S) + 2)
+
+
 def quantile(times: list[tuple[float, str]], part: float) -> float:
     """The time below which so much of the sorted times lies; 0 of none."""
     return times[min(len(times) - 1, int(part * len(times)))][0] if times else 0.0
@@ -208,9 +214,11 @@ class Abuse:
         self.floor_ms += floor
         if len(times) >= SAMPLES_MIN and p99 > floor_ms + FLOOR_MS_MAX:
             faults.append(f"p99 {p99:.0f} ms beside {floor_ms:.0f}")
-        lines, size = (now - before for now, before in zip(self._logged(), logged, strict=True))
-        if lines > LINES_A_SECOND_MAX * max(took, 1) or size > LOG_BYTES_A_SECOND_MAX * max(took, 1):
-            faults.append(f"{lines} lines, {size} bytes in the log")
+        lines, size = self._logged()
+        lines, size = lines - logged[0], size - logged[1]
+        faults += [f"{count} lines {event} in the log" for event, count in lines.items() if count > _lines_max(took)]
+        if size > LOG_BYTES_A_SECOND_MAX * max(took, 1):
+            faults.append(f"{size} bytes in the log")
         faults += [f"an honest log-in was refused, {why}" for why in log_ins["refused"]]
         if counts["revealed"] and case.to != "CLIENT":
             faults.append("a topic's name was revealed")
@@ -224,10 +232,10 @@ class Abuse:
     def _times(self) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
         return self.honest.times(), self.beside.times()
 
-    def _logged(self) -> tuple[int, int]:
-        """Lines and bytes of the log."""
-        log = self.broker.log_path.read_bytes()
-        return log.count(b"\n"), len(log)
+    def _logged(self) -> tuple[Counter[str], int]:
+        """How often each event is in the log, and its bytes."""
+        log = self.broker.log_path.read_text()
+        return Counter(re.findall(r"^\S+Z \w+ edge-broker (\S+)", log, re.MULTILINE)), len(log)
 
     def _figure(self, case: Case) -> float:
         return sum(self.metric(case.grows).values()) if case.grows else 0.0

@@ -444,17 +444,50 @@ class _From(Transport):
         return (self.host, 4711) if name == "peername" else None
 
 
+def _from(site: Site, host: str) -> Connection:
+    connection = Connection(site.server, site.loop.time)
+    connection.connection_made(cast(Any, _From(host)))
+    return connection
+
+
 def _taken(site: Site, host: str) -> bool:
-    connection, transport = Connection(site.server, site.loop.time), _From(host)
-    connection.connection_made(cast(Any, transport))
-    return not transport.closed
+    return not _from(site, host).closing
 
 
 def test_one_address_has_so_many_connections_and_some_are_kept_for_this_machine() -> None:
     site = Site({"max.connections": 100, "max.connections.per.ip": 50})
     assert [_taken(site, "10.0.0.1") for _ in range(60)].count(True) == 50
-    assert [_taken(site, "10.0.0.2") for _ in range(60)].count(True) == 100 - LOOPBACK_CONNECTIONS - 50
-    assert [_taken(site, "127.0.0.1") for _ in range(60)].count(True) == LOOPBACK_CONNECTIONS
+    assert [_taken(site, "10.0.0.2") for _ in range(100 - LOOPBACK_CONNECTIONS - 50)].count(False) == 0
+    assert len(site.server.connections) == 100 - LOOPBACK_CONNECTIONS
+    assert [_taken(site, "127.0.0.1") for _ in range(LOOPBACK_CONNECTIONS)].count(False) == 0
+    assert len(site.server.connections) == 100
+
+
+def test_who_has_most_connections_keeps_nobody_else_out(capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site({"max.connections": 100})
+    places = 100 - LOOPBACK_CONNECTIONS
+    greedy = [_from(site, "10.0.0.1") for _ in range(places)]
+    assert not _taken(site, "10.0.0.1"), "one address takes no place from itself"
+    busy, logged_in = greedy[0], greedy[1]
+    for number, connection in enumerate(greedy):
+        connection.last_active = site.loop.time() + number
+    busy.last_active = site.loop.time() + places
+    logged_in.session.principal = "User:greedy"
+    others = [_from(site, "10.0.0.2") for _ in range(places)]
+    assert [one.closing for one in others].count(False) == places // 2
+    assert not busy.closing
+    assert not logged_in.closing
+    assert [one.closing for one in greedy[2:]] == [True] * (places // 2) + [False] * (places // 2 - 2)
+    assert len(site.server.connections) == places
+    line = "max.connections=100 are open, and its address has most of them; one from 10.0.0.2 takes its place"
+    assert line in capsys.readouterr().err
+
+
+def test_who_has_logged_in_loses_no_place() -> None:
+    site = Site({"max.connections": 100})
+    for connection in [_from(site, "10.0.0.1") for _ in range(100 - LOOPBACK_CONNECTIONS)]:
+        connection.session.principal = "User:gateway"
+    assert not _taken(site, "10.0.0.2")
 
 
 def test_what_clients_make_the_log_say_is_limited_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
