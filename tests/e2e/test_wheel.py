@@ -44,7 +44,7 @@ def copied(to: Path) -> Path:
     to.mkdir()
     for name in ("pyproject.toml", "build_walker.py", "build_texts.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, to)
-    for name in ("drupelet", "edge_broker", "gateway", "mirror", "spark", "hardware"):
+    for name in ("drupelet", "edge_broker", "kafka_wire", "gateway", "mirror", "spark", "hardware"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     return to
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", ["drupelet", "edge_broker", "gateway", "mirror", "spark", "hardware"])
+@pytest.mark.parametrize("name", ["drupelet", "edge_broker", "kafka_wire", "gateway", "mirror", "spark", "hardware"])
 def test_package_is_imported_from_this_checkout(name):
     package = importlib.import_module(name)
     assert package.__file__ is not None

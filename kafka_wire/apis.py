@@ -1,0 +1,87 @@
+"""Which APIs are asked, and in which versions: those that Apache Kafka 3.9, 4.3 and the edge broker all serve.
+
+| API | versions | why no others |
+|---|---|---|
+| ApiVersions | 0 | every broker answers it, whatever else it speaks |
+| Metadata | 4 to 12 | from 4 on nothing is created by asking |
+| Produce | 3 to 11 | below 3 no batches of version 2; 12 begins transactions, from 13 on topics have ids |
+| Fetch | 4 to 12 | below 4 no batches of version 2; from 13 on topics have ids |
+| ListOffsets | 1 to 7 | 0 has another form |
+| FindCoordinator | 1 to 3 | from 4 on another form, of several keys |
+| OffsetCommit | 2 to 8 | below 2 not in Apache Kafka 4; 9 is for the groups of KIP-848 |
+| OffsetFetch | 2 to 7 | from 2 on an error of the whole group is told; from 8 on another form, of several groups |
+| OffsetForLeaderEpoch | 2 to 4 | below 2 not in Apache Kafka 4 |
+| InitProducerId | 0 to 5 | all |
+| SaslHandshake | 1 | 0 is followed by tokens without frames |
+| SaslAuthenticate | 0 to 2 | all; a session's lifetime is told from 1 on |
+
+Lives here: one line per API. Must never come in: sockets, and what is asked.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from edge_broker.protocol import api
+from edge_broker.protocol.api import Api
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+R = TypeVar("R", bound=Message)
+
+
+class Asked(NamedTuple, Generic[R]):
+    """An API as it is asked; `response` is the type of its answer."""
+
+    api: Api
+    response: type[R]
+
+
+def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> Asked[R]:
+    """An API by its key and messages, in the versions `first` to `last`."""
+    return Asked(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
+
+
+API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)
+PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 3, 11)
+FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)
+LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
+FIND_COORDINATOR = asked(api.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
+OFFSET_COMMIT = asked(api.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, 2, 8)
+OFFSET_FETCH = asked(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 2, 7)
+OFFSET_FOR_LEADER_EPOCH = asked(
+    api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4
+)
+INIT_PRODUCER_ID = asked(api.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, 0, 5)
+SASL_HANDSHAKE = asked(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+
+ALL = (
+    API_VERSIONS,
+    METADATA,
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    FIND_COORDINATOR,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    INIT_PRODUCER_ID,
+    SASL_HANDSHAKE,
+    SASL_AUTHENTICATE,
+)
