@@ -29,6 +29,8 @@ _BY_VERIFY_CODE = {
     62: "has a certificate for another name: use the name that it holds, or renew it with this one",
     64: "has a certificate without this address: use the name that it holds, or renew it with the address",
 }
+HUNG_UP_IN_TLS = "hung up during the TLS handshake: does it speak TLS on that port?"
+NOT_FOUND = "has a name that is not found: mend it, or the host's DNS"
 WANTS_CERTIFICATE = "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
 _BY_ALERT = {  # what the peer says of our certificate before it hangs up
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "refuses this client's certificate as expired: renew it, or set the clock there",
@@ -44,7 +46,7 @@ _BY_ALERT = {  # what the peer says of our certificate before it hangs up
 def explained(error: BaseException) -> str:
     """What goes after the peer's address: a verb, the cause, the remedy; the error's own words where it is unknown."""
     if isinstance(error, socket.gaierror):
-        return "has a name that is not found: mend it, or the host's DNS"
+        return NOT_FOUND
     if isinstance(error, TimeoutError):
         return _BY_NUMBER[errno.ETIMEDOUT]
     told = getattr(error, "told", None)  # of ours, as drupelet.tls.CertificateEndedError
@@ -67,7 +69,7 @@ def _tls(reason: str) -> str:
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return "speaks no TLS on that port: use its TLS port, or switch TLS off here"
     if reason == "UNEXPECTED_EOF_WHILE_READING":
-        return "hung up during the TLS handshake: does it speak TLS on that port?"
+        return HUNG_UP_IN_TLS
     if "CERTIFICATE_REQUIRED" in reason:
         return WANTS_CERTIFICATE
     if reason in _BY_ALERT:

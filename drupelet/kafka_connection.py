@@ -13,7 +13,8 @@ Must never come in: topics, records, what a part asks. Source: Kafka's protocol 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from drupelet.addresses import host_and_port
@@ -27,7 +28,8 @@ UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE = 33, 34
 ANSWER_BYTES_MAX = 1 << 24
 TIMEOUT_S = 10.0
 _CORRELATION_ID = 5
-_NO_KAFKA = "does not speak the Kafka protocol: does another service listen on that port?"
+NO_KAFKA = "does not speak the Kafka protocol: does another service listen on that port?"
+WANTS_TLS = "answers in TLS on that port: set security_protocol to SSL or SASL_SSL"
 
 
 class NotConnected(Exception):
@@ -79,14 +81,14 @@ def asked(connection: socket.socket, security: Security, key: int, version: int,
         first = _exactly(connection, 4, security)
         size = int.from_bytes(first, "big")
         if answers_in_tls(first):
-            raise NotConnected("answers in TLS on that port: set security_protocol to SSL or SASL_SSL")
+            raise NotConnected(WANTS_TLS)
         if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise NotConnected(_NO_KAFKA)
+            raise NotConnected(NO_KAFKA)
         answer = memoryview(_exactly(connection, size, security))
     except OSError as error:
         raise NotConnected(refused(error, security)) from error
     if int.from_bytes(answer[:4], "big") != _CORRELATION_ID:
-        raise NotConnected(_NO_KAFKA)
+        raise NotConnected(NO_KAFKA)
     return answer[4:]
 
 
@@ -165,33 +167,39 @@ def _try_brokers(name: str, security: Security, found: list[tuple[int, str, int]
 
 
 def _log_in(connection: socket.socket, security: Security) -> None:
+    mechanism = security.mechanism.encode()
+    answer = _Reader(asked(connection, security, SASL_HANDSHAKE, 1, len(mechanism).to_bytes(2, "big") + mechanism))
+    code = answer.number(2)
+    known = [answer.text() for _ in range(min(answer.number(4), 16))] if code == UNSUPPORTED_SASL_MECHANISM else []
+    check_mechanism(code, known, security)
+    exchange = login_tokens(security)
+    token = next(exchange)
+    with suppress(StopIteration):
+        while True:
+            token = exchange.send(_authenticated(connection, security, token))
+
+
+def login_tokens(security: Security) -> Generator[bytes, bytes, None]:
+    """Yield what a log-in sends, be sent what is answered; the password is read, and hashed, here. NotConnected."""
     import secrets  # noqa: PLC0415 - both only for those who log in
 
     from drupelet.sasl_login import LogInError, tokens  # noqa: PLC0415
 
-    mechanism = security.mechanism.encode()
-    answer = _Reader(asked(connection, security, SASL_HANDSHAKE, 1, len(mechanism).to_bytes(2, "big") + mechanism))
-    _check_mechanism(answer, security)
     try:
         password = "" if security.password is None else security.password.text()
     except ConfigurationError as error:
         raise NotConnected(f"is not logged in to, as {error}") from error
-    exchange = tokens(security.mechanism, security.username, password, secrets.token_urlsafe(24))
     try:
-        token = next(exchange)
-        while True:
-            token = exchange.send(_authenticated(connection, security, token))
-    except StopIteration:
-        return
+        yield from tokens(security.mechanism, security.username, password, secrets.token_urlsafe(24))
     except LogInError as error:
         raise NotConnected(str(error)) from error
 
 
-def _check_mechanism(answer: _Reader, security: Security) -> None:
-    code = answer.number(2)
+def check_mechanism(code: int, known: Sequence[str], security: Security) -> None:
+    """Judge the answer to SaslHandshake: its error code, and the mechanisms that the broker has. NotConnected."""
     if code == UNSUPPORTED_SASL_MECHANISM:
-        known = " or ".join(answer.text() for _ in range(min(answer.number(4), 16))) or "none"
-        raise NotConnected(f"takes no log-in by {security.mechanism}, but by {known}: set sasl_mechanism")
+        by = " or ".join(known) or "none"
+        raise NotConnected(f"takes no log-in by {security.mechanism}, but by {by}: set sasl_mechanism")
     if code == ILLEGAL_SASL_STATE:
         other = "SSL" if security.has_tls else "PLAINTEXT"
         raise NotConnected(f"wants no log-in on that port: set security_protocol to {other}, or mend the port")
@@ -199,10 +207,8 @@ def _check_mechanism(answer: _Reader, security: Security) -> None:
         raise NotConnected(f"refuses a log-in with error {code}")
 
 
-def _authenticated(connection: socket.socket, security: Security, token: bytes) -> bytes:
-    body = len(token).to_bytes(4, "big") + token
-    answer = _Reader(asked(connection, security, SASL_AUTHENTICATE, 1, body))
-    code, said = answer.number(2), answer.text()
+def check_login(code: int, said: str, security: Security) -> None:
+    """Judge the answer to SaslAuthenticate: its error code, and what the broker says of it. NotConnected."""
     if code:
         where = f" in {security.password_name}" if security.password_name else ""
         reason = f" ({said})" if said and "credentials" not in said else ""
@@ -210,6 +216,12 @@ def _authenticated(connection: socket.socket, security: Security, token: bytes) 
             f"refuses the user {security.username!r} by {security.mechanism}{reason}:"
             f" is the user known there, and the password{where} right?"
         )
+
+
+def _authenticated(connection: socket.socket, security: Security, token: bytes) -> bytes:
+    body = len(token).to_bytes(4, "big") + token
+    answer = _Reader(asked(connection, security, SASL_AUTHENTICATE, 1, body))
+    check_login(answer.number(2), answer.text(), security)
     return answer.data()
 
 
@@ -218,12 +230,13 @@ def _exactly(connection: socket.socket, size: int, security: Security) -> bytes:
     while len(got) < size:
         part = connection.recv(min(size - len(got), 65_536))
         if not part:
-            raise NotConnected(_hung_up(security))
+            raise NotConnected(hung_up(security))
         got += part
     return bytes(got)
 
 
-def _hung_up(security: Security) -> str:
+def hung_up(security: Security) -> str:
+    """Why a broker may have closed the connection before it answered."""
     if not security.has_tls:
         wants = "TLS" if security.has_login else "TLS, or a log-in"
         return f"hung up without an answer: does it want {wants} (security_protocol), or is it another service?"
@@ -249,6 +262,6 @@ class _Reader:
 
     def _take(self, size: int) -> memoryview:
         if self._at + size > len(self._content):
-            raise NotConnected(_NO_KAFKA)
+            raise NotConnected(NO_KAFKA)
         self._at += size
         return self._content[self._at - size : self._at]

@@ -84,6 +84,14 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, its number where it is none of those that this broker answers."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class Refusal(Exception):
     """An answer: `code` goes into the response of the one partition, topic or group it is about."""
 

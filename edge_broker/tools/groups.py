@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from edge_broker.clock import SystemClock
+from edge_broker.errors import error_name
 from edge_broker.output import duration_text, write_json, write_table
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, unknown
-from edge_broker.wire_client.connection import error_name
 from edge_broker.wire_client.groups import Described, Listed, committed, describe, list_groups
 from edge_broker.wire_client.reading import first_record
 

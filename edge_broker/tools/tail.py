@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from drupelet.backoff import Backoff
 from drupelet.errors import ConfigurationError
 from edge_broker.clock import SystemClock
+from edge_broker.errors import error_name
 from edge_broker.output import safe_text, time_text, write_json
 from edge_broker.protocol.record_batch import Record
 from edge_broker.tools.arguments import LAST
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, Topic
-from edge_broker.wire_client.connection import NotThere, WireFailure, error_name
+from edge_broker.wire_client.connection import NotThere, WireFailure
 from edge_broker.wire_client.reading import Position, Read, Reader, Remark
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024  # hard bound on what the last N records may weigh

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.output import bytes_text, duration_text, time_text, write_json, write_table
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, Setting, Topic
-from edge_broker.wire_client.connection import error_name
 from edge_broker.wire_client.reading import first_record
 
 LIST_KEYS = ("retention.ms", "retention.bytes", "cleanup.policy")

@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeVar
 
 from drupelet.config_check import nearest
 from drupelet.kafka_security import Security
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.wire_client import apis
-from edge_broker.wire_client.connection import Connection, NotThere, WireFailure, error_name
+from edge_broker.wire_client.connection import Connection, NotThere, WireFailure
 
 LATEST, EARLIEST = -1, -2
 TOPIC_RESOURCE = 2

@@ -14,7 +14,7 @@ from drupelet.errors import reason
 from drupelet.kafka_connection import NotConnected, answers_in_tls, connected, refused
 from drupelet.kafka_properties import in_kafkas_names
 from drupelet.kafka_security import Security
-from edge_broker.errors import ErrorCode, ProtocolViolation
+from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
@@ -38,14 +38,6 @@ class WireFailure(Exception):
 
 class NotThere(WireFailure):
     """There is no topic or group of the name that was asked for: a mistake in the command."""
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code, its number where it is none of those that this broker answers."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 class Connection:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from edge_broker.wire_client import apis
 from edge_broker.wire_client.cluster import Cluster, Place, chunks
-from edge_broker.wire_client.connection import WireFailure, error_name
+from edge_broker.wire_client.connection import WireFailure
 
 GROUPS_AT_ONCE = 50
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from edge_broker.protocol.record_batch import CHECKED_POSITION, BatchHeader, Record, read_header, records_of
 from edge_broker.wire_client import apis
 from edge_broker.wire_client.cluster import EARLIEST, Cluster
-from edge_broker.wire_client.connection import WireFailure, error_name
+from edge_broker.wire_client.connection import WireFailure
 
 PARTITION_BYTES = 256 * 1024
 PARTITION_BYTES_MAX = 64 * 1024 * 1024  # hard bound: a batch that is larger is not read

@@ -1,0 +1,147 @@
+"""A cluster as a client sees it: where its partitions are led, and connections to its brokers, opened when needed.
+
+Must never come in: what is produced, fetched or committed, when a connection is tried again (line.py), and how often
+somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from drupelet.addresses import host_and_port
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.message import NO_UUID
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from kafka_wire.apis import FIND_COORDINATOR, METADATA
+from kafka_wire.connection import Connection
+from kafka_wire.errors import ConnectionLost, WireError
+from kafka_wire.line import Line
+
+SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
+SIDE = -1  # the number of the connection for questions, which must not wait behind fetches
+
+Place = tuple[str, int]  # host and port
+
+
+class Leader(NamedTuple):
+    """The node that leads a partition, -1 when there is none, and its leader epoch, -1 when that is not told."""
+
+    node: int
+    epoch: int
+
+
+class Topic(NamedTuple):
+    """A topic: its id in Kafka's text form, None where there are none, its error code, and its partitions' leaders."""
+
+    topic_id: str | None
+    error_code: int
+    leaders: dict[int, Leader]
+
+
+class Cluster:
+    """The brokers behind some bootstrap servers; of one event loop. Every coroutine raises WireError.
+
+    `nodes` has the address of each broker, as the last answer told.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.nodes: dict[int, Place] = {}
+        self._settings = settings
+        self._timeout_s = settings.request_timeout_ms / 1000
+        self._servers = [host_and_port(server) for server in settings.servers]
+        self._lines: dict[tuple[Place, int], Line] = {}
+        self._is_closed = False
+
+    async def topics(self, names: Sequence[str] | None) -> dict[str, Topic]:
+        """These topics, or all; the brokers' addresses are learnt with them. Nothing is created by asking."""
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = await (await self.any_connection()).ask(METADATA, request, timeout_s=self._timeout_s)
+        self.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._forget_places()
+        return {topic.name: _topic(topic) for topic in answer.topics if topic.name}
+
+    async def connection(self, node: int, number: int = 0) -> Connection:
+        """The connection of this number to a node, opened when there is none.
+
+        A caller waits for the next attempt and is told how that ends; SIDE is the number of the one for questions.
+        """
+        if node not in self.nodes:
+            await self.topics([])
+        if node not in self.nodes:
+            at = self._settings.bootstrap_servers
+            raise ConnectionLost(f"broker {node} is none of those that the cluster at {at} names")
+        return await self._line(self.nodes[node], number).connection()
+
+    async def any_connection(self) -> Connection:
+        """A connection where nothing is under way, else one to the first bootstrap server that takes us."""
+        for line in self._lines.values():
+            if line.made is not None and not line.made.unanswered:
+                return line.made
+        lines = [self._free_line(place) for place in self._servers]
+        soonest = min(line.next_at for line in lines)
+        now = asyncio.get_running_loop().time()
+        failures = []
+        for line in [line for line in lines if line.next_at <= max(now, soonest)]:
+            try:
+                return await line.connection(SERVER_S if len(lines) > 1 else None)
+            except ConnectionLost as error:
+                failures.append(str(error))
+        raise ConnectionLost("; ".join(failures))
+
+    async def coordinator(self, group_id: str) -> Connection:
+        """The connection for questions to the node that coordinates a group now; it is asked for each time."""
+        return await self.connection(await self.coordinator_node(group_id), SIDE)
+
+    async def coordinator_node(self, group_id: str) -> int:
+        """The node that coordinates a group now."""
+        request = FindCoordinatorRequest(key=group_id)
+        answer = await (await self.any_connection()).ask(FIND_COORDINATOR, request, timeout_s=self._timeout_s)
+        if answer.error_code != ErrorCode.NONE:
+            raise WireError(f"the coordinator of group {group_id} is not known: {error_name(answer.error_code)}")
+        self.nodes[answer.node_id] = (answer.host, answer.port)
+        return answer.node_id
+
+    def hurry(self) -> None:
+        """Try at once what waits for its next attempt: the route, or the carrier, has changed."""
+        for line in self._lines.values():
+            line.hurry()
+
+    def close(self) -> None:
+        """Let every connection go, at once."""
+        self._is_closed = True
+        for line in self._lines.values():
+            line.close()
+
+    def _line(self, place: Place, number: int) -> Line:
+        line = self._lines.get((place, number))
+        if line is None:
+            line = self._lines[place, number] = Line(lambda limit_s: self._open(place, limit_s))
+            if self._is_closed:
+                line.close()
+        return line
+
+    def _free_line(self, place: Place) -> Line:
+        """The line of a server that a node may take over, unless it is busy."""
+        line = self._line(place, 0)
+        return line if line.made is None else self._line(place, SIDE)
+
+    def _forget_places(self) -> None:
+        known = {*self._servers, *self.nodes.values()}
+        self._lines = {key: line for key, line in self._lines.items() if key[0] in known or not line.is_idle}
+
+    async def _open(self, place: Place, limit_s: float | None) -> Connection:
+        settings = self._settings
+        timeout_s = min(self._timeout_s, limit_s or self._timeout_s)
+        return await Connection.open(settings.security, *place, settings.client_id, timeout_s=timeout_s)
+
+
+def _topic(topic: MetadataResponseTopic) -> Topic:
+    text = None if topic.topic_id == NO_UUID else urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
+    leaders = {entry.partition_index: Leader(entry.leader_id, entry.leader_epoch) for entry in topic.partitions}
+    return Topic(text, topic.error_code, dict(sorted(leaders.items())))

@@ -1,0 +1,415 @@
+"""One connection to one broker, on which several requests are under way: written at once, answered in their order.
+
+| state | begins | requests |
+|---|---|---|
+| opening | TCP, TLS, ApiVersions, log-in | none but its own |
+| open | `open` returns | written behind each other |
+| logging in again | the session is nearly over (KIP-368) | wait until the broker has answered, then are written |
+| closed | by either side, by silence, by what cannot be read | those under way are lost |
+
+Lives here: the order of requests and answers, their time, and the sentences about a connection that ends. Must never
+come in: what is asked, how TLS and log-ins go (login.py), another attempt (cluster.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections import deque
+from collections.abc import Awaitable
+from operator import attrgetter
+from struct import Struct
+from typing import Any, NamedTuple, TypeVar
+
+from drupelet.connection_errors import NOT_FOUND, explained
+from drupelet.errors import reason, sentence
+from drupelet.kafka_connection import NO_KAFKA, WANTS_TLS, NotConnected, answers_in_tls, hung_up, refused
+from drupelet.kafka_security import Security
+from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
+from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
+from edge_broker.protocol.api import SASL_HANDSHAKE as SASL_HANDSHAKE_KEY
+from edge_broker.protocol.codec import decode, encode, skip_tags
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Asked
+from kafka_wire.dialling import QUIET_KEEPALIVE_S, Tuning, dial, set_keepalive, unacknowledged, unsent
+from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown, WireError
+from kafka_wire.frames import Frames, as_transport
+from kafka_wire.login import encrypted, log_in, tls_context
+
+__all__ = ["Connection", "ConnectionLost", "Refused", "VersionUnknown", "WireError"]
+
+R = TypeVar("R", bound=Message)
+
+UNSENT_BYTES_MAX = 65_536
+SILENT_S_MAX = 10.0
+JOINED_BYTES_MAX = 16_384  # smaller requests are copied into one piece: cheaper than handing on several
+LIFETIME_USED = 0.75, 0.85  # of a session, by chance between: the broker has to have the new log-in before its end
+LIFETIME_S_MIN = 1.1  # Apache Kafka takes no other log-in within a second
+_HEAD = Struct(">ihhih").pack  # size, key, version, correlation id, length of the client id
+_HEAD_BYTES = 10  # without the size
+_IDS = 0x7FFFFFFF
+
+
+class _UnderWay(NamedTuple):
+    """A request that was sent, or waits for a log-in to end, and by when it has to be answered."""
+
+    id: int
+    asked: Asked[Any]
+    version: int
+    future: asyncio.Future[Any]
+    deadline: float
+
+
+class Connection:
+    """A connection to the broker at `place`, HOST:PORT; made by `open`, of one event loop.
+
+    `heard_at` is the loop's time when the last byte came; `bytes_in` and `bytes_out` are counted before encryption.
+    """
+
+    def __init__(self, place: str, security: Security, client_id: str, tuning: Tuning) -> None:
+        self.place = place
+        self.heard_at = 0.0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._loop = asyncio.get_running_loop()
+        self._security = security
+        self._client_id = client_id.encode()
+        self._tuning = tuning
+        self._frames = Frames(self)
+        self._socket: Any = None
+        self._raw: asyncio.Transport | None = None  # of the socket
+        self._transport: asyncio.Transport | None = None  # by which requests are written: the same, or TLS over it
+        self._served: dict[int, tuple[int, int]] = {}
+        self._versions: dict[Any, int] = {}
+        self._under_way: deque[_UnderWay] = deque()
+        self._held: list[tuple[_UnderWay, list[bytes | memoryview]]] | None = None  # while it logs in again
+        self._last_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_quiet = False
+        self._is_open = False
+        self._gone = asyncio.Event()
+        self._ended: WireError | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        security: Security,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        timeout_s: float,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
+        silent_s_max: float = SILENT_S_MAX,
+    ) -> Connection:
+        """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
+
+        The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
+        Raises ConnectionLost where nobody answers, Refused where somebody is there.
+        """
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._open(host, port, timeout_s)
+        except TimeoutError:
+            what = explained(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
+            raise ConnectionLost(f"{place} {what}") from None
+        except NotConnected as error:
+            raise Refused(f"{place} {error}") from error
+        finally:
+            if not self._is_open:
+                self.close()
+        return self
+
+    async def _open(self, host: str, port: int, timeout_s: float) -> None:
+        context = await tls_context(self._security)
+        self._socket = await self._dialled(host, port)
+        transport, _ = await self._loop.create_connection(lambda: self._frames, sock=self._socket)
+        self._raw = self._transport = as_transport(transport)
+        if context is not None:
+            self._transport = await encrypted(self._raw, self._frames, context, self._security, host)
+        self.heard_at = self._loop.time()
+        self._served = {API_VERSIONS_KEY: (0, 0), SASL_HANDSHAKE_KEY: (1, 1)}
+        versions = self.send(API_VERSIONS, ApiVersionsRequest(), timeout_s=timeout_s)
+        # Both at once: a log-in needs no version that a broker might lack, and a round trip may take a second.
+        handshake = self._shake_hands(timeout_s) if self._security.has_login else None
+        self._learn(await versions)
+        if handshake is not None:
+            await self._log_in(await handshake, timeout_s)
+        self._is_open = True
+
+    async def _dialled(self, host: str, port: int) -> Any:
+        try:
+            return await dial(host, port, self._tuning)
+        except TimeoutError:
+            raise
+        except UnicodeError as error:
+            raise NotConnected(NOT_FOUND) from error
+        except OSError as error:
+            kind = Refused if error.errno in (errno.ECONNREFUSED, errno.ECONNRESET) else ConnectionLost
+            raise kind(f"{self.place} {explained(error)}") from error
+
+    def _learn(self, answer: ApiVersionsResponse) -> None:
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+            raise NotConnected(f"does not tell what it serves: {error_name(answer.error_code)}")
+        self._served = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self._versions.clear()
+
+    # requests
+
+    def version(self, asked: Asked[R]) -> int:
+        """The newest version of an API that both sides speak; VersionUnknown where there is none."""
+        version = self._versions.get(asked.api)
+        if version is None:
+            first, last = self._served.get(asked.api.key, (0, -1))
+            version = min(last, asked.api.max_version)
+            if version < max(first, asked.api.min_version):
+                theirs = f"versions {first} to {last}" if last >= first else "none"
+                ours = f"{asked.api.min_version} to {asked.api.max_version}"
+                raise VersionUnknown(f"{self.place} serves {theirs} of {asked.api.name}, and {ours} are spoken here")
+            self._versions[asked.api] = version
+        return version
+
+    def send(self, asked: Asked[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
+        """Write a request behind those that were sent before, and return its answer to come.
+
+        Records are handed on, not copied: they must not change until the answer is there. The answer's records are
+        views of what was received. ConnectionLost for all under way when the connection ends, when one is not answered
+        within `timeout_s`, or when an answer cannot be read; VersionUnknown at once.
+        """
+        return self._send(asked, request, timeout_s, hold=self._held is not None)
+
+    async def ask(self, asked: Asked[R], request: Message, *, timeout_s: float) -> R:
+        """Send a request and await its answer."""
+        return await self.send(asked, request, timeout_s=timeout_s)
+
+    def _send(self, asked: Asked[R], request: Message, timeout_s: float, *, hold: bool = False) -> asyncio.Future[R]:
+        version = self.version(asked)
+        future: asyncio.Future[R] = self._loop.create_future()
+        if self._ended is not None:
+            _fail(future, self._ended)
+            return future
+        self._last_id = number = (self._last_id + 1) & _IDS
+        api, client_id = asked.api, self._client_id
+        parts = encode(request, version)
+        tags = b"\0" if version >= api.flexible_from else b""
+        size = _HEAD_BYTES + len(client_id) + len(tags) + sum(map(len, parts))
+        parts.insert(0, _HEAD(size, api.key, version, number, len(client_id)) + client_id + tags)
+        deadline = self._loop.time() + timeout_s
+        sent = _UnderWay(number, asked, version, future, deadline)
+        if hold and self._held is not None:
+            self._held.append((sent, parts))
+        else:
+            self._write(sent, parts)
+        self._watch(deadline)
+        return future
+
+    def _write(self, sent: _UnderWay, parts: list[bytes | memoryview]) -> None:
+        assert self._transport is not None
+        self._under_way.append(sent)
+        size = sum(map(len, parts))
+        self.bytes_out += size
+        if size <= JOINED_BYTES_MAX:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
+
+    # answers: what the frames' owner is told
+
+    def came(self, count: int) -> None:
+        """Count what came."""
+        self.bytes_in += count
+        self.heard_at = self._loop.time()
+
+    def take(self, frame: memoryview) -> None:
+        """Give an answer to whoever asked first."""
+        if not self._under_way:
+            self._end(WireError(f"{self.place} sent an answer that nobody asked for"))
+            return
+        asked = self._under_way[0]
+        number = int.from_bytes(frame[:4], "big")
+        if number != asked.id:
+            self._end(WireError(f"{self.place} sent an answer to another request: {number} in place of {asked.id}"))
+            return
+        if not asked.future.done():  # else nobody waits for it any more
+            api = asked.asked.api
+            try:
+                flexible = asked.version >= api.flexible_from and api.key != API_VERSIONS_KEY
+                answer = decode(asked.asked.response, asked.version, frame, skip_tags(frame, 4) if flexible else 4)
+            except (ProtocolViolation, IndexError) as error:
+                self._end(WireError(f"{self.place} sent an answer that cannot be read: {str(error).rstrip('.')}"))
+                return
+            asked.future.set_result(answer)
+        self._under_way.popleft()
+
+    def bad_size(self, first: bytes) -> None:
+        """End the connection: what came is no answer."""
+        if self._security.has_tls or not answers_in_tls(first):
+            self._end(Refused(f"{self.place} {NO_KAFKA}"))
+        else:
+            self._end(Refused(f"{self.place} {WANTS_TLS}"))
+
+    def gone(self, error: Exception | None) -> None:
+        """Tell those who wait why there is no connection any more."""
+        self._end(self._why(error))
+
+    def _why(self, error: Exception | None) -> ConnectionLost:
+        if error is None and self._is_open:
+            return ConnectionLost(f"{self.place} closed the connection")
+        if error is None:
+            return Refused(f"{self.place} {hung_up(self._security)}")
+        if isinstance(getattr(error, "reason", None), str) and isinstance(error, OSError):  # ssl.SSLError, told in TLS
+            return Refused(f"{self.place} {refused(error, self._security)}")
+        if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:
+            silent = f"acknowledged nothing for {self._tuning.silent_s_max:g} s"
+            return ConnectionLost(f"{self.place} {silent}: is it on, and the link up?")
+        if isinstance(error, ConnectionResetError) and not self._is_open:
+            return Refused(f"{self.place} {explained(error)}")
+        said = reason(error) if isinstance(error, OSError) else sentence(error)
+        return ConnectionLost(f"the connection to {self.place} broke: {said}")
+
+    # time
+
+    def _watch(self, deadline: float) -> None:
+        if self._is_quiet:
+            self._is_quiet = False
+            set_keepalive(self._socket, self._tuning.keepalive_s)
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._check)
+
+    def _check(self) -> None:
+        """The earliest time of those that were known has come; most are answered by then."""
+        self._timer = None
+        waiting = self._unanswered()
+        if not waiting:
+            self._is_quiet = True
+            set_keepalive(self._socket, QUIET_KEEPALIVE_S)
+            return
+        first = min(waiting, key=_deadline)
+        if first.deadline > self._loop.time():
+            self._timer = self._loop.call_at(first.deadline, self._check)
+            return
+        heard_s = self._loop.time() - self.heard_at
+        name = first.asked.api.name
+        self._end(ConnectionLost(f"{self.place} did not answer {name} in time; its last byte came {heard_s:.1f} s ago"))
+
+    def _unanswered(self) -> list[_UnderWay]:
+        return [*self._under_way, *(sent for sent, _ in self._held or ())]
+
+    # log-ins
+
+    def _shake_hands(self, timeout_s: float) -> asyncio.Future[SaslHandshakeResponse]:
+        return self._send(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=self._security.mechanism), timeout_s)
+
+    async def _log_in(self, handshake: SaslHandshakeResponse, timeout_s: float) -> None:
+        def authenticate(token: bytes) -> Awaitable[SaslAuthenticateResponse]:
+            return self._send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), timeout_s)
+
+        lifetime_s = await log_in(handshake, authenticate, self._security) / 1000
+        if lifetime_s > 0:
+            least, most = LIFETIME_USED
+            used = least + (most - least) * random.random()  # noqa: S311 - that not all come at once
+            self._renewal = self._loop.call_later(max(LIFETIME_S_MIN, lifetime_s * used), self._renew, timeout_s)
+
+    def _renew(self, timeout_s: float) -> None:
+        self._held = []
+        self._renewing = self._loop.create_task(self._log_in_again(timeout_s))
+
+    async def _log_in_again(self, timeout_s: float) -> None:
+        """Log in between requests: what is sent meanwhile would be taken for a part of it."""
+        try:
+            await self._log_in(await self._shake_hands(timeout_s), timeout_s)
+        except NotConnected as error:
+            self._end(Refused(f"{self.place} {error}"))
+            return
+        except WireError as error:
+            self._end(error)
+            return
+        held, self._held = self._held, None
+        for sent, parts in held or ():
+            self._write(sent, parts)
+
+    # state
+
+    @property
+    def unanswered(self) -> int:
+        """Requests without an answer."""
+        return len(self._under_way) + len(self._held or ())
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of requests that have not left this host: in the process, and in the kernel."""
+        return 0 if self._ended is not None else self._in_process() + unsent(self._socket)
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """The same and what is on its way: not acknowledged by the other end's kernel."""
+        return 0 if self._ended is not None else self._in_process() + unacknowledged(self._socket)
+
+    def _in_process(self) -> int:
+        raw, transport = self._raw, self._transport
+        assert raw is not None
+        assert transport is not None
+        held = sum(len(part) for _, parts in self._held or () for part in parts)
+        encrypted_bytes = 0 if transport is raw else raw.get_write_buffer_size()
+        return held + transport.get_write_buffer_size() + encrypted_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ended is not None
+
+    @property
+    def ended(self) -> WireError | None:
+        """Why it has ended, None while it has not."""
+        return self._ended
+
+    async def wait_closed(self) -> WireError:
+        """Wait until it has ended, and return why."""
+        await self._gone.wait()
+        assert self._ended is not None
+        return self._ended
+
+    def close(self) -> None:
+        """End it at once; what was not written is dropped, what is under way is lost."""
+        self._end(ConnectionLost(f"the connection to {self.place} was closed here"))
+
+    def _end(self, why: WireError) -> None:
+        if self._ended is not None:
+            return
+        self._ended = why
+        self._frames.stop()
+        if self._transport is not None:
+            self._transport.abort()
+        if self._raw is not None:
+            self._raw.abort()
+        elif self._socket is not None:
+            self._socket.close()
+        for timer in (self._timer, self._renewal):
+            if timer is not None:
+                timer.cancel()
+        lost = self._unanswered()
+        self._under_way.clear()
+        self._held = None
+        for one in lost:
+            _fail(one.future, why)
+        self._gone.set()
+
+
+_deadline = attrgetter("deadline")
+
+
+def _fail(future: asyncio.Future[Any], why: WireError) -> None:
+    if not future.done():
+        kind = type(why) if isinstance(why, ConnectionLost) else ConnectionLost
+        future.set_exception(kind(str(why)))
+        future.exception()  # who does not ask any more, need not

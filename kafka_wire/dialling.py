@@ -1,0 +1,154 @@
+"""A TCP connection to a host over a bad link, what the kernel is told of it, and what the kernel tells of its bytes.
+
+While a connect hangs, the next is begun each second, as the packet that was lost is sent again ever more rarely: the
+first that is answered wins. Both families of addresses, in the order of the system's resolver (RFC 6724).
+
+| option | why |
+|---|---|
+| TCP_NODELAY | requests are written whole |
+| TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482) |
+| SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same where only an answer is waited for |
+| TCP_NOTSENT_LOWAT | what waits, waits in the process, where it can be counted |
+
+Must never come in: TLS, frames, the sentences about what goes wrong. Source: tcp(7), Linux's tcp_timer.c.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import sys
+from typing import Any, NamedTuple
+
+ATTEMPT_S = 10.0  # an attempt is left open for so long
+NEXT_S = 1.0
+ATTEMPTS_MAX = 3  # at once
+QUIET_KEEPALIVE_S = 60  # of a connection where nothing is under way: it keeps its entry in routers that forget
+_SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
+
+
+class Tuning(NamedTuple):
+    """How much the kernel may hold unsent, in bytes, and after how many silent seconds a link is dead."""
+
+    unsent_bytes_max: int
+    silent_s_max: float
+
+    @property
+    def keepalive_s(self) -> int:
+        """Half of the silence: the probe that is not answered tells at its end."""
+        return max(1, int(self.silent_s_max / 2))
+
+    def apply(self, connection: socket.socket) -> None:
+        """Tell the kernel, before the connect."""
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes_max)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.silent_s_max * 1000))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keepalive_s)
+        set_keepalive(connection, self.keepalive_s)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def set_keepalive(connection: socket.socket, seconds: int) -> None:
+    """Have the kernel probe after so many silent seconds, from the last byte on; not where it is closed already."""
+    if connection.fileno() >= 0:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+
+
+def unsent(connection: socket.socket) -> int:
+    """Bytes that the kernel holds and has not sent."""
+    return _queued(connection, _SIOCOUTQNSD)
+
+
+def unacknowledged(connection: socket.socket) -> int:
+    """Bytes that the kernel holds: not sent, or sent and not acknowledged."""
+    return _queued(connection, _SIOCOUTQ)
+
+
+def _queued(connection: socket.socket, which: int) -> int:
+    if connection.fileno() < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(connection.fileno(), which, bytes(4)), sys.byteorder)
+
+
+async def dial(host: str, port: int, tuning: Tuning) -> socket.socket:
+    """A socket that is connected; OSError when every address refuses. The caller bounds the time."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return await _Dialling([(family, address) for family, _, _, _, address in found], tuning).first()
+
+
+_Address = tuple[socket.AddressFamily, Any]
+
+
+class _Dialling:
+    """The attempts at the addresses of one host, each in its turn."""
+
+    def __init__(self, addresses: list[_Address], tuning: Tuning) -> None:
+        self._addresses = list(dict.fromkeys(addresses))
+        self._tuning = tuning
+        self._under_way: dict[asyncio.Task[socket.socket], _Address] = {}
+        self._begin_at = 0.0
+        self._error: BaseException = OSError("there is no address")
+
+    async def first(self) -> socket.socket:
+        """The first connection that is made."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                room = bool(self._addresses) and len(self._under_way) < ATTEMPTS_MAX
+                if room and loop.time() >= self._begin_at:
+                    self._begin(loop.time())
+                elif not self._under_way and not room:
+                    raise self._error
+                else:
+                    wait_s = max(0.0, self._begin_at - loop.time()) if room else None
+                    connection = await self._wait(wait_s)
+                    if connection is not None:
+                        return connection
+        finally:
+            for task in self._under_way:
+                task.cancel()
+                task.add_done_callback(_let_go)
+
+    def _begin(self, now: float) -> None:
+        address = self._addresses.pop(0)
+        self._addresses.append(address)
+        self._under_way[asyncio.ensure_future(self._attempt(address))] = address
+        self._begin_at = now + NEXT_S
+
+    async def _attempt(self, address: _Address) -> socket.socket:
+        connection = socket.socket(address[0], socket.SOCK_STREAM)
+        try:
+            connection.setblocking(False)
+            self._tuning.apply(connection)
+            async with asyncio.timeout(ATTEMPT_S):
+                await asyncio.get_running_loop().sock_connect(connection, address[1])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _wait(self, wait_s: float | None) -> socket.socket | None:
+        if not self._under_way:
+            await asyncio.sleep(wait_s or 0.0)
+            return None
+        done, _ = await asyncio.wait(self._under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            address = self._under_way[task]
+            error = task.exception()
+            if error is None:
+                del self._under_way[task]
+                return task.result()
+            del self._under_way[task]
+            self._error = error
+            if not isinstance(error, TimeoutError) and address in self._addresses:
+                self._addresses.remove(address)  # it said no: only those that say nothing are tried again
+                self._begin_at = 0.0
+        return None
+
+
+def _let_go(task: asyncio.Task[socket.socket]) -> None:
+    """Close what came too late to win."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()

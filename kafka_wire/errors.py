@@ -1,0 +1,22 @@
+"""What goes wrong with a connection: each error is one sentence for a person.
+
+Must never come in: error codes that brokers answer, which are for whoever asked.
+"""
+
+from __future__ import annotations
+
+
+class WireError(Exception):
+    """What cannot be had from a broker."""
+
+
+class ConnectionLost(WireError):
+    """The connection is gone, or was never made: what was under way may have arrived or not."""
+
+
+class Refused(ConnectionLost):
+    """The connection was never made, though somebody is there: the port is closed, or TLS or the log-in fails."""
+
+
+class VersionUnknown(WireError):
+    """There is no version of an API that both sides speak."""

@@ -1,0 +1,108 @@
+"""What comes on a connection, cut into frames: each in memory of its own, of a size that was judged before.
+
+    frame  | size int32 | so many bytes
+
+A frame that came whole with others is copied out of what was read; of one that did not, the rest is read into its
+place. Must never come in: what is in a frame, and writing. Source: Kafka's protocol guide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+from typing import Protocol, cast
+
+FRAME_BYTES_MIN = 4  # a correlation id
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+READ_BYTES = 65_536
+MAPPED_BYTES = 1024 * 1024  # larger frames lie in pages that the kernel gives when they are filled: who lies gets none
+
+
+class Owner(Protocol):
+    """Whose frames they are. Any of these may close the connection."""
+
+    def came(self, count: int) -> None:
+        """So many bytes came."""
+
+    def take(self, frame: memoryview) -> None:
+        """A frame, without its size."""
+
+    def bad_size(self, first: bytes) -> None:
+        """The four bytes of a size that is none; nothing is read any more."""
+
+    def gone(self, error: Exception | None) -> None:
+        """The connection has ended, by an error or by the peer."""
+
+
+class Frames(asyncio.BufferedProtocol):
+    """Reads a connection's frames for its owner, until `stop`."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner: Owner | None = owner
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._frame: memoryview | None = None
+        self._filled = 0  # of the frame that is under way, else of the buffer
+
+    def stop(self) -> None:
+        """Tell the owner nothing any more."""
+        self._owner = self._frame = None
+        self._filled = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        owner = self._owner
+        self.stop()
+        if owner is not None:
+            owner.gone(exc)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: a connection that is open at one end only is of no use."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return (self._buffer if self._frame is None else self._frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have been put there."""
+        owner = self._owner
+        if owner is None:
+            return
+        owner.came(nbytes)
+        self._filled += nbytes
+        frame = self._frame
+        if frame is None:
+            self._cut(owner)
+        elif self._filled == len(frame):
+            self._frame, self._filled = None, 0
+            owner.take(frame)
+
+    def _cut(self, owner: Owner) -> None:
+        buffer, at, end = self._buffer, 0, self._filled
+        while end - at >= 4:
+            size = int.from_bytes(buffer[at : at + 4], "big")  # a negative one is too large as well
+            if not FRAME_BYTES_MIN <= size <= FRAME_BYTES_MAX:
+                first = bytes(buffer[at : at + 4])
+                self.stop()
+                owner.bad_size(first)
+                return
+            at += 4
+            if end - at < size:
+                self._begin(size, buffer[at:end])
+                return
+            owner.take(memoryview(bytes(buffer[at : at + size])))
+            if self._owner is None:
+                return
+            at += size
+        buffer[: end - at] = bytes(buffer[at:end])
+        self._filled = end - at
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        self._frame = memoryview(mmap.mmap(-1, size) if size > MAPPED_BYTES else bytearray(size))
+        self._filled = len(start)
+        self._frame[: self._filled] = start
+
+
+def as_transport(transport: asyncio.BaseTransport | None) -> asyncio.Transport:
+    """The transport of a stream, as asyncio's functions do not say that they give one."""
+    return cast(asyncio.Transport, transport)

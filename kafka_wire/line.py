@@ -1,0 +1,107 @@
+"""One connection that is opened when it is needed, and when it is tried again.
+
+| a connect | the next begins |
+|---|---|
+| nobody answered, or the link is down | a second after this one |
+| refused: the port, TLS, the log-in | after a wait that grows to BACKOFF_MAX_S |
+| was made, and lost later | at once, a second after this one at the earliest |
+
+All who need it share its attempts. Must never come in: who is connected to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from drupelet.backoff import FIRST_S, Backoff
+from kafka_wire.connection import Connection
+from kafka_wire.errors import ConnectionLost, Refused
+
+LINK_S = 1.0
+BACKOFF_MAX_S = 60.0
+
+
+class Line:
+    """A connection by its number; `open_` makes it, within the seconds that it is given, or its own.
+
+    `next_at` is the loop's time before which no attempt begins.
+    """
+
+    def __init__(self, open_: Callable[[float | None], Awaitable[Connection]]) -> None:
+        self.next_at = 0.0
+        self._open = open_
+        self._made: Connection | None = None
+        self._backoff = Backoff(FIRST_S, BACKOFF_MAX_S)
+        self._attempt: asyncio.Task[Connection] | None = None
+        self._result: asyncio.Future[Connection] | None = None
+        self._now = asyncio.Event()
+        self._is_closed = False
+
+    @property
+    def made(self) -> Connection | None:
+        """The connection where it is open."""
+        return None if self._made is None or self._made.closed else self._made
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is neither open nor tried."""
+        return self.made is None and self._attempt is None
+
+    async def connection(self, limit_s: float | None = None) -> Connection:
+        """The connection, after the next attempt where it is not open. WireError."""
+        made = self.made
+        if made is not None:
+            return made
+        if self._is_closed:
+            raise ConnectionLost("the connections were closed here")
+        if self._result is None:
+            self._result = asyncio.get_running_loop().create_future()
+            self._attempt = asyncio.ensure_future(self._try(limit_s))
+            self._attempt.add_done_callback(self._tried)
+        return await asyncio.shield(self._result)
+
+    def hurry(self) -> None:
+        """Begin the next attempt at once, and with a short wait behind it."""
+        self._backoff.reset()
+        self.next_at = 0.0
+        self._now.set()
+
+    def close(self) -> None:
+        """Close it, and open it never again."""
+        self._is_closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._made is not None:
+            self._made.close()
+
+    async def _try(self, limit_s: float | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        self._now.clear()
+        while (wait_s := self.next_at - loop.time()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._now.wait()
+        self.next_at = loop.time() + LINK_S
+        try:
+            made = await self._open(limit_s)
+        except Refused:
+            self.next_at = loop.time() + self._backoff.next_s()
+            raise
+        self._backoff.reset()
+        return made
+
+    def _tried(self, attempt: asyncio.Task[Connection]) -> None:
+        result, self._result, self._attempt = self._result, None, None
+        assert result is not None
+        if attempt.cancelled():
+            result.set_exception(ConnectionLost("the connections were closed here"))
+        elif (error := attempt.exception()) is not None:
+            result.set_exception(error)
+        else:
+            self._made = attempt.result()
+            if self._is_closed:
+                self._made.close()
+            result.set_result(self._made)
+        result.exception()  # who was cancelled asks no more

@@ -1,0 +1,71 @@
+"""How a connection is made fit for requests: TLS on its socket, then the log-in, by what drupelet knows of both.
+
+Files and passwords are read anew each time; that and the hashing are a thread's work. Must never come in: sentences of
+our own about a refusal, sockets, and when a log-in is due. Source: KIP-43, KIP-152, KIP-368.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from drupelet.connection_errors import HUNG_UP_IN_TLS
+from drupelet.errors import ConfigurationError
+from drupelet.kafka_connection import NotConnected, check_login, check_mechanism, login_tokens, refused
+from drupelet.kafka_security import Security
+from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+
+Authenticate = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
+
+
+async def tls_context(security: Security) -> Any:
+    """The ssl.SSLContext of a connection, None without TLS. NotConnected where a file cannot be used."""
+    if not security.has_tls:
+        return None
+    try:
+        return await asyncio.to_thread(security.context)
+    except ConfigurationError as error:
+        raise NotConnected(f"is not tried, as {error}") from error
+
+
+async def encrypted(
+    transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, context: Any, security: Security, host: str
+) -> asyncio.Transport:
+    """The transport by which `protocol` speaks TLS over `transport`. NotConnected, TimeoutError."""
+    try:
+        made = await asyncio.get_running_loop().start_tls(transport, protocol, context, server_hostname=host)
+    except ConnectionError as error:  # asyncio's own, without a number, for a peer that hangs up
+        raise NotConnected(HUNG_UP_IN_TLS if error.errno is None else refused(error, security)) from error
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise NotConnected(refused(error, security)) from error
+    if made is None:
+        raise NotConnected(HUNG_UP_IN_TLS)
+    return made
+
+
+async def log_in(handshake: SaslHandshakeResponse, authenticate: Authenticate, security: Security) -> int:
+    """Log in, the answer to SaslHandshake at hand; milliseconds until it has to be done again, 0: never. NotConnected.
+
+    `authenticate` sends a token and gives the answer.
+    """
+    check_mechanism(handshake.error_code, handshake.mechanisms, security)
+    exchange = login_tokens(security)
+
+    def step(answer: bytes | None) -> bytes | None:
+        try:
+            return next(exchange) if answer is None else exchange.send(answer)
+        except StopIteration:
+            return None
+
+    lifetime_ms = 0
+    token = await asyncio.to_thread(step, None)
+    while token is not None:
+        answer = await authenticate(token)
+        check_login(answer.error_code, answer.error_message or "", security)
+        lifetime_ms = answer.session_lifetime_ms
+        token = await asyncio.to_thread(step, answer.auth_bytes)
+    return lifetime_ms
