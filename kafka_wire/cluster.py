@@ -19,7 +19,7 @@ from edge_broker.protocol.messages.find_coordinator import FindCoordinatorReques
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
 from kafka_wire.connection import Connection
-from kafka_wire.errors import ConnectionLost, WireError
+from kafka_wire.errors import ConnectionLost, Refused, WireError
 from kafka_wire.line import Line
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
@@ -86,13 +86,14 @@ class Cluster:
         lines = [self._free_line(place) for place in self._servers]
         soonest = min(line.next_at for line in lines)
         now = asyncio.get_running_loop().time()
-        failures = []
+        failures: list[ConnectionLost] = []
         for line in [line for line in lines if line.next_at <= max(now, soonest)]:
             try:
                 return await line.connection(SERVER_S if len(lines) > 1 else None)
             except ConnectionLost as error:
-                failures.append(str(error))
-        raise ConnectionLost("; ".join(failures))
+                failures.append(error)
+        kind = Refused if all(isinstance(error, Refused) for error in failures) else ConnectionLost
+        raise kind("; ".join(map(str, failures)))
 
     async def coordinator(self, group_id: str) -> Connection:
         """The connection for questions to the node that coordinates a group now; it is asked for each time."""

@@ -91,6 +91,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._is_quiet = False
         self._is_open = False
+        self._is_taken = False  # the broker has answered what it answers to nobody whom it does not let in
         self._gone = asyncio.Event()
         self._ended: WireError | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -143,6 +144,7 @@ class Connection:
         self._learn(await versions)
         if handshake is not None:
             await self._log_in(await handshake, timeout_s)
+            self._is_taken = True
         self._is_open = True
 
     async def _dialled(self, host: str, port: int) -> Any:
@@ -247,6 +249,7 @@ class Connection:
                 self._end(WireError(f"{self.place} sent an answer that cannot be read: {str(error).rstrip('.')}"))
                 return
             asked.future.set_result(answer)
+            self._is_taken |= self._is_open
         self._under_way.popleft()
 
     def bad_size(self, first: bytes) -> None:
@@ -261,7 +264,7 @@ class Connection:
         self._end(self._why(error))
 
     def _why(self, error: Exception | None) -> ConnectionLost:
-        if error is None and self._is_open:
+        if error is None and self._is_taken:
             return ConnectionLost(f"{self.place} closed the connection")
         if error is None:
             return Refused(f"{self.place} {hung_up(self._security)}")

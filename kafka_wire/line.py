@@ -4,7 +4,8 @@
 |---|---|
 | nobody answered, or the link is down | a second after this one |
 | refused: the port, TLS, the log-in | after a wait that grows to BACKOFF_MAX_S |
-| was made, and lost later | at once, a second after this one at the earliest |
+| was made, and lost | at once, a second after this one at the earliest |
+| was made, and the first request, or a later log-in, refused | as refused |
 
 All who need it share its attempts. Must never come in: who is connected to.
 """
@@ -78,6 +79,7 @@ class Line:
 
     async def _try(self, limit_s: float | None) -> Connection:
         loop = asyncio.get_running_loop()
+        self._judge_last(loop.time())
         self._now.clear()
         while (wait_s := self.next_at - loop.time()) > 0:
             with suppress(TimeoutError):
@@ -85,12 +87,18 @@ class Line:
                     await self._now.wait()
         self.next_at = loop.time() + LINK_S
         try:
-            made = await self._open(limit_s)
+            return await self._open(limit_s)
         except Refused:
             self.next_at = loop.time() + self._backoff.next_s()
             raise
-        self._backoff.reset()
-        return made
+
+    def _judge_last(self, now: float) -> None:
+        """A connection that was made and then refused counts as one that was never made."""
+        made, self._made = self._made, None
+        if made is not None and isinstance(made.ended, Refused):
+            self.next_at = max(self.next_at, now + self._backoff.next_s())
+        elif made is not None:
+            self._backoff.reset()
 
     def _tried(self, attempt: asyncio.Task[Connection]) -> None:
         result, self._result, self._attempt = self._result, None, None
