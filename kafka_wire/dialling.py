@@ -19,12 +19,14 @@ import asyncio
 import fcntl
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 ATTEMPT_S = 10.0  # an attempt is left open for so long
 NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
 QUIET_KEEPALIVE_S = 60  # of a connection where nothing is under way: it keeps its entry in routers that forget
+Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
 
@@ -75,19 +77,21 @@ async def dial(host: str, port: int, tuning: Tuning) -> socket.socket:
     """A socket that is connected; OSError when every address refuses. The caller bounds the time."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return await _Dialling([(family, address) for family, _, _, _, address in found], tuning).first()
+    return await first_of([(family, address) for family, _, _, _, address in found], tuning)
 
 
-_Address = tuple[socket.AddressFamily, Any]
+async def first_of(addresses: Sequence[Address], tuning: Tuning) -> socket.socket:
+    """The first connection that one of the addresses answers; each is tried in its turn until it refuses."""
+    return await _Dialling(addresses, tuning).first()
 
 
 class _Dialling:
     """The attempts at the addresses of one host, each in its turn."""
 
-    def __init__(self, addresses: list[_Address], tuning: Tuning) -> None:
+    def __init__(self, addresses: Sequence[Address], tuning: Tuning) -> None:
         self._addresses = list(dict.fromkeys(addresses))
         self._tuning = tuning
-        self._under_way: dict[asyncio.Task[socket.socket], _Address] = {}
+        self._under_way: dict[asyncio.Task[socket.socket], Address] = {}
         self._begin_at = 0.0
         self._error: BaseException = OSError("there is no address")
 
@@ -117,7 +121,7 @@ class _Dialling:
         self._under_way[asyncio.ensure_future(self._attempt(address))] = address
         self._begin_at = now + NEXT_S
 
-    async def _attempt(self, address: _Address) -> socket.socket:
+    async def _attempt(self, address: Address) -> socket.socket:
         connection = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             connection.setblocking(False)

@@ -8,6 +8,7 @@ ordinary user needs instead, where the machine grants it:
 | `root` | never |
 | `root("fuse")` | where he may open /dev/fuse (Debian's own mode is 0666) |
 | `root("mount")` | where user namespaces are granted: the disk is a tmpfs in one |
+| `root("net")` | the same, and it has a network of its own |
 
 Nothing is skipped: without those rights such tests are deselected, and the last line says how many there are.
 """
@@ -52,8 +53,19 @@ def may_mount_in_a_namespace() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@functools.cache
+def may_have_a_network() -> bool:
+    """Whether this user may make a network that only his processes are in."""
+    return subprocess.run([*OWN_NETWORK, "true"], capture_output=True, check=False).returncode == 0
+
+
+OWN_NETWORK = ("unshare", "--user", "--map-root-user", "--net")
 _OWN_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
-_GRANTED: dict[str, Callable[[], bool]] = {"fuse": may_open_fuse, "mount": may_mount_in_a_namespace}
+_GRANTED: dict[str, Callable[[], bool]] = {
+    "fuse": may_open_fuse,
+    "mount": may_mount_in_a_namespace,
+    "net": may_have_a_network,
+}
 
 
 def may_run(unless: tuple[str, ...]) -> bool:

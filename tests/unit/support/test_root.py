@@ -12,6 +12,7 @@ TESTS = Path(__file__).parents[2]
 NEEDS = {
     " FuseDisk(": 'pytest.mark.root("fuse")',
     " small_device(": 'pytest.mark.root("mount")',
+    "[*OWN_NETWORK,": 'pytest.mark.root("net")',
     '"losetup",': "pytest.mark.root\n",  # no user namespace has loop devices
 }
 

@@ -1,0 +1,280 @@
+"""Which broker is asked what, by which connection; attempts shared, and their times."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from drupelet.kafka_client import ClientSettings
+from drupelet.kafka_security import Security
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.fetch import FetchRequest
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from edge_broker.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafka_wire import apis
+from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
+from kafka_wire.errors import ConnectionLost, Refused, WireError
+from kafka_wire.line import BACKOFF_MAX_S, LINK_S, Line
+from tests.support.ports import free_port
+from tests.support.scripted_wire import APIS, playing, until
+from tests.support.waiting import CALL_S
+
+TOPIC_ID = uuid.UUID(int=7)
+
+
+class Site:
+    """A cluster of one node, 7, on a port that is known once it is served; `connects` counts."""
+
+    def __init__(self):
+        self.port = 0
+        self.connects = 0
+        self.coordinator_error = 0
+
+    async def play(self, peer):
+        self.connects += 1
+        await peer.begin()
+        while True:
+            request = await peer.request()
+            answer = self.answer(APIS[request.key].name, request.message)
+            if answer is not None:
+                peer.answer(request, answer)
+
+    def answer(self, name, asked):
+        if name == "Metadata":
+            assert asked.allow_auto_topic_creation is False
+            led = MetadataResponsePartition(partition_index=0, leader_id=7, leader_epoch=3)
+            none = MetadataResponsePartition(partition_index=1, leader_id=-1)
+            known = MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=[none, led])
+            unknown = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            wanted = None if asked.topics is None else {topic.name for topic in asked.topics}
+            topics = [topic for topic in (known, unknown) if wanted is None or topic.name in wanted]
+            node = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)
+            return MetadataResponse(brokers=[node], topics=topics)
+        if name == "FindCoordinator":
+            return FindCoordinatorResponse(
+                error_code=self.coordinator_error, node_id=7, host="127.0.0.1", port=self.port
+            )
+        return None
+
+    def cluster(self, *before):
+        servers = ",".join([*before, f"127.0.0.1:{self.port}"])
+        return Cluster(ClientSettings(servers, "unit", int(CALL_S * 1000)))
+
+
+@pytest.fixture
+async def site():
+    site = Site()
+    async with playing(site.play) as site.port:
+        yield site
+
+
+async def test_topics_are_told_as_the_broker_tells_them(site):
+    cluster = site.cluster()
+    found = await cluster.topics(["t", "u"])
+    assert found["t"] == Topic("AAAAAAAAAAAAAAAAAAAABw", 0, {0: Leader(7, 3), 1: Leader(-1, -1)})
+    assert found["u"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(await cluster.topics(None)) == {"t", "u"}
+    assert await cluster.topics([]) == {}
+    assert cluster.nodes == {7: ("127.0.0.1", site.port)}
+    assert site.connects == 1
+    cluster.close()
+
+
+async def test_a_node_takes_over_the_connection_of_its_bootstrap_server(site):
+    cluster = site.cluster()
+    await cluster.topics([])
+    first, again, other = await asyncio.gather(cluster.connection(7), cluster.connection(7), cluster.connection(7, 1))
+    assert first is again
+    assert other is not first
+    assert site.connects == 2
+    cluster.close()
+
+
+async def test_a_node_is_found_without_a_call_before(site):
+    cluster = site.cluster()
+    assert (await cluster.connection(7)).place == f"127.0.0.1:{site.port}"
+    with pytest.raises(
+        ConnectionLost, match=f"broker 8 is none of those that the cluster at 127.0.0.1:{site.port} names"
+    ):
+        await cluster.connection(8)
+    cluster.close()
+
+
+async def test_questions_go_by_a_connection_that_has_nothing_under_way(site):
+    cluster = site.cluster()
+    connection = await cluster.connection(7)
+    fetch = connection.send(apis.FETCH, FetchRequest(), timeout_s=CALL_S)
+    await cluster.topics(["t"])
+    assert not fetch.done()
+    assert await cluster.any_connection() is await cluster.connection(7, SIDE) is not connection
+    cluster.close()
+    with pytest.raises(ConnectionLost, match="was closed here"):
+        await fetch
+
+
+async def test_the_coordinator_is_the_node_that_is_told(site):
+    cluster = site.cluster()
+    assert await cluster.coordinator("g") is await cluster.connection(7, SIDE)
+    site.coordinator_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(WireError, match="the coordinator of group g is not known: COORDINATOR_NOT_AVAILABLE"):
+        await cluster.coordinator("g")
+    cluster.close()
+
+
+async def test_all_bootstrap_servers_are_tried_in_turn(site):
+    refusing = f"127.0.0.1:{free_port()}"
+    cluster = site.cluster(refusing)
+    assert set(await cluster.topics(None)) == {"t", "u"}
+    cluster.close()
+    alone = Cluster(ClientSettings(f"{refusing},localhost:{free_port()}", "unit", 1000))
+    with pytest.raises(Refused) as refused:
+        await alone.topics([])
+    assert str(refused.value).count("nothing listens there") == 2
+    alone.close()
+
+
+async def test_a_connection_that_was_lost_is_opened_again(site):
+    cluster = site.cluster()
+    first = await cluster.connection(7)
+    first.close()
+    second = await cluster.connection(7)
+    assert second is not first
+    assert not second.closed
+    cluster.close()
+    with pytest.raises(ConnectionLost, match="were closed here"):
+        await cluster.connection(7)
+    with pytest.raises(ConnectionLost, match="were closed here"):
+        await cluster.connection(7, 3)
+
+
+class Attempts:
+    """What a line opens: each attempt waits for the test, which says how it ends."""
+
+    def __init__(self):
+        self.begun = []
+        self.ends = asyncio.Queue()
+
+    async def open(self, _limit_s):
+        self.begun.append(asyncio.get_running_loop().time())
+        end = await self.ends.get()
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+class Made:
+    """A connection as far as a line looks at it."""
+
+    ended = None
+
+    @property
+    def closed(self):
+        return self.ended is not None
+
+    def close(self):
+        self.ended = self.ended or ConnectionLost("closed")
+
+
+async def test_callers_share_an_attempt_and_what_it_comes_to():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    callers = [asyncio.ensure_future(line.connection()) for _ in range(3)]
+    await until(lambda: attempts.begun, "an attempt")
+    callers[0].cancel()
+    attempts.ends.put_nowait(Refused("no"))
+    for caller in callers[1:]:
+        with pytest.raises(Refused, match="no"):
+            await caller
+    assert len(attempts.begun) == 1
+    assert callers[0].cancelled()
+    made = Made()
+    attempts.ends.put_nowait(made)
+    assert await line.connection() is made
+    assert await line.connection() is made
+    assert len(attempts.begun) == 2
+
+
+async def outcome(line, attempts, end):
+    """Have the next attempt end so, at once; the least wait before the one after it."""
+    line.hurry()
+    attempts.ends.put_nowait(end)
+    before = asyncio.get_running_loop().time()
+    if isinstance(end, Exception):
+        with pytest.raises(type(end)):
+            await line.connection()
+    else:
+        await line.connection()
+    return line.next_at - before
+
+
+async def test_a_link_that_is_down_is_tried_each_second():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    for _ in range(5):
+        assert await outcome(line, attempts, ConnectionLost("down")) >= LINK_S
+    began = attempts.begun[-1]
+    attempts.ends.put_nowait(ConnectionLost("down"))
+    with pytest.raises(ConnectionLost):
+        await line.connection()
+    assert attempts.begun[-1] >= began + LINK_S
+
+
+async def test_who_refuses_is_tried_ever_more_rarely():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    waits = []
+    for _ in range(12):
+        attempts.ends.put_nowait(Refused("no"))
+        line.next_at, before = 0.0, asyncio.get_running_loop().time()
+        with pytest.raises(Refused):
+            await line.connection()
+        waits.append(line.next_at - before)
+    assert waits[0] < 10
+    assert BACKOFF_MAX_S / 2 <= waits[-1] <= BACKOFF_MAX_S + CALL_S
+    assert await outcome(line, attempts, Refused("no")) < 10  # the route has changed
+
+
+async def test_a_connection_that_is_refused_once_it_is_made_counts_as_refused():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    waits = []
+    for _ in range(9):
+        made = Made()
+        attempts.ends.put_nowait(made)
+        line.next_at = 0.0
+        asking = asyncio.ensure_future(line.connection())
+        await until(lambda asking=asking: line.next_at > 0 or asking.done(), "a time")
+        waits.append(line.next_at - asyncio.get_running_loop().time())
+        line._now.set()
+        line.next_at = 0.0
+        assert await asking is made
+        made.ended = Refused("not you")
+    assert max(waits) > 10
+    made.ended = ConnectionLost("gone")
+    attempts.ends.put_nowait(Made())
+    line.next_at = 0.0
+    await line.connection()
+    assert line.next_at <= asyncio.get_running_loop().time() + LINK_S
+
+
+async def test_closing_ends_an_attempt_and_those_who_wait_for_it():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    caller = asyncio.ensure_future(line.connection())
+    await until(lambda: attempts.begun, "an attempt")
+    line.close()
+    with pytest.raises(ConnectionLost, match="were closed here"):
+        await caller
+    assert line.is_idle
+
+
+def test_a_cluster_names_its_servers_as_they_are_configured():
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        Cluster(ClientSettings("nowhere", "unit", 1000, Security()))

@@ -1,0 +1,417 @@
+"""Requests under way at once: matched in order, bounded in time, and each told when the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from drupelet.kafka_security import Security
+from drupelet.secret_files import Secret
+from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from edge_broker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kafka_wire import apis
+from kafka_wire.connection import SILENT_S_MAX, Connection
+from kafka_wire.dialling import QUIET_KEEPALIVE_S
+from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown
+from tests.support.ports import free_port
+from tests.support.scripted_wire import answer_to, framed, opened, playing, until
+from tests.support.waiting import CALL_S
+
+INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+FETCH = FetchRequest()
+
+
+def initialised(number):
+    return InitProducerIdResponse(producer_id=number)
+
+
+def fetched(content):
+    partition = PartitionData(records=memoryview(content))
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+
+
+def records_of(answer):
+    return bytes(answer.responses[0].partitions[0].records)
+
+
+async def told(connection, *, asked=apis.INIT_PRODUCER_ID, request=INIT, timeout_s=CALL_S):
+    """What a request's failure says."""
+    with pytest.raises(ConnectionLost) as lost:
+        await connection.ask(asked, request, timeout_s=timeout_s)
+    assert connection.closed
+    assert connection.unanswered == 0
+    assert str(connection.ended) == str(lost.value)
+    return str(lost.value)
+
+
+async def test_requests_are_written_at_once_and_answered_in_order():
+    async def play(peer):
+        await peer.begin()
+        requests = [await peer.request() for _ in range(5)]
+        for number, request in enumerate(requests):
+            peer.answer(request, initialised(number))
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        assert connection.place == f"127.0.0.1:{port}"
+        under_way = [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S) for _ in range(5)]
+        assert connection.unanswered == 5
+        assert [(await one).producer_id for one in under_way] == list(range(5))
+        assert connection.unanswered == connection.unsent_bytes == 0
+        assert connection.bytes_in > 5 * 16
+        assert connection.heard_at <= asyncio.get_running_loop().time()
+        connection.close()
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
+    async def play(peer):
+        await peer.begin()
+        first, second = await peer.request(), await peer.request()
+        peer.write(framed(first.id.to_bytes(4, "big") + b"\0 not even readable"))
+        peer.answer(second, initialised(2))
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        first = connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        second = connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        first.cancel()
+        assert (await second).producer_id == 2
+        connection.close()
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 4096, 1 << 20])
+async def test_answers_come_in_pieces_of_any_size(piece):
+    contents = [
+        bytes([number]) * size for number, size in enumerate((0, 10, 70_000, 5, 3, 1_500_000 if piece > 7 else 9))
+    ]
+
+    async def play(peer):
+        await peer.begin()
+        requests = [await peer.request() for _ in contents]
+        answers = [fetched(content) for content in contents]
+        stream = b"".join(answer_to(request, answer) for request, answer in zip(requests, answers, strict=True))
+        for at in range(0, len(stream), piece):
+            peer.write(stream[at : at + piece])
+            if at < 200 or piece > 7 or at % 5000 < piece:
+                await peer.writer.drain()
+                await asyncio.sleep(0)
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        under_way = [connection.send(apis.FETCH, FETCH, timeout_s=CALL_S) for _ in contents]
+        assert [records_of(await one) for one in under_way] == contents
+        connection.close()
+
+
+async def test_records_are_written_as_they_are():
+    batches = [bytes([number]) * size for number, size in enumerate((100, 20_000, 3_000_000))]
+
+    async def play(peer):
+        await peer.begin()
+        for batch in batches:
+            request = await peer.request()
+            (data,) = request.message.topic_data[0].partition_data
+            assert bytes(data.records) == batch
+            peer.answer(request, ProduceResponse())
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        under_way = []
+        for batch in batches:
+            data = PartitionProduceData(index=0, records=memoryview(batch))
+            asked = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+            under_way.append(connection.send(apis.PRODUCE, asked, timeout_s=CALL_S))
+        assert 0 < connection.unsent_bytes <= connection.unacknowledged_bytes
+        await asyncio.gather(*under_way)
+        assert connection.unsent_bytes == connection.unacknowledged_bytes == 0
+        assert connection.bytes_out > sum(map(len, batches))
+        connection.close()
+
+
+async def test_the_newest_version_of_both_is_spoken():
+    async def play(peer):
+        await peer.begin(FETCH=(0, 5), PRODUCE=(13, 99), METADATA=(0, 3), LIST_OFFSETS=(0, -1))
+        request = await peer.request()
+        assert request.version == 5
+        peer.answer(request, FetchResponse())
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        await connection.ask(apis.FETCH, FETCH, timeout_s=CALL_S)
+        assert connection.version(apis.FETCH) == 5
+        for asked, theirs in ((apis.PRODUCE, "versions 13 to 99"), (apis.METADATA, "versions 0 to 3")):
+            with pytest.raises(VersionUnknown, match=theirs):
+                connection.version(asked)
+        with pytest.raises(VersionUnknown, match="serves none of ListOffsets"):
+            connection.send(apis.LIST_OFFSETS, asked.api.request(), timeout_s=CALL_S)
+        connection.close()
+
+
+LIES = {
+    "a size below 4": (lambda _: b"\0\0\0\3abc", "does not speak the Kafka protocol"),
+    "a negative size": (lambda _: b"\xff\xff\xff\xff", "does not speak the Kafka protocol"),
+    "a size beyond all": (lambda _: b"\x08\0\0\1", "does not speak the Kafka protocol"),
+    "TLS's alert": (lambda _: b"\x15\x03\x03\0\x02\x02\x28", "answers in TLS on that port"),
+    "HTTP": (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the Kafka protocol"),
+    "another request's answer": (
+        lambda request: answer_to(request._replace(id=request.id + 1), initialised(1)),
+        "sent an answer to another request",
+    ),
+    "no body": (lambda request: framed(request.id.to_bytes(4, "big")), "an answer that cannot be read"),
+    "half a body": (lambda request: framed(answer_to(request, initialised(1))[4:-3]), "an answer that cannot be read"),
+    "tags without end": (
+        lambda request: framed(request.id.to_bytes(4, "big") + b"\xff\xff\xff\xff\x0f"),
+        "an answer that cannot be read",
+    ),
+    "half an answer, then the end": (
+        lambda request: answer_to(request, initialised(1))[:-3],
+        "hung up without an answer",
+    ),
+    "the start of 128 MiB, then the end": (lambda _: b"\x08\0\0\0abcd", "hung up without an answer"),
+    "the end": (lambda _: b"", "hung up without an answer"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_what_is_no_answer_ends_the_connection_with_a_sentence(lie):
+    content, says = LIES[lie]
+
+    async def play(peer):
+        await peer.begin()
+        peer.write(content(await peer.request()))
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        first = connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        second = connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        said = await told(connection)
+        assert said.startswith(f"127.0.0.1:{port} ")
+        assert says in said
+        for one in (first, second):
+            with pytest.raises(ConnectionLost, match=says):
+                await one
+        assert str(await connection.wait_closed()) == said
+        assert connection.unsent_bytes == connection.unacknowledged_bytes == 0
+
+
+async def test_an_answer_to_nothing_ends_the_connection():
+    async def play(peer):
+        await peer.begin()
+        request = await peer.request()
+        peer.write(answer_to(request, initialised(1)) * 2)
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        assert (await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)).producer_id == 1
+        assert "sent an answer that nobody asked for" in str(await connection.wait_closed())
+
+
+async def test_answers_out_of_order_end_the_connection():
+    async def play(peer):
+        await peer.begin()
+        first, second = await peer.request(), await peer.request()
+        peer.answer(second, initialised(2))
+        peer.answer(first, initialised(1))
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        under_way = [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S) for _ in range(2)]
+        for one in under_way:
+            with pytest.raises(ConnectionLost, match="to another request"):
+                await one
+
+
+async def test_a_broker_that_closes_after_an_answer_closed_the_connection():
+    async def play(peer):
+        await peer.begin()
+        peer.answer(await peer.request(), initialised(1))
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        assert await told(connection) == f"127.0.0.1:{port} closed the connection"
+
+
+async def test_silence_ends_the_connection_for_all_when_the_first_is_late():
+    async def play(peer):
+        await peer.begin()
+        while True:
+            await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        patient = connection.send(apis.FETCH, FETCH, timeout_s=CALL_S)
+        assert "did not answer InitProducerId in time" in await told(connection, timeout_s=0.05)
+        with pytest.raises(ConnectionLost, match="did not answer InitProducerId in time"):
+            await patient
+
+
+async def test_what_is_answered_in_time_ends_nothing():
+    async def play(peer):
+        await peer.begin()
+        for number in range(3):
+            peer.answer(await peer.request(), initialised(number))
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        for _ in range(2):
+            await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=2)
+        await until(lambda: connection._is_quiet, "the times of both have passed")
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == QUIET_KEEPALIVE_S
+        await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == SILENT_S_MAX / 2
+        connection.close()
+
+
+async def test_closing_loses_what_is_under_way_and_what_is_sent_afterwards():
+    async def play(peer):
+        await peer.begin()
+        await peer.request()
+        assert await peer.reader.read() == b""
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        under_way = connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+        connection.close()
+        connection.close()
+        with pytest.raises(ConnectionLost, match="was closed here"):
+            await under_way
+        assert "was closed here" in await told(connection)
+
+
+class TestOpening:
+    async def test_a_closed_port_is_refused(self):
+        with pytest.raises(Refused, match="refuses the connection: nothing listens there"):
+            await opened(free_port())
+
+    async def test_a_silent_broker_is_given_up(self):
+        async def play(peer):
+            await peer.request()
+            await peer.request()
+
+        async with playing(play) as port:
+            with pytest.raises(ConnectionLost, match="was reached, but not ready in") as lost:
+                await opened(port, timeout_s=0.2)
+            assert not isinstance(lost.value, Refused)
+
+    @pytest.mark.parametrize("content", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"\0\0\0\4\0\0\0\7"])
+    async def test_another_service_is_told(self, content):
+        async def play(peer):
+            await peer.request()
+            peer.write(content)
+
+        async with playing(play) as port:
+            with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} "):
+                await opened(port)
+
+    async def test_a_name_that_nobody_has(self):
+        with pytest.raises(ConnectionLost, match="has a name that is not found"):
+            await open_at("no-such-host.invalid")
+
+    async def test_a_name_that_nobody_may_have(self):
+        with pytest.raises(ConnectionLost, match="has a name that is not found"):
+            await open_at("a" * 70 + ".example")
+
+
+async def open_at(host):
+    await Connection.open(Security(), host, 9092, "unit", timeout_s=CALL_S)
+
+
+def by_plain():
+    return Security("SASL_PLAINTEXT", mechanism="PLAIN", username="u", password=Secret(lambda: "p"))
+
+
+async def log_in(peer, lifetime_ms=0, error=0):
+    """Answer a log-in by PLAIN."""
+    peer.answer(await peer.request(), SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    request = await peer.request()
+    assert request.message.auth_bytes == b"\0u\0p"
+    message = "bad credentials" if error else None
+    peer.answer(
+        request, SaslAuthenticateResponse(error_code=error, error_message=message, session_lifetime_ms=lifetime_ms)
+    )
+
+
+class TestLogIns:
+    async def test_what_is_sent_while_it_logs_in_again_waits_and_comes_behind_it(self):
+        again = asyncio.Event()
+
+        async def play(peer):
+            await peer.begin()
+            await log_in(peer, lifetime_ms=1500)
+            first = await peer.request()
+            handshake = await peer.request()
+            assert handshake.key == apis.SASL_HANDSHAKE.api.key
+            again.set()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(peer.reader.readexactly(1), 0.2)
+            peer.answer(first, initialised(1))
+            peer.answer(handshake, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+            peer.answer(await peer.request(), SaslAuthenticateResponse())
+            for number in (2, 3):
+                peer.answer(await peer.request(), initialised(number))
+            await peer.request()
+
+        async with playing(play) as port:
+            connection = await opened(port, by_plain())
+            under_way = [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)]
+            await again.wait()
+            under_way += [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S) for _ in range(2)]
+            assert connection.unanswered == 4  # the log-in's own is one
+            assert connection.unsent_bytes > 0
+            assert [(await one).producer_id for one in under_way] == [1, 2, 3]
+            connection.close()
+
+    async def test_a_password_that_is_wrong_by_then_ends_the_connection(self):
+        async def play(peer):
+            await peer.begin()
+            await log_in(peer, lifetime_ms=1500)
+            await log_in(peer, error=58)
+
+        async with playing(play) as port:
+            connection = await opened(port, by_plain())
+            ended = await connection.wait_closed()
+            assert isinstance(ended, Refused)
+            assert "refuses the user 'u' by PLAIN" in str(ended)
+
+    async def test_one_that_is_refused_is_told_with_the_mechanisms_there(self):
+        async def play(peer):
+            await peer.begin()
+            peer.answer(await peer.request(), SaslHandshakeResponse(error_code=33, mechanisms=["GSSAPI", "X"]))
+            await peer.request()
+
+        async with playing(play) as port:
+            with pytest.raises(Refused, match="takes no log-in by PLAIN, but by GSSAPI or X: set sasl_mechanism"):
+                await opened(port, by_plain())
+
+
+async def test_a_broker_that_reads_nothing_is_given_up_by_the_kernel():
+    async def play(peer):
+        await peer.begin()
+        peer.writer.transport.pause_reading()
+        await asyncio.Event().wait()
+
+    async with playing(play) as port:
+        connection = await opened(port, silent_s_max=1.0)
+        data = PartitionProduceData(index=0, records=memoryview(bytes(16 << 20)))
+        asked = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+        said = await told(connection, asked=apis.PRODUCE, request=asked)
+        assert "acknowledged nothing for 1 s: is it on, and the link up?" in said

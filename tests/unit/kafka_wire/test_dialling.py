@@ -1,0 +1,105 @@
+"""A connect that hangs is begun again each second, three at once at most; the first that is answered wins."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kafka_wire.dialling import ATTEMPTS_MAX, Tuning, dial, first_of
+from tests.support.ports import free_port
+from tests.support.scripted_wire import until
+from tests.support.waiting import CALL_S
+
+TUNING = Tuning(unsent_bytes_max=65_536, silent_s_max=10.0)
+SYN_SENT = "02"
+
+
+def hanging(port):
+    """How many connects to a port hang, by the kernel's own table."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == SYN_SENT for row in rows)
+
+
+class FullListener:
+    """A port of loopback whose queue is full: a connect to it hangs until somebody is taken from the queue."""
+
+    def __init__(self):
+        self._stack = ExitStack()
+
+    def __enter__(self):
+        self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        self.port = self._listener.getsockname()[1]
+        self._stack.enter_context(socket.create_connection(("127.0.0.1", self.port)))
+        return self
+
+    def take(self):
+        """Take one from the queue."""
+        self._stack.enter_context(self._listener.accept()[0])
+
+    def __exit__(self, *_error):
+        self._stack.close()
+
+
+async def test_a_connect_that_hangs_is_begun_again_and_the_first_that_is_answered_wins():
+    with FullListener() as listener:
+        dialling = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
+        seen = []
+
+        def all_three():
+            seen.append(hanging(listener.port))
+            return seen[-1] == ATTEMPTS_MAX
+
+        await until(all_three, "three attempts")
+        assert sorted(set(seen) - {0}) == [1, 2, 3]
+        listener.take()
+        with await asyncio.wait_for(dialling, CALL_S) as connection:
+            assert connection.getpeername() == ("127.0.0.1", listener.port)
+            await until(lambda: hanging(listener.port) == 0, "the others are closed")
+
+
+async def test_who_is_cancelled_leaves_no_attempt():
+    with FullListener() as listener:
+        dialling = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
+        await until(lambda: hanging(listener.port) == 1, "an attempt")
+        dialling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dialling
+        await until(lambda: hanging(listener.port) == 0, "no attempt")
+
+
+async def test_the_next_address_is_tried_at_once_where_one_refuses():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = listener.getsockname()
+        refusing = (socket.AF_INET, ("127.0.0.1", free_port()))
+        nowhere = (socket.AF_INET6, ("2001:db8::1", here[1], 0, 0))
+        with await first_of([refusing, refusing, nowhere, (socket.AF_INET, here)], TUNING) as connection:
+            assert connection.getpeername() == here
+
+
+async def test_every_address_may_refuse():
+    with pytest.raises(ConnectionRefusedError):
+        await dial("localhost", free_port(), TUNING)
+
+
+async def test_ipv6():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        with await dial("::1", port, TUNING) as connection:
+            assert connection.getpeername()[:2] == ("::1", port)
+
+
+async def test_what_the_kernel_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = await dial("127.0.0.1", listener.getsockname()[1], TUNING)
+        with connection:
+            tcp = socket.IPPROTO_TCP
+            assert connection.getsockopt(tcp, socket.TCP_NODELAY)
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert connection.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 10_000
+            assert connection.getsockopt(tcp, socket.TCP_NOTSENT_LOWAT) == 65_536
+            assert connection.getsockopt(tcp, socket.TCP_KEEPIDLE) == 5
+            assert connection.getsockopt(tcp, socket.TCP_KEEPINTVL) == 5
