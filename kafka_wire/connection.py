@@ -86,7 +86,7 @@ class Connection:
         self._served: dict[int, tuple[int, int]] = {}
         self._versions: dict[Any, int] = {}
         self._under_way: deque[_UnderWay] = deque()
-        self._held: list[tuple[_UnderWay, list[bytes | memoryview]]] | None = None  # while it logs in again
+        self._held: list[tuple[_UnderWay, list[bytes | memoryview], int]] | None = None  # while it logs in again
         self._last_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_quiet = False
@@ -207,16 +207,15 @@ class Connection:
         deadline = self._loop.time() + timeout_s
         sent = _UnderWay(number, asked, version, future, deadline)
         if hold and self._held is not None:
-            self._held.append((sent, parts))
+            self._held.append((sent, parts, size + 4))
         else:
-            self._write(sent, parts)
+            self._write(sent, parts, size + 4)
         self._watch(deadline)
         return future
 
-    def _write(self, sent: _UnderWay, parts: list[bytes | memoryview]) -> None:
+    def _write(self, sent: _UnderWay, parts: list[bytes | memoryview], size: int) -> None:
         assert self._transport is not None
         self._under_way.append(sent)
-        size = sum(map(len, parts))
         self.bytes_out += size
         if size <= JOINED_BYTES_MAX:
             self._transport.write(b"".join(parts))
@@ -306,7 +305,7 @@ class Connection:
         self._end(ConnectionLost(f"{self.place} did not answer {name} in time; its last byte came {heard_s:.1f} s ago"))
 
     def _unanswered(self) -> list[_UnderWay]:
-        return [*self._under_way, *(sent for sent, _ in self._held or ())]
+        return [*self._under_way, *(sent for sent, _, _ in self._held or ())]
 
     # log-ins
 
@@ -318,7 +317,7 @@ class Connection:
             return self._send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), timeout_s)
 
         lifetime_s = await log_in(handshake, authenticate, self._security) / 1000
-        if lifetime_s > 0:
+        if lifetime_s > 0 and self._ended is None:
             least, most = LIFETIME_USED
             used = least + (most - least) * random.random()  # noqa: S311 - that not all come at once
             self._renewal = self._loop.call_later(max(LIFETIME_S_MIN, lifetime_s * used), self._renew, timeout_s)
@@ -338,8 +337,8 @@ class Connection:
             self._end(error)
             return
         held, self._held = self._held, None
-        for sent, parts in held or ():
-            self._write(sent, parts)
+        for waited in held or ():
+            self._write(*waited)
 
     # state
 
@@ -362,7 +361,7 @@ class Connection:
         raw, transport = self._raw, self._transport
         assert raw is not None
         assert transport is not None
-        held = sum(len(part) for _, parts in self._held or () for part in parts)
+        held = sum(size for _, _, size in self._held or ())
         encrypted_bytes = 0 if transport is raw else raw.get_write_buffer_size()
         return held + transport.get_write_buffer_size() + encrypted_bytes
 

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 FRAME_BYTES_MIN = 4  # a correlation id
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 READ_BYTES = 65_536
-MAPPED_BYTES = 1024 * 1024  # larger frames lie in pages that the kernel gives when they are filled: who lies gets none
+MAPPED_BYTES = 8 * 1024 * 1024  # larger frames lie in pages that come when they are filled, so who lies gets none
 
 
 class Owner(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drupelet.kafka_security import Security
 from edge_broker.protocol.api import API_VERSIONS, read_request_header
@@ -81,7 +81,7 @@ def framed(body: bytes) -> bytes:
 
 @asynccontextmanager
 async def playing(
-    play: Callable[[Peer], Awaitable[None]], host: str = "127.0.0.1", port: int = 0
+    play: Callable[[Peer], Awaitable[None]], host: str = "127.0.0.1", tls: Any = None
 ) -> AsyncIterator[int]:
     """Serve each connection by `play`, which is ended with the test; the port. What `play` raises, the test raises."""
     tasks: set[asyncio.Task[None]] = set()
@@ -94,7 +94,7 @@ async def playing(
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.ensure_future(serve(reader, writer)))
 
-    server = await asyncio.start_server(accept, host, port)
+    server = await asyncio.start_server(accept, host, 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -7,7 +7,7 @@ checkout=$1 destination=$2 python=$3
 # copy NAME VERSION
 copy() {
     mkdir -p "$destination/$1"
-    cp -r "$checkout"/{drupelet,edge_broker,gateway,mirror,spark,hardware,pyproject.toml,build_walker.py,build_texts.py,README.md,LICENSE} "$destination/$1"
+    cp -r "$checkout"/{drupelet,edge_broker,kafka_wire,gateway,mirror,spark,hardware,pyproject.toml,build_walker.py,build_texts.py,README.md,LICENSE} "$destination/$1"
     sed -i "s/^version = .*/version = \"$2\"/" "$destination/$1/pyproject.toml"
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 
 import pytest
@@ -207,6 +208,34 @@ async def test_what_is_no_answer_ends_the_connection_with_a_sentence(lie):
                 await one
         assert str(await connection.wait_closed()) == said
         assert connection.unsent_bytes == connection.unacknowledged_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_wrong_bytes_anywhere(seed):
+    """One answer has bytes changed, put in or cut off: it is read, or the connection ends, and no more."""
+    chance = random.Random(seed)
+
+    async def play(peer):
+        await peer.begin()
+        for number in range(3):
+            content = bytearray(answer_to(await peer.request(), fetched(bytes(chance.randrange(200)))))
+            if number == 1:
+                at = chance.randrange(len(content))
+                size = chance.choice((0, 1, len(content)))
+                content[at : at + size] = bytes(chance.choices((0, 1, 127, 128, 255), k=chance.randrange(5)))
+            peer.write(bytes(content))
+
+    outcomes = set()
+    async with playing(play) as port:
+        for _ in range(60):
+            connection = await opened(port)
+            under_way = [connection.send(apis.FETCH, FETCH, timeout_s=CALL_S) for _ in range(3)]
+            ended = await asyncio.gather(*under_way, return_exceptions=True)
+            assert all(isinstance(one, (FetchResponse, ConnectionLost)) for one in ended)
+            assert isinstance(ended[0], FetchResponse)
+            outcomes.add(isinstance(ended[2], FetchResponse))
+            connection.close()
+    assert outcomes == {True, False}
 
 
 async def test_an_answer_to_nothing_ends_the_connection():
