@@ -18,7 +18,7 @@ from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
-from kafka_wire.connection import Connection
+from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection
 from kafka_wire.errors import ConnectionLost, Refused, WireError
 from kafka_wire.line import Line
 
@@ -49,9 +49,17 @@ class Cluster:
     `nodes` has the address of each broker, as the last answer told.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
+        silent_s_max: float = SILENT_S_MAX,
+    ) -> None:
         self.nodes: dict[int, Place] = {}
         self._settings = settings
+        self._unsent_bytes_max = unsent_bytes_max
+        self._silent_s_max = silent_s_max
         self._timeout_s = settings.request_timeout_ms / 1000
         self._servers = [host_and_port(server) for server in settings.servers]
         self._lines: dict[tuple[Place, int], Line] = {}
@@ -139,7 +147,14 @@ class Cluster:
     async def _open(self, place: Place, limit_s: float | None) -> Connection:
         settings = self._settings
         timeout_s = min(self._timeout_s, limit_s or self._timeout_s)
-        return await Connection.open(settings.security, *place, settings.client_id, timeout_s=timeout_s)
+        return await Connection.open(
+            settings.security,
+            *place,
+            settings.client_id,
+            timeout_s=timeout_s,
+            unsent_bytes_max=self._unsent_bytes_max,
+            silent_s_max=self._silent_s_max,
+        )
 
 
 def _topic(topic: MetadataResponseTopic) -> Topic:

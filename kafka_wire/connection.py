@@ -35,7 +35,14 @@ from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVe
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Asked
-from kafka_wire.dialling import QUIET_KEEPALIVE_S, Tuning, dial, set_keepalive, unacknowledged, unsent
+from kafka_wire.dialling import (
+    Tuning,
+    dial,
+    set_silence,
+    set_unsent_max,
+    unacknowledged,
+    unsent,
+)
 from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown, WireError
 from kafka_wire.frames import Frames, as_transport
 from kafka_wire.login import encrypted, log_in, tls_context
@@ -47,6 +54,7 @@ R = TypeVar("R", bound=Message)
 UNSENT_BYTES_MAX = 65_536
 SILENT_S_MAX = 10.0
 JOINED_BYTES_MAX = 16_384  # smaller requests are copied into one piece: cheaper than handing on several
+THROTTLED_S_MAX = 3600.0  # of what a broker tells; it means seconds
 LIFETIME_USED = 0.75, 0.85  # of a session, by chance between: the broker has to have the new log-in before its end
 LIFETIME_S_MIN = 1.1  # Apache Kafka takes no other log-in within a second
 _HEAD = Struct(">ihhih").pack  # size, key, version, correlation id, length of the client id
@@ -67,12 +75,14 @@ class _UnderWay(NamedTuple):
 class Connection:
     """A connection to the broker at `place`, HOST:PORT; made by `open`, of one event loop.
 
-    `heard_at` is the loop's time when the last byte came; `bytes_in` and `bytes_out` are counted before encryption.
+    `heard_at` is the loop's time when the last byte came, `throttled_until` that before which the broker reads nothing
+    (KIP-219), as its last answer said; `bytes_in` and `bytes_out` are counted before encryption.
     """
 
     def __init__(self, place: str, security: Security, client_id: str, tuning: Tuning) -> None:
         self.place = place
         self.heard_at = 0.0
+        self.throttled_until = 0.0
         self.bytes_in = 0
         self.bytes_out = 0
         self._loop = asyncio.get_running_loop()
@@ -89,6 +99,7 @@ class Connection:
         self._held: list[tuple[_UnderWay, list[bytes | memoryview], int]] | None = None  # while it logs in again
         self._last_id = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._bearing: asyncio.TimerHandle | None = None
         self._is_quiet = False
         self._is_open = False
         self._is_taken = False  # the broker has answered what it answers to nobody whom it does not let in
@@ -249,6 +260,9 @@ class Connection:
                 return
             asked.future.set_result(answer)
             self._is_taken |= self._is_open
+            throttled_ms = getattr(answer, "throttle_time_ms", 0)
+            if throttled_ms > 0:
+                self._throttled(min(throttled_ms / 1000, THROTTLED_S_MAX))
         self._under_way.popleft()
 
     def bad_size(self, first: bytes) -> None:
@@ -282,7 +296,7 @@ class Connection:
     def _watch(self, deadline: float) -> None:
         if self._is_quiet:
             self._is_quiet = False
-            set_keepalive(self._socket, self._tuning.keepalive_s)
+            self._tuning.watch(self._socket)
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -294,7 +308,7 @@ class Connection:
         waiting = self._unanswered()
         if not waiting:
             self._is_quiet = True
-            set_keepalive(self._socket, QUIET_KEEPALIVE_S)
+            self._tuning.rest(self._socket)
             return
         first = min(waiting, key=_deadline)
         if first.deadline > self._loop.time():
@@ -303,6 +317,18 @@ class Connection:
         heard_s = self._loop.time() - self.heard_at
         name = first.asked.api.name
         self._end(ConnectionLost(f"{self.place} did not answer {name} in time; its last byte came {heard_s:.1f} s ago"))
+
+    def _throttled(self, seconds: float) -> None:
+        """Bear that a broker reads nothing for the time that it has told."""
+        self.throttled_until = self._loop.time() + seconds
+        set_silence(self._socket, self._tuning.silent_s_max + seconds)
+        if self._bearing is not None:
+            self._bearing.cancel()
+        self._bearing = self._loop.call_later(seconds, self._bear_no_more)
+
+    def _bear_no_more(self) -> None:
+        if not self._is_quiet:
+            self._tuning.watch(self._socket)
 
     def _unanswered(self) -> list[_UnderWay]:
         return [*self._under_way, *(sent for sent, _, _ in self._held or ())]
@@ -365,6 +391,10 @@ class Connection:
         encrypted_bytes = 0 if transport is raw else raw.get_write_buffer_size()
         return held + transport.get_write_buffer_size() + encrypted_bytes
 
+    def limit_unsent(self, size: int) -> None:
+        """Have the kernel hold at most so many bytes unsent from now on."""
+        set_unsent_max(self._socket, size)
+
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
@@ -396,7 +426,7 @@ class Connection:
             self._raw.abort()
         elif self._socket is not None:
             self._socket.close()
-        for timer in (self._timer, self._renewal):
+        for timer in (self._timer, self._renewal, self._bearing):
             if timer is not None:
                 timer.cancel()
         lost = self._unanswered()

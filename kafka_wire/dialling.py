@@ -6,7 +6,7 @@ first that is answered wins. Both families of addresses, in the order of the sys
 | option | why |
 |---|---|
 | TCP_NODELAY | requests are written whole |
-| TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482) |
+| TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482), and who reads nothing as well |
 | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same where only an answer is waited for |
 | TCP_NOTSENT_LOWAT | what waits, waits in the process, where it can be counted |
 
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 ATTEMPT_S = 10.0  # an attempt is left open for so long
 NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
-QUIET_KEEPALIVE_S = 60  # of a connection where nothing is under way: it keeps its entry in routers that forget
+QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
@@ -36,25 +36,38 @@ class Tuning(NamedTuple):
     unsent_bytes_max: int
     silent_s_max: float
 
-    @property
-    def keepalive_s(self) -> int:
-        """Half of the silence: the probe that is not answered tells at its end."""
-        return max(1, int(self.silent_s_max / 2))
-
     def apply(self, connection: socket.socket) -> None:
         """Tell the kernel, before the connect."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes_max)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.silent_s_max * 1000))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keepalive_s)
-        set_keepalive(connection, self.keepalive_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(self.silent_s_max / 10)))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_unsent_max(connection, self.unsent_bytes_max)
+        self.watch(connection)
+
+    def watch(self, connection: socket.socket) -> None:
+        """Have the kernel know a dead link in time: probes after half of the silence, so that several may be lost."""
+        set_silence(connection, self.silent_s_max)
+        _set(connection, socket.TCP_KEEPIDLE, max(1, int(self.silent_s_max / 2)))
+
+    def rest(self, connection: socket.socket) -> None:
+        """The same where nothing is under way: nobody waits, and a probe a minute keeps its entry in routers."""
+        set_silence(connection, QUIET_S + self.silent_s_max)
+        _set(connection, socket.TCP_KEEPIDLE, QUIET_S)
 
 
-def set_keepalive(connection: socket.socket, seconds: int) -> None:
-    """Have the kernel probe after so many silent seconds, from the last byte on; not where it is closed already."""
+def set_silence(connection: socket.socket, seconds: float) -> None:
+    """Have the kernel give up a link that acknowledges nothing for so long, or a peer that reads nothing."""
+    _set(connection, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def set_unsent_max(connection: socket.socket, size: int) -> None:
+    """Have the kernel take no more while it holds so many bytes unsent; this and those below: unless it is closed."""
+    _set(connection, socket.TCP_NOTSENT_LOWAT, size)
+
+
+def _set(connection: socket.socket, option: int, value: int) -> None:
     if connection.fileno() >= 0:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def unsent(connection: socket.socket) -> int:

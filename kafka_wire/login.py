@@ -17,6 +17,8 @@ from drupelet.kafka_security import Security
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
+HANDSHAKE_S_MAX = 3600.0  # never reached: the caller bounds the time, in words of its own
+
 Authenticate = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 
 
@@ -33,9 +35,11 @@ async def tls_context(security: Security) -> Any:
 async def encrypted(
     transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, context: Any, security: Security, host: str
 ) -> asyncio.Transport:
-    """The transport by which `protocol` speaks TLS over `transport`. NotConnected, TimeoutError."""
+    """The transport by which `protocol` speaks TLS over `transport`. NotConnected."""
     try:
-        made = await asyncio.get_running_loop().start_tls(transport, protocol, context, server_hostname=host)
+        made = await asyncio.get_running_loop().start_tls(
+            transport, protocol, context, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S_MAX
+        )
     except ConnectionError as error:  # asyncio's own, without a number, for a peer that hangs up
         raise NotConnected(HUNG_UP_IN_TLS if error.errno is None else refused(error, security)) from error
     except TimeoutError:

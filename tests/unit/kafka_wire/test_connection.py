@@ -22,7 +22,7 @@ from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResp
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from kafka_wire import apis
 from kafka_wire.connection import SILENT_S_MAX, Connection
-from kafka_wire.dialling import QUIET_KEEPALIVE_S
+from kafka_wire.dialling import QUIET_S
 from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown
 from tests.support.ports import free_port
 from tests.support.scripted_wire import answer_to, framed, opened, playing, until
@@ -292,6 +292,13 @@ async def test_silence_ends_the_connection_for_all_when_the_first_is_late():
             await patient
 
 
+def told_to_kernel(connection):
+    """After how many silent seconds it probes, and gives up."""
+    asked = (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT)
+    idle_s, silence_ms = (connection._socket.getsockopt(socket.IPPROTO_TCP, option) for option in asked)
+    return idle_s, silence_ms / 1000
+
+
 async def test_what_is_answered_in_time_ends_nothing():
     async def play(peer):
         await peer.begin()
@@ -304,9 +311,9 @@ async def test_what_is_answered_in_time_ends_nothing():
         for _ in range(2):
             await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=2)
         await until(lambda: connection._is_quiet, "the times of both have passed")
-        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == QUIET_KEEPALIVE_S
+        assert told_to_kernel(connection) == (QUIET_S, QUIET_S + SILENT_S_MAX)
         await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
-        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == SILENT_S_MAX / 2
+        assert told_to_kernel(connection) == (SILENT_S_MAX / 2, SILENT_S_MAX)
         connection.close()
 
 
@@ -444,3 +451,25 @@ async def test_a_broker_that_reads_nothing_is_given_up_by_the_kernel():
         asked = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
         said = await told(connection, asked=apis.PRODUCE, request=asked)
         assert "acknowledged nothing for 1 s: is it on, and the link up?" in said
+
+
+async def test_a_broker_that_throttles_may_read_nothing_for_so_long():
+    async def play(peer):
+        await peer.begin()
+        request = await peer.request()
+        peer.answer(request, InitProducerIdResponse(throttle_time_ms=1500))
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port, silent_s_max=2.0)
+        await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+
+        def silence_ms():
+            return connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+        assert silence_ms() == 3500
+        assert connection.throttled_until > connection.heard_at
+        await until(lambda: silence_ms() == 2000, "its time is over")
+        connection.limit_unsent(4096)
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 4096
+        connection.close()

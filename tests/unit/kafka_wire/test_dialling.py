@@ -102,4 +102,4 @@ async def test_what_the_kernel_is_told():
             assert connection.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 10_000
             assert connection.getsockopt(tcp, socket.TCP_NOTSENT_LOWAT) == 65_536
             assert connection.getsockopt(tcp, socket.TCP_KEEPIDLE) == 5
-            assert connection.getsockopt(tcp, socket.TCP_KEEPINTVL) == 5
+            assert connection.getsockopt(tcp, socket.TCP_KEEPINTVL) == 1
