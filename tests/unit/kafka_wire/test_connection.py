@@ -428,6 +428,27 @@ class TestLogIns:
             assert isinstance(ended, Refused)
             assert "refuses the user 'u' by PLAIN" in str(ended)
 
+    async def test_the_password_is_read_anew_for_each(self):
+        passwords, tokens = ["old", "new", "newest"], []
+
+        async def play(peer):
+            await peer.begin()
+            for lifetime_ms in (1500, 0):
+                peer.answer(await peer.request(), SaslHandshakeResponse(mechanisms=["PLAIN"]))
+                request = await peer.request()
+                tokens.append(request.message.auth_bytes)
+                peer.answer(request, SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms))
+            await peer.request()
+
+        async with playing(play) as port:
+            security = by_plain()._replace(password=Secret(lambda: passwords[len(tokens)]))
+            first = await opened(port, security)
+            await until(lambda: len(tokens) == 2, "another log-in")
+            second = await opened(port, security)
+            assert tokens == [b"\0u\0old", b"\0u\0new", b"\0u\0newest"]
+            first.close()
+            second.close()
+
     async def test_one_that_is_refused_is_told_with_the_mechanisms_there(self):
         async def play(peer):
             await peer.begin()
