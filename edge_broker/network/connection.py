@@ -212,10 +212,17 @@ class Connection(asyncio.BufferedProtocol):
         if own is None:
             buffer = self.owner.receive_buffer
             return buffer[:ALLOWANCE_BYTES] if self.requests.pool.short else buffer
-        if self._filled == len(own):
-            while len(own) < self._own_bytes:
-                own += _ZEROS[: self._own_bytes - len(own)]
+        while len(own) < self._own_bytes:
+            own += _ZEROS[: self._own_bytes - len(own)]
         return memoryview(own)[self._filled : self._filled + READ_BYTES_MAX]
+
+    def make_room(self, nbytes: int) -> None:
+        """So many bytes are here and about to come: those of a begun frame get memory at once, if there is some."""
+        if self._own is not None:
+            wanted = min(self._own_size, self._filled + nbytes) - self._own_bytes
+            if wanted > 0 and self.requests.fits(wanted):
+                self._own_bytes += wanted
+                self.requests.take(wanted)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what arrived; a violation closes this connection and no other."""

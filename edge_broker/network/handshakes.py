@@ -18,13 +18,14 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.network.tls_transport import TURN_BYTES, Refused, Step, TlsTransport
+from edge_broker.network.tls_transport import READ_BYTES, Refused, Step, TlsTransport
 from edge_broker.network.worker import Worker
 
 HANDSHAKES_MAX = 64
 HANDSHAKE_S_MAX = 10.0
 SWEEP_S = 1.0
-TURN_S = 0.002
+TURN_S = 0.002  # of all connections together
+KEPT_BYTES_MAX = 8 << 20  # of ciphertext that is not wanted yet; beyond it less is read at once
 
 
 class Handshakes:
@@ -42,14 +43,15 @@ class Handshakes:
         is_short: Callable[[], bool],
         seconds: Callable[[], float],
     ) -> None:
-        self.cipher_buffer = memoryview(bytearray(TURN_BYTES))
+        self.cipher_buffer = memoryview(bytearray(READ_BYTES))
+        self.kept_bytes = 0
         self.complete = 0
         self.failed = 0
         self._loop = loop
         self._worker = worker
         self._room = room
         self._is_short = is_short
-        self._seconds = seconds
+        self.seconds = seconds
         self._log = LimitedLog(loop.time)
         self._begun: dict[TlsTransport, tuple[str, float]] = {}
         self._ring: deque[TlsTransport] = deque()
@@ -60,8 +62,13 @@ class Handshakes:
 
     @property
     def short(self) -> bool:
-        """Whether memory for requests is short."""
-        return self._is_short()
+        """Whether memory for requests is short, or for what comes in."""
+        return self.kept_bytes > KEPT_BYTES_MAX or self._is_short()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether connections wait for their turn."""
+        return bool(self._ring)
 
     def begin(self, transport: TlsTransport) -> bool:
         """A handshake begins; False: there is no room for the connection."""
@@ -126,10 +133,10 @@ class Handshakes:
 
     def _turn(self) -> None:
         """Let connections go on, each once, until the time of this turn is up."""
-        end = self._seconds() + TURN_S
+        end = self.seconds() + TURN_S
         for _ in range(len(self._ring)):
             self._ring.popleft().turn()
-            if self._seconds() >= end:
+            if self.seconds() >= end:
                 break
         if self._ring:
             self._loop.call_soon(self._turn)

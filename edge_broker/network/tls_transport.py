@@ -6,10 +6,10 @@
 | open | decrypted into the connection's buffer | | |
 | closing | dropped | | close_notify, `closed` |
 
-Nothing here holds the loop for more than a piece: handshakes run in a worker, at most TURN_BYTES of a connection are
-decrypted per turn, and what is written beyond TURN_BYTES is encrypted by turns (`due`), as fast as the kernel takes it.
-What is not encrypted yet stays what it was, views of what was read. What OpenSSL keeps between its ends is fed and
-emptied in pieces of PIECE_BYTES, as it never gives back what it has once needed.
+Nothing here holds the loop for long: handshakes run in a worker, decrypting stops a record's size behind TURN_S, and
+what is written beyond TURN_BYTES is encrypted by turns (`due`), as fast as the kernel takes it. What is not encrypted
+yet stays what it was, views of what was read; what is not decrypted yet is kept as it came. What OpenSSL keeps between
+its ends is fed and emptied a record's size at a time, as it never gives back what it has once needed.
 
 Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls.py), how many
 handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
@@ -27,13 +27,16 @@ from typing import Any, NamedTuple, Protocol, cast
 from edge_broker.errors import ProtocolViolation
 
 PIECE_BYTES = 16_384  # what one TLS record carries
+RECORD_BYTES_MAX = 16_645  # of ciphertext: RFC 8446, 5.2
 TURN_BYTES = 65_536
+READ_BYTES = 262_144  # of ciphertext at once: most requests come whole then, and are answered together
+TURN_S = 0.001  # of one connection
+LARGE_BYTES = 2048  # behind a record of that size it costs less to ask what is left than to be told by an exception
 SHORT_BYTES = 20_480  # of ciphertext at once when memory is short: a whole record and its neighbour's head
 WRITE_BUFFER_BYTES_MAX = 131_072  # of ciphertext that the kernel does not take yet
 
 NOTHING = memoryview(b"")
 
-Behind = asyncio.BufferedProtocol
 Data = bytes | bytearray | memoryview
 
 
@@ -48,14 +51,50 @@ class Refused(Exception):
     """A handshake that fails, with the sentence that says why."""
 
 
+class Behind(Protocol):
+    """The connection: what asyncio.BufferedProtocol has, and more."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take this transport."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+
+    def make_room(self, nbytes: int) -> None:
+        """So many bytes are here and about to be handed on."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are in that buffer."""
+
+    def pause_writing(self) -> None:
+        """Too much waits to be sent."""
+
+    def resume_writing(self) -> None:
+        """Little of it is left."""
+
+    def violate(self, violation: ProtocolViolation) -> None:
+        """What came is no TLS: close, as for anything else that is none of its frames."""
+
+
 class Owner(Protocol):
     """What a TLS connection needs of those that it shares the loop with."""
 
     cipher_buffer: memoryview
+    kept_bytes: int  # of ciphertext, by all connections
 
     @property
     def short(self) -> bool:
         """Whether memory for requests is short."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether connections wait for their turn."""
+
+    def seconds(self) -> float:
+        """A clock that is fine enough to time a piece of work."""
 
     def begin(self, transport: TlsTransport) -> bool:
         """A handshake begins; False: there is no room for the connection."""
@@ -88,6 +127,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._judge = judge
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._read = cast(Callable[[int, memoryview], int], self._tls.read)
         self._raw: asyncio.Transport | None = None
         self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
         self._behind: Behind | None = None
@@ -96,9 +136,11 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._closing = False
         self._reading = True  # by the protocol behind
         self._raw_reading = True
+        self._room_bytes = 0  # of the buffer for what comes
         self._raw_full = False
         self._unread = False
         self._undecrypted = True  # something may have come that was not wanted yet, or with the last of the handshake
+        self._kept = NOTHING  # ciphertext behind what OpenSSL has; nothing is read meanwhile
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._due = False
@@ -120,6 +162,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         """The socket is gone."""
         self._raw = None
         self._drop_unsent()
+        self._keep(NOTHING)
         behind, self._behind = self._behind, None
         if behind is not None:
             behind.connection_lost(exc)
@@ -128,8 +171,14 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where ciphertext goes; all of it moves on before the loop reads again."""
-        buffer = self._owner.cipher_buffer
-        return buffer[:SHORT_BYTES] if self._owner.short else buffer
+        owner = self._owner
+        buffer = owner.cipher_buffer
+        if self._behind is None or owner.short:
+            buffer = buffer[:SHORT_BYTES]
+        elif owner.crowded:
+            buffer = buffer[:TURN_BYTES]
+        self._room_bytes = len(buffer)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what arrived, decrypted; during a handshake, let the worker look at it."""
@@ -140,9 +189,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._in.write(data)
             self._step()
             return
-        full = nbytes >= SHORT_BYTES
         self._decrypt(data)
-        if full and not self.is_closing() and self._raw_reading:
+        if nbytes == self._room_bytes and not self.is_closing() and self._raw_reading:
             self._stop_reading()  # else the loop reads the next, up to 32 times
             self._have_turn()
 
@@ -211,51 +259,87 @@ class TlsTransport(asyncio.BufferedProtocol):
     # bytes in
 
     def _decrypt(self, data: memoryview = NOTHING) -> None:
-        """Hand on what can be decrypted now, as long as it is wanted: what OpenSSL has, then `data`, of which it has
-        a piece at a time, and in the end what is left.
+        """Hand on what can be decrypted within TURN_S, as long as it is wanted: what OpenSSL has, then `data`, of which
+        it has a record's size at a time; the rest is kept.
         """
-        read = cast(Callable[[int, memoryview], int], self._tls.read)
-        self._in.write(data[:PIECE_BYTES])
-        data, ended = data[PIECE_BYTES:], ""
+        late_s, ended = self._owner.seconds() + TURN_S, ""
+        ask_behind = 1 if len(data) < LARGE_BYTES else LARGE_BYTES
+        if not self._in.pending:
+            data = self._feed(data, RECORD_BYTES_MAX)
         while not ended and self._reading and not self._closing and (behind := self._behind) is not None:
-            buffer = cast(memoryview, behind.get_buffer(-1))
-            size, filled = len(buffer), 0
-            while filled < size:
-                try:
-                    got = read(size - filled, buffer[filled:])  # a record at most, and librdkafka's are small
-                except ssl.SSLWantReadError:
-                    if not data:
-                        ended = "for now"
-                        break
-                    self._in.write(data[:PIECE_BYTES])
-                    data = data[PIECE_BYTES:]
-                    continue
-                except ssl.SSLError as error:
-                    self._violated(sentence(error))
-                    return
-                if not got:
-                    ended = "close_notify"
-                    break
-                filled += got
+            behind.make_room(self._in.pending + len(data))
+            buffer = behind.get_buffer(-1)
+            try:
+                filled, data, ended = self._fill(buffer, data, ask_behind, late_s)
+            except ssl.SSLError as error:
+                self._violated(sentence(error))
+                return
+            full = filled == len(buffer)
             del buffer  # as the loop lets go of it: what it is a view of may grow
             if filled:
                 behind.buffer_updated(filled)
+                if full and not (data or self._in.pending or self._tls.pending()):
+                    ended = "for now"
             if ended == "close_notify":
                 self.close()
         if not self._closing:
-            self._in.write(data)
-            self._undecrypted = not ended
+            self._keep(data)
+            self._undecrypted = ended in ("", "late")
+            if ended == "late":
+                self._stop_reading()
+                self._have_turn()
         if self._out.pending:
             self._send_out()
             if self._raw_full:  # who asks for new keys without end, and reads none of them
                 self._unread = True
                 self._stop_reading()
 
+    def _fill(
+        self, buffer: memoryview, data: memoryview, ask_behind: int, late_s: float
+    ) -> tuple[int, memoryview, str]:
+        """Decrypt into a buffer: its bytes that are filled, the ciphertext that is left, and why no more can be.
+
+        Behind a record of `ask_behind` bytes or more it is asked what OpenSSL has left.
+        """
+        read, incoming, seconds = self._read, self._in, self._owner.seconds
+        size, filled = len(buffer), 0
+        while filled < size:
+            try:
+                got = read(size, buffer[filled:])  # a record at most, and librdkafka's are small
+            except ssl.SSLWantReadError:
+                if not data:
+                    return filled, data, "for now"
+                if seconds() >= late_s:
+                    return filled, data, "late"
+                data = self._feed(data, RECORD_BYTES_MAX)
+                continue
+            if not got:
+                return filled, data, "close_notify"
+            filled += got
+            if got >= ask_behind and filled < size:
+                left = incoming.pending
+                if data and left < got and seconds() < late_s:
+                    data = self._feed(data, RECORD_BYTES_MAX - left)
+                elif not data and not left:
+                    return filled, data, "for now"
+        return filled, data, ""
+
+    def _feed(self, data: memoryview, nbytes: int) -> memoryview:
+        """Give OpenSSL so many bytes at most; what is left."""
+        self._in.write(data[:nbytes])
+        return data[nbytes:]
+
+    def _keep(self, data: memoryview) -> None:
+        """Keep this ciphertext, and no other, in memory that goes with it."""
+        if data or self._kept:
+            kept = memoryview(bytes(data))
+            self._owner.kept_bytes += len(kept) - len(self._kept)
+            self._kept = kept
+
     def _violated(self, why: str) -> None:
-        """What came is no TLS: the connection behind closes itself, as for anything else that is none of its frames."""
-        violate = getattr(self._behind, "violate", None)
-        if violate is not None:
-            violate(ProtocolViolation(why))
+        """What came is no TLS."""
+        if self._behind is not None:
+            self._behind.violate(ProtocolViolation(why))
         else:
             self.abort()
 
@@ -346,7 +430,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._owner.due(self)
 
     def turn(self) -> None:
-        """Encrypt a piece of what waits, decrypt what has come, and let the socket be read again."""
+        """Encrypt some of what waits, decrypt what has come, and let the socket be read again."""
         self._due = False
         if self._raw is None or self._raw.is_closing():
             return
@@ -359,8 +443,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._finish()
         elif self._reading and self._behind is not None:
             if self._undecrypted:
-                self._decrypt()
-            if self._reading and not self._unread:
+                self._decrypt(self._kept)
+            if self._reading and not self._unread and not self._kept:
                 self._read_on()
 
     def set_write_buffer_limits(self, high: int) -> None:

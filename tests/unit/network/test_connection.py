@@ -190,6 +190,31 @@ def test_memory_is_reserved_as_bytes_arrive_not_as_they_are_announced() -> None:
     assert (connection.requests.held, owner.requests.used) == (0, 0)
 
 
+def test_what_is_here_already_finds_room_at_once() -> None:
+    owner = FakeOwner()
+    connection, _ = connected(owner)
+    connection.make_room(50_000)  # between frames there is the shared buffer
+    assert owner.requests.used == 0
+    feed(connection, wire([bytes(90_000)])[:1000], [])
+    connection.make_room(40_000)
+    assert len(connection.get_buffer(-1)) == 40_000
+    connection.make_room(1 << 18)
+    assert len(connection.get_buffer(-1)) == 90_000 - 996
+    feed(connection, bytes(90_000 - 996), [])
+    assert owner.frames == [bytes(90_000)]
+    assert owner.requests.used == 0
+
+
+def test_what_is_here_already_finds_no_room_beyond_the_bound() -> None:
+    owner = FakeOwner()
+    connection, transport = connected(owner)
+    feed(connection, wire([bytes(90_000)])[:1000], [])
+    owner.requests.add(180_000)
+    connection.make_room(40_000)
+    assert len(connection.get_buffer(-1)) < ALLOWANCE_BYTES
+    assert transport.reading
+
+
 def test_a_request_that_finds_no_memory_waits_for_it_and_is_not_closed() -> None:
     owner = FakeOwner()
     owner.requests.bytes_max = 60_000

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.network.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, SWEEP_S, Handshakes
+from edge_broker.network.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, KEPT_BYTES_MAX, SWEEP_S, Handshakes
 from edge_broker.network.tls_transport import Refused, Step, TlsTransport
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.worker import HandWorker
@@ -22,6 +22,9 @@ class Transport:
 
     def abort(self) -> None:
         self.aborted = True
+
+    def turn(self) -> None:
+        pass
 
     def stepped(self, step: Step) -> None:
         self.came_to = step
@@ -113,3 +116,18 @@ def test_a_stop_ends_all() -> None:
     site.handshakes.refuse()
     assert all(transport.aborted for transport in transports)
     assert (len(site.handshakes), site.handshakes.failed) == (0, 0)
+
+
+def test_much_ciphertext_that_is_kept_counts_as_short_memory() -> None:
+    handshakes = Site().handshakes
+    assert not handshakes.short
+    handshakes.kept_bytes = KEPT_BYTES_MAX + 1
+    assert handshakes.short
+
+
+def test_it_is_crowded_while_a_connection_waits_for_its_turn() -> None:
+    site = Site()
+    site.handshakes.due(cast(TlsTransport, site.begin()))
+    assert site.handshakes.crowded
+    site.loop.run()
+    assert not site.handshakes.crowded

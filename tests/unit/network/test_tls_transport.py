@@ -14,8 +14,11 @@ import pytest
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.tls_transport import (
     PIECE_BYTES,
+    READ_BYTES,
+    RECORD_BYTES_MAX,
     SHORT_BYTES,
     TURN_BYTES,
+    TURN_S,
     WRITE_BUFFER_BYTES_MAX,
     Refused,
     Step,
@@ -80,6 +83,7 @@ class Behind:
         self.buffer = bytearray(buffer_bytes)
         self.got = bytearray()
         self.sizes: list[int] = []
+        self.rooms: list[int] = []
         self.transport: TlsTransport | None = None
         self.lost = 0
         self.full = False
@@ -91,6 +95,9 @@ class Behind:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost += 1
+
+    def make_room(self, nbytes: int) -> None:
+        self.rooms.append(nbytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self.buffer)
@@ -116,8 +123,12 @@ class Site:
     """A server's end by hand and a client of OpenSSL's own; steps and turns happen when the test says so."""
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, judge: Callable[..., str] | None = None) -> None:
-        self.cipher_buffer = memoryview(bytearray(TURN_BYTES))
+        self.cipher_buffer = memoryview(bytearray(READ_BYTES))
+        self.kept_bytes = 0
         self.short = False
+        self.crowded = False
+        self.second_s = 0.0
+        self.now_s = 0.0
         self.steps: deque[Callable[[], Step]] = deque()
         self.turns: deque[TlsTransport] = deque()
         self.ended: list[str] = []
@@ -128,6 +139,10 @@ class Site:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.transport.connection_made(cast(Any, self.raw))
+
+    def seconds(self) -> float:
+        self.now_s += self.second_s
+        return self.now_s
 
     def begin(self, transport: TlsTransport) -> bool:
         return True
@@ -350,8 +365,10 @@ def test_much_is_encrypted_by_turns_and_only_as_fast_as_it_is_taken(site: Site) 
     assert site.transport.get_write_buffer_size() == len(data)
     assert not site.raw.sent
     assert site.behind.full
+    site.second_s = TURN_S
     site.turns.popleft().turn()
     assert TURN_BYTES < len(site.raw.sent) < TURN_BYTES + 1024
+    site.second_s = 0
     site.work()  # nobody reads
     assert site.raw.full
     assert len(site.raw.sent) < WRITE_BUFFER_BYTES_MAX + TURN_BYTES + 1024
@@ -369,12 +386,66 @@ def test_who_sends_much_is_read_a_turns_worth_at_a_time(site: Site) -> None:
     buffer = site.transport.get_buffer(-1)
     buffer[:] = data[: len(buffer)]
     site.transport.buffer_updated(len(buffer))
-    assert TURN_BYTES - PIECE_BYTES <= len(site.behind.got) <= TURN_BYTES
+    assert READ_BYTES - RECORD_BYTES_MAX - 16 * 64 <= len(site.behind.got) <= READ_BYTES
+    assert len(site.behind.sizes) == 1
+    assert len(buffer) in site.behind.rooms
     assert not site.raw.reading, "else the loop reads on in the same turn"
     site.work()
     assert site.raw.reading
     site.feed(data[len(buffer) :])
     site.work()
+    assert site.behind.got == bytes(LARGE)
+
+
+@pytest.mark.parametrize("record", [1, 300, PIECE_BYTES])
+def test_what_takes_long_to_decrypt_goes_on_in_turns_with_others_between(site: Site, record: int) -> None:
+    site.exchange()
+    site.second_s = TURN_S / 3
+    sent = bytes(range(256)) * 512
+    for position in range(0, len(sent), record):
+        site.client.write(sent[position : position + record])
+    rest = site.outgoing.read()
+    while rest:
+        buffer = site.transport.get_buffer(-1)
+        part, rest = rest[: len(buffer)], rest[len(buffer) :]
+        buffer[: len(part)] = part
+        site.transport.buffer_updated(len(part))
+        while site.turns:
+            before = len(site.behind.got)
+            assert not site.raw.reading, "what is kept comes first"
+            site.turns.popleft().turn()
+            assert len(site.behind.got) - before < 4 * RECORD_BYTES_MAX
+        assert site.kept_bytes == 0
+        assert site.raw.reading
+    assert site.behind.got == sent
+
+
+def test_what_is_kept_goes_with_its_connection(site: Site) -> None:
+    site.exchange()
+    site.second_s = TURN_S
+    site.client.write(bytes(LARGE))
+    site.feed(site.outgoing.read(READ_BYTES))
+    assert READ_BYTES - 3 * RECORD_BYTES_MAX < site.kept_bytes < READ_BYTES
+    site.raw.closed = True
+    site.transport.connection_lost(None)
+    assert site.kept_bytes == 0
+    site.work()
+
+
+@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 4000, 40_000])
+def test_a_frame_that_ends_within_a_record_leaves_nothing_behind(site: Site, size: int) -> None:
+    site.exchange()
+    site.behind.buffer = bytearray(1000)
+    site.send(bytes(size))
+    assert len(site.behind.got) == size
+
+
+def test_where_others_wait_less_is_taken_at_once(site: Site) -> None:
+    site.exchange()
+    assert len(site.transport.get_buffer(-1)) == READ_BYTES
+    site.crowded = True
+    assert len(site.transport.get_buffer(-1)) == TURN_BYTES
+    site.send(bytes(LARGE))
     assert site.behind.got == bytes(LARGE)
 
 
