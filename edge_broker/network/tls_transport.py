@@ -127,7 +127,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._judge = judge
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
-        self._read = cast(Callable[[int, memoryview], int], self._tls.read)
+        inner: Any = getattr(self._tls, "_sslobj", self._tls)  # what it hands each read on to, a call for each record
+        self._read: Callable[[int, memoryview], int] = inner.read
         self._raw: asyncio.Transport | None = None
         self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
         self._behind: Behind | None = None
