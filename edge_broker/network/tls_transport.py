@@ -7,9 +7,10 @@
 | closing | dropped | | close_notify, `closed` |
 
 Nothing here holds the loop for long: handshakes run in a worker, decrypting stops a record's size behind TURN_S, and
-what is written beyond TURN_BYTES is encrypted by turns (`due`), as fast as the kernel takes it. What is not encrypted
-yet stays what it was, views of what was read; what is not decrypted yet is kept as it came. What OpenSSL keeps between
-its ends is fed and emptied a record's size at a time, as it never gives back what it has once needed.
+what is written beyond TURN_BYTES is encrypted by turns (`due`), which stop TURN_BYTES behind TURN_S, as fast as the
+kernel takes it. What is not encrypted yet stays what it was, views of what was read; what is not decrypted yet is kept
+as it came. What OpenSSL keeps between its ends is fed and emptied a record's size at a time, as it never gives back
+what it has once needed.
 
 Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls.py), how many
 handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
@@ -436,7 +437,11 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._raw is None or self._raw.is_closing():
             return
         if self._unsent and not self._raw_full:
+            seconds = self._owner.seconds
+            late_s = seconds() + TURN_S
             self._encrypt(self._take_unsent())
+            while self._unsent and not self._raw_full and seconds() < late_s:
+                self._encrypt(self._take_unsent())
             self._tell_behind()
             if self._unsent and not self._raw_full:
                 self._have_turn()
