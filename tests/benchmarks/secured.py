@@ -6,6 +6,8 @@ Both have the same certificate (ECDSA P-256), the same listeners, users and ACLs
 |---|---|
 | rates, handshakes, an honest client beside them | both run all the time, a load goes to one, then to the other |
 | memory | fresh brokers, one after the other |
+| rates without TLS and log-ins (`open`) | as the rates |
+| the least that TLS can cost (`floor`) | processes that do nothing else (secured_floor.py) |
 | single steps of the edge broker | in this process (secured_steps.py) |
 
 Every other pair is in reverse; the first pair of loads warms the JVM up and does not count.
@@ -38,6 +40,7 @@ from tests.benchmarks import clients, librdkafka
 from tests.benchmarks.broker import ROOT, SETTLE_S, Figures, cpu_s, install_wheel, medians, rss_mb, table
 from tests.benchmarks.disk import percentile
 from tests.benchmarks.secured_clients import Crowd, Door, Flood, flooding, honest
+from tests.benchmarks.secured_floor import floors
 from tests.benchmarks.secured_steps import steps
 from tests.support.certificates import Authority
 from tests.support.entries import Entry, write_properties
@@ -104,13 +107,30 @@ class Site(NamedTuple):
         """How USER gets in there by SCRAM-SHA-512."""
         return Entry("SASL_SSL", "SCRAM-SHA-512", USER, PASSWORD, self.authority.certificate)
 
-    def java(self) -> Path:
+    def java(self) -> Path | None:
         """A file that lets Java's client in by TLS and SCRAM-SHA-512."""
         return write_properties(self.directory / "client.properties", self.entry.java())
 
     def librdkafka(self) -> dict[str, str]:
         """The same for librdkafka."""
         return {"bootstrap.servers": self.at, **self.entry.librdkafka()}
+
+
+class OpenSite(Site):
+    """The same, entered without TLS and without a log-in."""
+
+    @property
+    def at(self) -> str:
+        """HOST:PORT of that listener."""
+        return self.bootstrap
+
+    def java(self) -> Path | None:
+        """Nothing more is needed."""
+        return None
+
+    def librdkafka(self) -> dict[str, str]:
+        """The same for librdkafka."""
+        return {"bootstrap.servers": self.at}
 
 
 def edge(python: Path, directory: Path, authority: Authority) -> Site:
@@ -150,6 +170,11 @@ def measure_rates(site: Site, topic: str, scale: float) -> Figures:
                 figures[f"fetch {rate.name}, {client}"] = _with_cpu(site, records, consume, name, rate.size)
             admin.delete_topics([name])[name].result(CALL_S)
     return figures
+
+
+def measure_open(site: Site, topic: str, scale: float) -> Figures:
+    """The same without TLS and log-ins."""
+    return {f"{name}, no TLS": found for name, found in measure_rates(OpenSite(*site), topic, scale).items()}
 
 
 Work = Callable[[Site, str, int, int], dict[str, float]]
@@ -239,7 +264,15 @@ def measure_memory(site: Site, scale: float) -> Figures:
 
 
 Measure = Callable[[Site, str, float], Figures]
-PAIRED: dict[str, Measure] = {"rates": measure_rates, "handshakes": measure_handshakes, "honest": measure_honest}
+PAIRED: dict[str, Measure] = {
+    "rates": measure_rates,
+    "open": measure_open,
+    "handshakes": measure_handshakes,
+    "honest": measure_honest,
+}
+
+
+ONCE = ("memory", "floor", "steps")
 
 
 def report(what: str) -> None:
@@ -252,7 +285,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="pairs whose median is shown, behind one that is dropped")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on records, seconds and clients")
-    parser.add_argument("--only", default="rates,handshakes,honest,memory,steps", help="what to measure, with commas")
+    parser.add_argument("--only", default=",".join((*PAIRED, *ONCE)), help="what to measure, with commas")
     options = parser.parse_args()
     only = options.only.split(",")
     rounds: dict[str, list[Figures]] = {EDGE: [], KAFKA: []}
@@ -276,15 +309,18 @@ def main() -> int:
                             allow(site)
                             time.sleep(SETTLE_S)
                             rounds[who][number] |= measure_memory(site, options.scale)
+        found_floors = floors(authority, options.scale) if "floor" in only else {}
     results = {who: medians(found) for who, found in rounds.items()}
     found_steps = steps() if "steps" in only else {}
     RESULTS.parent.mkdir(exist_ok=True)
-    told = {"pairs": options.pairs, "scale": options.scale, "medians": results, "all": rounds, "steps": found_steps}
+    told = {"pairs": options.pairs, "scale": options.scale, "medians": results, "all": rounds}
+    told |= {"floors": found_floors, "steps": found_steps}
     RESULTS.write_text(json.dumps(told, indent=1))
     print(table(results))
-    print("\n| one step of the edge broker | us |\n|---|---:|")
-    for step, took in found_steps.items():
-        print(f"| {step} | {took:,.3g} |")
+    for title, rows in (("the least CPU for a record", found_floors), ("one step of the edge broker", found_steps)):
+        print(f"\n| {title} | us |\n|---|---:|")
+        for row, took in rows.items():
+            print(f"| {row} | {took:,.3g} |")
     print(f"\nJSON: {RESULTS.relative_to(ROOT)}")
     return 0
 
