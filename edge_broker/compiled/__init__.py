@@ -4,7 +4,7 @@
 |---|---|
 | walk.c | the source, with the rules of protocol/records_walk.py |
 | walk-x86_64.so, walk-aarch64.so | built by build_walker.py into wheels, one into a checkout; never committed |
-| library.py | `CompiledWalk`: the library's struct as an object |
+| library.py | `CompiledWalk`, `CompiledRenumbering`: the library's structs as objects |
 
 Lives here: whether there is a library for this machine, and why not. Must never come in: rules (records_walk.py has
 them, and serves where there is no library).
@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edge_broker.compiled.library import CompiledWalk
+    from edge_broker.compiled.library import CompiledRenumbering, CompiledWalk
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -46,6 +46,20 @@ def _loaded() -> tuple[type[CompiledWalk] | None, str]:
 def compiled_walk() -> type[CompiledWalk] | None:
     """The compiled walker; None where the pure-Python one has to serve."""
     return _loaded()[0]
+
+
+@cache
+def compiled_renumbering() -> type[CompiledRenumbering] | None:
+    """The compiled renumbering of records; None where the pure-Python one has to serve, an older library's too."""
+    if compiled_walk() is None:
+        return None
+    from edge_broker.compiled.library import CompiledRenumbering, open_renumbering  # noqa: PLC0415 - as above
+
+    try:
+        open_renumbering(library_path())
+    except AttributeError:
+        return None
+    return CompiledRenumbering
 
 
 def walker_name() -> str:

@@ -1,7 +1,7 @@
-"""The struct of walk.c as a Python object.
+"""The structs of walk.c as Python objects.
 
-Lives here: the layout of `struct walk` and the two ways to call the library. Must never come in: rules, and a choice
-between walkers (records_walk.py).
+Lives here: the layout of `struct walk` and `struct renumbering`, and the two ways to call the library. Must never come
+in: rules, and a choice between walkers (records_walk.py, renumbering.py).
 
 | called | the interpreter's lock | used |
 |---|---|---|
@@ -65,6 +65,48 @@ class CompiledWalk(ctypes.Structure):
         return library.once
 
 
+class CompiledRenumbering(ctypes.Structure):
+    """The records of several pieces, numbered as those of one; field for field `struct renumbering` of walk.c.
+
+    Each is called twice, other threads run meanwhile: `measure` gives the verdict and how much room is needed, `write`
+    fills that room. `area` must be writable and stay as it is between the two; `wanted` is three int64 for each piece.
+    """
+
+    _fields_ = (
+        ("_area", ctypes.c_void_p),
+        ("_area_size", ctypes.c_int64),
+        ("_wanted", ctypes.c_void_p),
+        ("_pieces", ctypes.c_int64),
+        ("_out", ctypes.c_void_p),
+        ("_out_size", ctypes.c_int64),
+        ("_run", ctypes.c_void_p),
+        ("_runs_max", ctypes.c_int64),
+        ("written", ctypes.c_int64),
+        ("records", ctypes.c_int64),
+        ("runs", ctypes.c_int64),
+        ("_run_end", ctypes.c_int64),
+        ("base_timestamp", ctypes.c_int64),
+        ("max_timestamp", ctypes.c_int64),
+        ("piece", ctypes.c_int64),
+        ("record", ctypes.c_int64),
+    )
+
+    def measure(self, area: bytearray, wanted: bytearray) -> int:
+        """Check all pieces: a verdict of records_walk.py; `written`, `records` and `runs` say what there will be."""
+        held = _byte_of(area), _byte_of(wanted)  # neither can be resized meanwhile
+        self._area, self._area_size = _addressof(held[0]), len(area)
+        self._wanted, self._pieces = _addressof(held[1]), len(wanted) // 24
+        self._out = self._run = 0
+        return int(_library.renumber(ctypes.byref(self)))
+
+    def write(self, area: bytearray, wanted: bytearray, out: bytearray, room: int, runs: bytearray) -> int:
+        """Write the measured records behind `room` bytes, and the runs, two int64 each; 0 when it is done."""
+        held = _byte_of(area), _byte_of(wanted), _byte_of(out, room), _byte_of(runs)
+        self._area, self._wanted, self._out, self._run = (_addressof(each) for each in held)
+        self._out_size, self._runs_max = len(out) - room, len(runs) // 16
+        return int(_library.renumber(ctypes.byref(self)))
+
+
 class _Library:
     """The functions of the library, once it is open."""
 
@@ -72,6 +114,7 @@ class _Library:
         self.begin: Any = None
         self.feed: Any = None
         self.whole: Any = None
+        self.renumber: Any = None
         self.once = CompiledWalk()
         self.place = ctypes.addressof(self.once)
 
@@ -103,3 +146,9 @@ def open_library(path: str) -> None:
     _library.begin.restype = None
     _library.feed.argtypes = (pointer, pointer, ctypes.c_size_t, flag)
     _library.whole.argtypes = (pointer, number, number, flag, flag, pointer, ctypes.c_size_t)
+
+
+def open_renumbering(path: str) -> None:
+    """Load the one function of the renumbering; OSError and AttributeError as `open_library`."""
+    _library.renumber = ctypes.CDLL(path).records_renumber
+    _library.renumber.argtypes = (ctypes.c_void_p,)

@@ -1,4 +1,4 @@
-"""`make fuzz-walker`: walk.c under AddressSanitizer and UBSan, held against the Python walker for as long as one likes.
+"""`make fuzz-walker`: walk.c under AddressSanitizer and UBSan, held against what Python does for as long as one likes.
 
 Each piece lies in memory of exactly its size, so that a byte read beyond it is caught. A failure prints the seed, and
 SEED= begins there. `python -m tests.property.walker_fuzz --seconds N` compiles, and runs itself with the library.
@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import os
 import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,11 @@ import time
 from pathlib import Path
 
 from edge_broker.compiled import library
-from edge_broker.compiled.library import CompiledWalk
+from edge_broker.compiled.library import CompiledRenumbering, CompiledWalk
 from edge_broker.protocol.records_walk import PythonWalk
+from edge_broker.protocol.renumbering import LyingPiece, renumber_in_python
 from tests.property.test_records_walk import of_seed, outcome
+from tests.property.test_renumbering import pieces_of_seed
 
 SOURCE = Path(__file__).parents[2] / "edge_broker/compiled/walk.c"
 FLAGS = (
@@ -60,6 +63,7 @@ def main() -> int:
 def fuzz(path: str, seed: int, seconds: float) -> int:
     """Walk areas of one seed after another; 1 at the first that differs."""
     library.open_library(path)
+    library.open_renumbering(path)
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = (ctypes.c_size_t,)
@@ -83,9 +87,48 @@ def fuzz(path: str, seed: int, seconds: float) -> int:
         if outcome(walk) != outcome(reference):
             print(f"SEED={number}: {outcome(walk)} by walk.c, {outcome(reference)} by PythonWalk")
             return 1
+        ours, theirs = renumbered(libc, number), renumbered_in_python(number)
+        if ours != theirs:
+            print(f"SEED={number}: {ours} by walk.c, {theirs} by Python")
+            return 1
         number += 1
     print(f"{number - seed} areas, no difference, nothing for the sanitizers")
     return 0
+
+
+def renumbered(libc: ctypes.CDLL, seed: int) -> object:
+    """What walk.c makes of some pieces: a verdict and its place, or records, runs and times."""
+    area, wanted = pieces_of_seed(seed)
+    fields = b"".join(struct.pack("=3q", *piece) for piece in wanted)
+    walk = CompiledRenumbering()
+    walk._area_size, walk._pieces = len(area), len(wanted)
+    walk._area, walk._wanted = libc.malloc(len(area)), libc.malloc(len(fields))
+    ctypes.memmove(walk._area, bytes(area), len(area))
+    ctypes.memmove(walk._wanted, fields, len(fields))
+    place = ctypes.byref(walk)
+    try:
+        verdict = library._library.renumber(place)
+        if verdict:
+            return verdict, walk.piece, walk.record
+        walk._out_size, walk._runs_max = walk.written, walk.runs
+        walk._out, walk._run = libc.malloc(max(walk.written, 1)), libc.malloc(max(16 * walk.runs, 1))
+        verdict = library._library.renumber(place)
+        assert not verdict
+        assert (walk.written, walk.runs) == (walk._out_size, walk._runs_max)
+        records = ctypes.string_at(walk._out, walk.written)
+        runs = tuple(struct.iter_unpack("=2q", ctypes.string_at(walk._run, 16 * walk.runs)))
+        return records, walk.records, runs, walk.base_timestamp, walk.max_timestamp
+    finally:
+        for memory in (walk._area, walk._wanted, walk._out, walk._run):
+            libc.free(memory)
+
+
+def renumbered_in_python(seed: int) -> object:
+    """The same by Python."""
+    try:
+        return tuple(renumber_in_python(*pieces_of_seed(seed), 0))
+    except LyingPiece as lie:
+        return lie.verdict, lie.piece, lie.record
 
 
 if __name__ == "__main__":
