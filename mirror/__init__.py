@@ -1,4 +1,4 @@
 """The mirror: carries topics from an edge broker (or any Kafka) to the central Kafka, and writes down what is missing.
 
-It is a Kafka client at both ends and imports no other part of the project.
+It is a Kafka client at both ends: what it asks of the source goes by kafka_wire, records still go by aiokafka.
 """

@@ -12,14 +12,17 @@ import signal
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from aiokafka import TopicPartition
+
 from drupelet.addresses import host_and_port
 from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from mirror import metrics, topics
-from mirror.clients import NO_BROKER, Source, SourceError, TopicPartition
+from mirror.clients import NO_BROKER, Source
 from mirror.config import Config
+from mirror.errors import SourceError
 from mirror.offsets import Commit
 from mirror.replicator import Replicator
 

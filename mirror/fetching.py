@@ -17,7 +17,7 @@ from aiokafka.errors import LeaderNotAvailableError, OffsetOutOfRangeError, for_
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from mirror import wire
+from edge_broker.errors import ErrorCode
 from mirror.epochs import EpochStart
 from mirror.plan import BatchSpan
 
@@ -72,7 +72,7 @@ class EpochTap:
     def _seen(self, topic: str, partitions: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         for answer in partitions:
             partition, code = TopicPartition(topic, answer[0]), answer[1]
-            if code in (wire.FENCED_LEADER_EPOCH, wire.UNKNOWN_LEADER_EPOCH):
+            if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
                 self.fenced.add(partition)
                 continue
             if not code and answer[-1]:
@@ -119,14 +119,26 @@ class Content(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Fetched(NamedTuple):
+    """One partition of a fetch's answer: its error code, aborted transactions and batches."""
+
+    code: int
+    aborted: Sequence[tuple[int, int]]
+    batches: bytes
+
+
 async def record_at(client: Any, partition: TopicPartition, offset: int) -> Content | None:
+    """Return the record at an offset through an AIOKafkaClient, None when there is none; raises KafkaError."""
+    return record_in(await _fetch(client, partition, offset, 1, READ_UNCOMMITTED), partition, offset)
+
+
+def record_in(fetched: Fetched, partition: TopicPartition, offset: int) -> Content | None:
     """Return the record at an offset, None when there is none; raises KafkaError."""
-    code, _, batches = await _fetch(client, partition, offset, 1, READ_UNCOMMITTED)
-    if code == NOT_THERE:
+    if fetched.code == NOT_THERE:
         return None
-    if code:
-        raise for_code(code)(f"{partition} at {offset}")
-    records = MemoryRecords(batches)
+    if fetched.code:
+        raise for_code(fetched.code)(f"{partition} at {offset}")
+    records = MemoryRecords(fetched.batches)
     while records.has_next():
         batch = records.next_batch()
         for record in () if batch.is_control_batch else batch:
@@ -135,18 +147,15 @@ async def record_at(client: Any, partition: TopicPartition, offset: int) -> Cont
     return None
 
 
-async def batch_spans(client: Any, partition: TopicPartition, offset: int, bytes_max: int) -> list[BatchSpan]:
-    """Return the batches from an offset on, by their raw attributes, up to some bytes; raises KafkaError."""
-    code, aborted, batches = await _fetch(client, partition, offset, bytes_max, READ_COMMITTED)
-    if code:
-        raise for_code(code)(f"{partition} at {offset}")
-    return list(_read_spans(batches, offset, aborted))
+def spans_in(fetched: Fetched, partition: TopicPartition, offset: int) -> list[BatchSpan]:
+    """Return the batches from an offset on, by their raw attributes; raises KafkaError."""
+    if fetched.code:
+        raise for_code(fetched.code)(f"{partition} at {offset}")
+    return list(_read_spans(fetched.batches, offset, fetched.aborted))
 
 
-async def _fetch(
-    client: Any, partition: TopicPartition, offset: int, bytes_max: int, isolation: int
-) -> tuple[int, Sequence[tuple[int, int]], bytes]:
-    """Return error code, aborted transactions and batches of one fetch; the client must know the topic."""
+async def _fetch(client: Any, partition: TopicPartition, offset: int, bytes_max: int, isolation: int) -> Fetched:
+    """Fetch once; the client must know the topic."""
     leader = client.cluster.leader_for_partition(partition)
     if leader in (None, -1):
         await client.force_metadata_update()
@@ -155,7 +164,7 @@ async def _fetch(
     answer = await client.send(leader, FetchRequest(0, 1, bytes_max, isolation, asked))
     _, code, *rest = answer.topics[0][1][0]
     aborted = next((field for field in rest[:-1] if isinstance(field, list)), [])
-    return code, aborted, rest[-1]
+    return Fetched(code, aborted, rest[-1])
 
 
 def _read_spans(data: bytes, first_offset: int, aborted: Sequence[tuple[int, int]]) -> Iterator[BatchSpan]:

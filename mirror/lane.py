@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from aiokafka import TopicPartition
+
+from kafka_wire.cluster import Leader
 from mirror import plan
-from mirror.clients import Leader, SourceTopic, TopicPartition
+from mirror.asking import SourceTopic
 from mirror.offsets import PartitionOffsets
 
 

@@ -22,7 +22,9 @@ from typing import Protocol
 
 from drupelet.log_tree import Log
 from mirror import epochs, ledger
-from mirror.clients import EpochQuestion, Source, TargetError
+from mirror.asking import EpochQuestion
+from mirror.clients import Source
+from mirror.errors import TargetError
 from mirror.lane import Lane
 from mirror.offsets import PartitionOffsets
 from mirror.target import Target

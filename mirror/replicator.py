@@ -23,23 +23,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from aiokafka import TopicPartition
+
 from drupelet.backoff import Backoff
 from drupelet.kafka_client import ClientSettings
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
 from mirror import ledger, plan, topics
-from mirror.clients import (
+from mirror.asking import SourceTopic
+from mirror.clients import Source
+from mirror.config import Config
+from mirror.errors import (
     FencedError,
     OutOfRangeError,
     PositionsError,
     RecordTooLargeError,
-    Source,
     SourceError,
-    SourceTopic,
     TargetError,
-    TopicPartition,
 )
-from mirror.config import Config
 from mirror.lane import Lane
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets

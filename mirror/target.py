@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 from aiokafka.errors import BrokerResponseError, KafkaError, for_code
 from aiokafka.protocol.offset import OffsetRequest
@@ -19,15 +19,8 @@ from aiokafka.protocol.offset import OffsetRequest
 from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
 from mirror import fetching
-from mirror.clients import (
-    METADATA_AGE_MS,
-    Admin,
-    TargetError,
-    TopicPartition,
-    TopicRefusedError,
-    explained,
-    mapped,
-)
+from mirror.clients import METADATA_AGE_MS, Admin, explained, mapped
+from mirror.errors import TargetError, TopicRefusedError
 from mirror.fetching import READ_UNCOMMITTED, Content
 
 LATEST, EARLIEST = -1, -2  # of ListOffsets: the end, the start

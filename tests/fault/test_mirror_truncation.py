@@ -156,7 +156,9 @@ def test_positions_that_are_still_loaded_are_waited_for(disk, source, target, mi
         source.start()
         mirror.start()
         wait_until(lambda: disk.state()["hanging"], 20, "the groups are being loaded")
-        wait_until(lambda: "LoadInProgress" in mirror.get("/health")[1], 20, "the mirror says what it waits for")
+        wait_until(
+            lambda: "COORDINATOR_LOAD_IN_PROGRESS" in mirror.get("/health")[1], 20, "the mirror says what it waits for"
+        )
     finally:
         disk.release()
     with mirror:

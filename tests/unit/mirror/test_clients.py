@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from mirror.clients import SourceError, TargetError, mapped
+from mirror.clients import mapped
+from mirror.errors import SourceError, TargetError
 
 
 @pytest.mark.parametrize("kind", [SourceError, TargetError])

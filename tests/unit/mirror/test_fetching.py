@@ -1,25 +1,15 @@
 from __future__ import annotations
 
-import io
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from edge_broker.protocol.codec import encode
-from edge_broker.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-    OffsetForLeaderTopicResult,
-)
+from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import build_batch
-from mirror import fetching, wire
-from mirror.clients import TopicPartition
+from mirror import fetching
 from mirror.fetching import EpochTap, epoch_starts
 
 TP = TopicPartition("readings", 0)
@@ -58,7 +48,7 @@ async def test_fetches_carry_the_epochs_and_bring_some_back():
     assert not tap.fenced
 
 
-@pytest.mark.parametrize("code", [wire.FENCED_LEADER_EPOCH, wire.UNKNOWN_LEADER_EPOCH])
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
 async def test_a_fenced_partition_is_told_and_kept_from_the_consumer(code):
     client = Client((0, code, -1, b""), (1, 0, 17, batch(7, 1)))
     tap = EpochTap(client)
@@ -89,30 +79,3 @@ def test_a_batch_that_is_cut_off_and_old_ones_are_passed_over():
     old[16] = 1  # its magic: these bytes are no epoch then
     assert list(epoch_starts(bytes(old) + whole + batch(50, 3)[:10])) == [(40, 2)]
     assert list(epoch_starts(b"")) == []
-
-
-def question():
-    partitions = [OffsetForLeaderPartition(partition=0, current_leader_epoch=5, leader_epoch=3)]
-    topics = [OffsetForLeaderTopic(topic="readings", partitions=partitions)]
-    return wire._Request(wire.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
-
-
-@pytest.mark.parametrize(("versions", "asked"), [((0, 4), 4), ((2, 9), 4), ((0, 2), 2), ((3, 3), 3)])
-def test_the_newest_version_that_both_speak_is_asked_in(versions, asked):
-    struct = question().prepare({23: versions})
-    assert asked == struct.API_VERSION
-    header = struct.build_request_header(7, "edge-mirror").encode()
-    assert header[:8] == bytes([0, 23, 0, asked, 0, 0, 0, 7])
-    answer = OffsetForLeaderEpochResponse(
-        topics=[OffsetForLeaderTopicResult(topic="readings", partitions=[EpochEndOffset(leader_epoch=3, end_offset=9)])]
-    )
-    tags = b"\0" if asked >= 4 else b""
-    frame = io.BytesIO(bytes([0, 0, 0, 7]) + tags + b"".join(encode(answer, asked)))
-    assert struct.parse_response_header(frame).correlation_id == 7
-    assert struct.RESPONSE_TYPE.decode(frame) == answer
-
-
-@pytest.mark.parametrize("versions", [{}, {23: (0, 1)}, {23: (5, 9)}])
-def test_a_broker_with_no_version_in_common_is_refused(versions):
-    with pytest.raises(IncompatibleBrokerVersion):
-        question().prepare(versions)

@@ -9,21 +9,21 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from aiokafka import TopicPartition
 
-from mirror.clients import (
+from kafka_wire.cluster import Leader
+from mirror.asking import SourceTopic
+from mirror.config import Config
+from mirror.epochs import EpochEnd, EpochStart
+from mirror.errors import (
     FencedError,
-    Leader,
     OutOfRangeError,
     PositionsError,
     RecordTooLargeError,
     SourceError,
-    SourceTopic,
     TargetError,
-    TopicPartition,
     TopicRefusedError,
 )
-from mirror.config import Config
-from mirror.epochs import EpochEnd, EpochStart
 from mirror.fetching import Content
 from mirror.metrics import Metrics
 from mirror.offsets import read_commit

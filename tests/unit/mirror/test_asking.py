@@ -1,0 +1,219 @@
+"""What is asked of the source: what a broker answers that cannot serve, lies or is too old, and what is asked anew."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka import TopicPartition
+
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from edge_broker.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from edge_broker.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from edge_broker.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from edge_broker.protocol.record_batch import build_batch
+from kafka_wire.cluster import Leader
+from mirror.asking import Asking, EpochQuestion
+from mirror.epochs import EpochEnd
+from mirror.errors import PositionsError, SourceError
+from mirror.offsets import Commit
+from mirror.plan import BatchSpan
+from tests.support.scripted_wire import APIS, playing
+
+NODE = 7
+TP = TopicPartition("t", 0)
+QUESTION = {TP: EpochQuestion(2, Leader(NODE, 3))}
+
+
+class Source:
+    """A broker that answers by what its fields say; `asked` has the names of what it was asked, `came` connections."""
+
+    def __init__(self):
+        self.port = self.came = 0
+        self.asked = []
+        self.leader = NODE
+        self.versions = {}
+        self.coordinator = self.epochs = self.stored = self.committed = 0
+        self.position = (42, "")
+        self.fetched = [PartitionData(partition_index=0)]
+
+    async def play(self, peer):
+        self.came += 1
+        await peer.begin(**self.versions)
+        while True:
+            request = await peer.request()
+            name = APIS[request.key].name
+            self.asked.append(name)
+            peer.answer(request, getattr(self, f"on_{name}")(request.message))
+
+    def on_Metadata(self, _):
+        led = MetadataResponsePartition(partition_index=0, leader_id=self.leader, leader_epoch=3)
+        gone = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        node = MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)
+        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=[led]), gone])
+
+    def on_FindCoordinator(self, _):
+        return FindCoordinatorResponse(
+            error_code=self.coordinator, node_id=NODE, host="127.0.0.1", port=self.port, error_message=""
+        )
+
+    def on_OffsetFetch(self, _):
+        offset, metadata = self.position
+        one = OffsetFetchResponsePartition(
+            partition_index=0, committed_offset=offset, metadata=metadata, error_code=self.stored
+        )
+        return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[one])])
+
+    def on_OffsetCommit(self, _):
+        one = OffsetCommitResponsePartition(partition_index=0, error_code=self.committed)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[one])])
+
+    def on_OffsetForLeaderEpoch(self, _):
+        one = EpochEndOffset(partition=0, leader_epoch=2, end_offset=90, error_code=self.epochs)
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[one])])
+
+    def on_Fetch(self, _):
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=self.fetched)])
+
+
+@pytest.fixture
+async def source():
+    played = Source()
+    async with playing(played.play) as played.port:
+        yield played
+
+
+@pytest.fixture
+async def asking(source):
+    asked = Asking(ClientSettings(f"127.0.0.1:{source.port}", "unit", 30_000), "g")
+    yield asked
+    asked.hang_up()
+
+
+def holding(base_offset, count, *, error_code=0, aborted=()):
+    batch = bytes(build_batch([(None, b"x")] * count, timestamp_ms=5, base_offset=base_offset))
+    return [PartitionData(partition_index=0, error_code=error_code, records=batch, aborted_transactions=list(aborted))]
+
+
+async def test_topics_that_cannot_be_told_are_left_out(asking):
+    assert {name: topic.leaders for name, topic in (await asking.topics()).items()} == {"t": {0: Leader(NODE, 3)}}
+
+
+async def test_the_leader_says_where_an_epoch_ended_or_why_it_cannot(source, asking):
+    assert await asking.epoch_ends(QUESTION) == {TP: EpochEnd(2, 90)}
+    source.epochs = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await asking.epoch_ends(QUESTION) == {TP: "NOT_LEADER_OR_FOLLOWER"}
+    assert await asking.epoch_ends({TP: EpochQuestion(2, Leader(-1, 3))}) == {TP: "it has no leader"}
+
+
+async def test_a_source_that_is_too_old_to_know_epochs_is_told_from_one_that_is_away(source, asking):
+    source.versions = {"OFFSET_FOR_LEADER_EPOCH": (0, 1)}
+    assert await asking.epoch_ends(QUESTION) == {TP: EpochEnd(-1, -1)}
+    (told,) = (await asking.epoch_ends({TP: EpochQuestion(2, Leader(NODE + 1, 3))})).values()
+    assert "broker 8 is none of those" in told
+
+
+async def test_a_position_is_none_only_where_the_group_says_so(source, asking):
+    assert await asking.commits([TP]) == {TP: Commit(42, 42)}
+    source.position = (-1, "")
+    assert await asking.commits([TP]) == {}
+    with pytest.raises(PositionsError, match="was not answered"):
+        await asking.commits([TopicPartition("t", 1)])
+    assert await asking.commits([]) == {}
+
+
+@pytest.mark.parametrize("field", ["coordinator", "stored"])
+async def test_a_coordinator_that_cannot_tell_now_is_asked_for_again(source, asking, field):
+    setattr(source, field, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    with pytest.raises(PositionsError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        await asking.commits([TP])
+    setattr(source, field, 0)
+    source.asked.clear()
+    assert await asking.commits([TP]) == {TP: Commit(42, 42)}
+    assert "FindCoordinator" in source.asked
+    source.asked.clear()
+    await asking.commit({TP: Commit(43, 43)}, 30)
+    assert source.asked == ["OffsetCommit"]
+
+
+async def test_a_refused_commit_names_the_partition_and_asks_who_coordinates(source, asking):
+    source.committed = ErrorCode.NOT_COORDINATOR
+    with pytest.raises(SourceError, match="t-0 cannot be committed: NOT_COORDINATOR"):
+        await asking.commit({TP: Commit(42, 42)}, 30)
+    source.committed = 0
+    await asking.commit({TP: Commit(42, 42)}, 30)
+    assert source.asked.count("FindCoordinator") == 2
+
+
+async def test_the_batches_of_a_log_and_a_record_are_read_raw(source, asking):
+    source.fetched = holding(40, 3)
+    assert await asking.spans(TP, 40, 43) == [BatchSpan(40, 43, "data", (40, 41, 42))]
+    found = await asking.record_at(TP, 41)
+    assert (found.timestamp, found.value) == (5, b"x")
+    assert await asking.record_at(TP, 43) is None
+    source.fetched = holding(40, 3, aborted=[AbortedTransaction(producer_id=-1, first_offset=40)])
+    assert [span.kind for span in await asking.spans(TP, 40, 43)] == ["data"]  # it is of no transaction
+
+
+@pytest.mark.parametrize(
+    ("fetched", "said"),
+    [
+        ([], "0 partitions were answered"),
+        ([PartitionData(partition_index=0)] * 2, "2 partitions were answered"),
+        ([PartitionData(partition_index=0)], "no batch was answered"),
+        (holding(40, 3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), "t.*at 40"),
+    ],
+)
+async def test_what_proves_nothing_about_a_gap_is_an_error(source, asking, fetched, said):
+    source.fetched = fetched
+    with pytest.raises(SourceError, match=said):
+        await asking.spans(TP, 40, 43)
+
+
+async def test_no_record_is_told_from_a_fetch_that_failed(source, asking):
+    source.fetched = [PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)]
+    assert await asking.record_at(TP, 40) is None
+    source.leader = -1
+    with pytest.raises(SourceError, match="t-0 has no leader"):
+        await asking.record_at(TP, 40)
+
+
+async def test_after_a_failure_the_connections_are_made_anew(source, asking):
+    await asking.topics()
+    assert source.came == 1
+    source.fetched = []
+    with pytest.raises(SourceError):
+        await asking.record_at(TP, 40)
+    before = source.came
+    await asking.topics()
+    assert source.came == before + 1
+
+
+async def test_a_source_that_says_nothing_is_away():
+    async def silent(peer):
+        await peer.reader.read()
+
+    async with playing(silent) as port:
+        asked = Asking(ClientSettings(f"127.0.0.1:{port}", "unit", 200), "g")
+        with pytest.raises(SourceError, match=f"127.0.0.1:{port}"):
+            await asked.topics()
+        asked.hang_up()
