@@ -123,7 +123,7 @@ def pieces_of(data: memoryview, from_offset: int, aborted: Sequence[tuple[int, i
             continue
         header = BatchHeader(data, position)
         if not (
-            follows <= header.base_offset <= OFFSET_MAX - header.last_offset_delta
+            follows <= header.base_offset < OFFSET_MAX - header.last_offset_delta
             and 0 <= header.records_count <= header.last_offset_delta + 1
             and header.batch_length >= HEADER_SIZE - SIZE_OVERHEAD
         ):

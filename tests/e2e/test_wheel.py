@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.compiled.library import CompiledWalk
+from edge_broker.compiled.library import CompiledRenumbering, CompiledWalk
 from edge_broker.protocol.records_walk import PythonWalk
 from tests.property.test_records_walk import AREAS, of_seed, outcome
+from tests.property.test_renumbering import pieces_of_seed
+from tests.property.walker_fuzz import renumbered_in_python
 from tests.support.emulated import EmulatedLibrary
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +113,33 @@ def test_the_library_for_aarch64_gives_the_same_verdicts(wheels: list[Path], tmp
         reference.feed(area, last=True)
         found = CompiledWalk.from_buffer_copy(library.read(place, size))
         assert outcome(found) == outcome(reference), f"seed {first + number - len(catalogue)}"
+
+
+@pytest.mark.timeout(590)
+def test_the_library_for_aarch64_numbers_records_as_python_does(wheels: list[Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        library = EmulatedLibrary(Path(wheel.extract("edge_broker/compiled/walk-aarch64.so", tmp_path)))
+    place, wanted_place, runs_place = library.memory, library.memory + 0x1000, library.memory + 0x2000
+    area_place, out_place = library.memory + 0x10_0000, library.memory + 0x80_0000
+    first = random.SystemRandom().randrange(1 << 31)
+    for seed in range(first, first + 500):
+        area, wanted = pieces_of_seed(seed)
+        library.write(area_place, bytes(area))
+        library.write(wanted_place, b"".join(struct.pack("<3q", *piece) for piece in wanted))
+        verdicts, found = [], CompiledRenumbering()
+        for out in (0, out_place):
+            told = (area_place, len(area), wanted_place, len(wanted), out, found.written, runs_place, found.runs)
+            library.write(place, struct.pack("<8q", *told) + bytes(ctypes.sizeof(CompiledRenumbering) - 64))
+            verdicts.append(library.call("records_renumber", place))
+            found = CompiledRenumbering.from_buffer_copy(library.read(place, ctypes.sizeof(CompiledRenumbering)))
+        if verdicts[0]:
+            made: tuple[object, ...] = verdicts[0], found.piece, found.record
+        else:
+            assert verdicts[1] == 0, f"seed {seed}"
+            runs = tuple(struct.iter_unpack("<2q", library.read(runs_place, 16 * found.runs)))
+            records = library.read(out_place, found.written)
+            made = records, found.records, runs, found.base_timestamp, found.max_timestamp
+        assert made == renumbered_in_python(seed), f"seed {seed}"
 
 
 def test_a_wheel_has_the_commit_it_was_built_from_also_by_way_of_a_source_archive(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_a_damaged_batch_is_told_with_its_offsets_and_pieces_before_it_are_given
     [
         (0, struct.pack(">q", -1)),
         (0, struct.pack(">q", INT64_MAX)),
+        (0, struct.pack(">q", INT64_MAX - 2)),
         (8, struct.pack(">i", 48)),
         (8, struct.pack(">i", -1)),
         (16, b"\x03"),
