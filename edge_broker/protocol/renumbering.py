@@ -16,7 +16,9 @@ DefaultRecord; timestamps wrap as Java's do.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
@@ -39,7 +41,6 @@ HEADER_SIZE = 61
 LOG_APPEND_TIME = 0x08
 
 _FIELDS = Struct(">q 13x hiqq 14x i")  # base offset, attributes, last delta, base and max timestamp, count
-_pack_wanted = Struct("=3q").pack
 _RUN = Struct("=2q")
 _WRAP, _HALF = 1 << 64, 1 << 63
 _TEXTS = {
@@ -102,7 +103,7 @@ def renumber(area: bytearray, wanted: Sequence[Wanted], room: int) -> Renumbered
     renumbering = compiled_renumbering()
     if renumbering is None:
         return renumber_in_python(area, wanted, room)
-    fields = bytearray(b"".join(_pack_wanted(*piece) for piece in wanted))
+    fields = bytearray(array("q", chain.from_iterable(wanted)))
     walk = renumbering()
     verdict = walk.measure(area, fields)
     if verdict:
