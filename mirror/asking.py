@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import ClientSettings
-from edge_broker.errors import error_name
+from edge_broker.errors import ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from edge_broker.protocol.messages.offset_commit import (
@@ -39,6 +39,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafka_wire.apis import FETCH, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH, Asked
+from kafka_wire.batches import BadBatch
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.errors import ConnectionLost, VersionUnknown, WireError
 from mirror import fetching
@@ -240,8 +241,8 @@ class Asking:
         except WireError as error:
             self._drop(cluster)
             raise SourceError(str(error)) from error
-        except (KafkaError, ConfigurationError, OSError) as error:  # of what was read; of files replaced just now
-            self._drop(cluster)
+        except (KafkaError, BadBatch, Refusal, ProtocolViolation, ConfigurationError, OSError) as error:
+            self._drop(cluster)  # what was read cannot be; a file may be replaced just now
             raise SourceError(sentence(error)) from error
         except SourceError:
             self._drop(cluster)

@@ -18,6 +18,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.record_batch import records_of
+from kafka_wire.batches import ABORTED_KIND, CONTROL_KIND, Piece, Skipped, pieces_of
 from mirror.epochs import EpochStart
 from mirror.plan import BatchSpan
 
@@ -148,10 +150,19 @@ def record_in(fetched: Fetched, partition: TopicPartition, offset: int) -> Conte
 
 
 def spans_in(fetched: Fetched, partition: TopicPartition, offset: int) -> list[BatchSpan]:
-    """Return the batches from an offset on, by their raw attributes; raises KafkaError."""
+    """Return the batches from an offset on, by their raw attributes; raises KafkaError, BadBatch."""
     if fetched.code:
         raise for_code(fetched.code)(f"{partition} at {offset}")
-    return list(_read_spans(fetched.batches, offset, fetched.aborted))
+    return [_span(one) for one in pieces_of(memoryview(fetched.batches), offset, fetched.aborted)]
+
+
+def _span(one: Piece | Skipped) -> BatchSpan:
+    if isinstance(one, Piece):
+        held = tuple(record.offset for record in records_of(one.batch) if record.offset >= one.first_offset)
+        return BatchSpan(one.first_offset, one.end_offset, "data", held)
+    if one.kind == CONTROL_KIND:
+        return BatchSpan(one.first_offset, one.end_offset, "control")
+    return BatchSpan(one.first_offset, one.end_offset, "aborted" if one.kind == ABORTED_KIND else "data")
 
 
 async def _fetch(client: Any, partition: TopicPartition, offset: int, bytes_max: int, isolation: int) -> Fetched:
@@ -165,20 +176,3 @@ async def _fetch(client: Any, partition: TopicPartition, offset: int, bytes_max:
     _, code, *rest = answer.topics[0][1][0]
     aborted = next((field for field in rest[:-1] if isinstance(field, list)), [])
     return Fetched(code, aborted, rest[-1])
-
-
-def _read_spans(data: bytes, first_offset: int, aborted: Sequence[tuple[int, int]]) -> Iterator[BatchSpan]:
-    records = MemoryRecords(data)
-    while records.has_next():
-        batch = records.next_batch()
-        if batch.next_offset <= first_offset:
-            continue
-        if batch.is_control_batch:
-            yield BatchSpan(batch.base_offset, batch.next_offset, "control")
-        elif batch.is_transactional and any(
-            pid == batch.producer_id and first <= batch.base_offset for pid, first in aborted
-        ):
-            yield BatchSpan(batch.base_offset, batch.next_offset, "aborted")
-        else:
-            held = tuple(record.offset for record in batch)
-            yield BatchSpan(batch.base_offset, batch.next_offset, "data", held)

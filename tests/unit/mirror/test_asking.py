@@ -7,6 +7,7 @@ from aiokafka import TopicPartition
 
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.metadata import (
@@ -30,7 +31,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from edge_broker.protocol.record_batch import build_batch
+from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
 from kafka_wire.cluster import Leader
 from mirror.asking import Asking, EpochQuestion
 from mirror.epochs import EpochEnd
@@ -170,8 +171,44 @@ async def test_the_batches_of_a_log_and_a_record_are_read_raw(source, asking):
     found = await asking.record_at(TP, 41)
     assert (found.timestamp, found.value) == (5, b"x")
     assert await asking.record_at(TP, 43) is None
-    source.fetched = holding(40, 3, aborted=[AbortedTransaction(producer_id=-1, first_offset=40)])
-    assert [span.kind for span in await asking.spans(TP, 40, 43)] == ["data"]  # it is of no transaction
+
+
+def marker(base_offset, producer_id, kind):
+    """A transaction's marker: 0 aborts, 1 commits."""
+    key = b"\0\0" + kind.to_bytes(2, "big")
+    return of_transaction(build_batch([(key, b"")], timestamp_ms=5, base_offset=base_offset), producer_id, CONTROL)
+
+
+def of_transaction(batch, producer_id, attributes=0):
+    made = bytearray(batch)
+    made[21:23] = (TRANSACTIONAL | attributes).to_bytes(2, "big")
+    made[43:51] = producer_id.to_bytes(8, "big")
+    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+    return bytes(made)
+
+
+def data(base_offset, count, producer_id):
+    return of_transaction(build_batch([(None, b"x")] * count, timestamp_ms=5, base_offset=base_offset), producer_id)
+
+
+async def test_an_aborted_transaction_ends_with_its_marker(source, asking):
+    log = data(40, 3, 9) + data(43, 1, 8) + marker(44, 9, 0) + data(45, 2, 9) + marker(47, 9, 1)
+    aborted = [AbortedTransaction(producer_id=9, first_offset=40)]
+    source.fetched = [PartitionData(partition_index=0, records=log, aborted_transactions=aborted)]
+    assert [(span.base_offset, span.kind, span.record_offsets) for span in await asking.spans(TP, 40, 48)] == [
+        (40, "aborted", ()),
+        (43, "data", (43,)),
+        (44, "control", ()),
+        (45, "data", (45, 46)),
+        (47, "control", ()),
+    ]
+
+
+async def test_a_damaged_batch_explains_nothing(source, asking):
+    source.fetched = holding(40, 3)
+    source.fetched[0].records = source.fetched[0].records[:-1] + b"?"
+    with pytest.raises(SourceError, match="CRC"):
+        await asking.spans(TP, 40, 43)
 
 
 @pytest.mark.parametrize(
