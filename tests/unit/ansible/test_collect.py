@@ -21,8 +21,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.ansible_files import ANSIBLE, load
+from tests.support.runtimes import console_script
 
 SCRIPT = ANSIBLE / "playbooks/files/collect.py"
 FILES = {
@@ -269,3 +271,25 @@ def test_a_report_of_too_many_bytes_is_refused(board, monkeypatch):
     monkeypatch.setattr(board, "REPORT_MAX", 1000)
     with pytest.raises(ValueError, match="larger than one can be"):
         board.unpacked(gzip.compress(io.BytesIO(b"0" * 9000).read()))
+
+
+def test_a_secret_of_the_inventory_that_is_in_no_file_is_said_and_nothing_looks_like_a_failure(tmp_path):
+    variables = {
+        "spark_secret": "{{ vault_spark_secret }}",
+        "own_users": [{"password": "{{ vault_x }}"}],
+        "a_pass": "b",
+    }
+    included = {"ansible.builtin.include_tasks": str(ANSIBLE / "playbooks/tasks/collect_secret.yml")}
+    loop = {"loop": list(variables), "loop_control": {"loop_var": "collect_variable"}}
+    kept = {"ansible.builtin.debug": {"msg": "kept: {{ collect_secrets }}"}}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [included | loop, kept]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    command = [console_script("ansible-playbook"), "-i", "localhost,", tmp_path / "play.yml"]
+    done = subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=120)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "kept: {'a_pass': 'b'}" in said
+    for name in ("spark_secret", "own_users"):
+        assert f"{name} cannot be resolved" in said
+    for mark in ("fatal: ", "[ERROR]", "rescued=1"):
+        assert mark not in said, said

@@ -1,14 +1,26 @@
-"""What a role declares, what it defaults to, and what its README tells are the same variables."""
+"""What a role declares, what it defaults to, and what its README tells are the same variables.
+
+And no key is twice in a mapping: Ansible warns of it in every run, in the midst of what a reader is to look at.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROLES = Path(__file__).parents[3] / "ansible/roles"
+LOAD = """
+import sys
+from ansible.parsing.dataloader import DataLoader
+for path in sys.argv[1:]:
+    DataLoader().load_from_file(path)
+"""
 
 
 def declared(role: str) -> dict[str, dict[str, object]]:
@@ -39,3 +51,12 @@ def test_the_readme_has_each_variable_and_no_other(role):
         re.findall(rf"\b{role}_\w+", "".join(path.read_text() for path in (ROLES / role).rglob("*.yml")))
     )
     assert ours - known == set()
+
+
+def test_no_mapping_has_a_key_twice_merged_ones_included():
+    files = [path for part in ("roles", "playbooks", "inventories") for path in (ROLES.parent / part).rglob("*.yml")]
+    environment = os.environ | {"ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error"}
+    command = [sys.executable, "-c", LOAD, *map(str, files)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert not done.stderr
