@@ -4,7 +4,7 @@
 |---|---|
 | `sh` | the commands, as they stand |
 | `yaml` | the file that the sentence before it names |
-| `text` | nothing: what is printed |
+| `text` | nothing: what is printed, for `not_printed` |
 
 A fence of another kind is refused, so that nothing on the page goes untried. What cannot be had where the page is tried
 is in a list of substitutions, each with its reason, and one that no line needs any more is refused too.
@@ -13,16 +13,18 @@ is in a list of substitutions, each with its reason, and one that no line needs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 FENCE = re.compile(r"```(\w*)$")
 FILE = re.compile(r"`((?:inventories/|group_vars/)[\w./-]+\.yml)`")
+NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f.]*(?:(?<=e)-[0-9]+)?")
 # Bash tells the line in $LINENO; a command is shown before it runs, unexpanded, so without what a variable holds.
 HEAD = (
     "set -eE -o pipefail; shopt -s inherit_errexit; nl=$'\\n'; "
     "trap 'status=$?; echo \"PAGE:$LINENO: failed with $status: $BASH_COMMAND\" >&2' ERR; "
-    'trap \'[ "$LINENO" = "${at-}" ] || { at=$LINENO; echo "PAGE:$at: ${BASH_COMMAND%%"$nl"*}"; }\' DEBUG; '
+    'trap \'[ "$LINENO" = "${at-}" ] || { at=$LINENO; '
+    'echo "PAGE:$at, after $SECONDS s: ${BASH_COMMAND%%"$nl"*}"; }\' DEBUG; '
 )
 
 
@@ -90,3 +92,25 @@ def replaced(line: str, substitutions: Iterable[Substitution], used: set[str], *
     for substitution in found:
         line = line.replace(substitution.old, substitution.new)
     return line
+
+
+def shown(page: str) -> Iterator[tuple[int, str]]:
+    """The lines that the page says are printed, with their numbers."""
+    kind = None
+    for number, line in enumerate(page.splitlines(), start=1):
+        fence = FENCE.match(line)
+        if fence:
+            kind = fence[1] if kind is None else None
+        elif kind == "text":
+            yield number, line
+
+
+def shape(line: str) -> str:
+    """A line with all numbers, times and ids alike, one space for many, without the quote of Ansible's lists."""
+    return " ".join(NUMBER.sub("#", line).split()).removeprefix('"')
+
+
+def not_printed(page: str, said: str) -> list[str]:
+    """The lines that the page shows and that nothing printed, but for numbers, each with its own."""
+    shapes = [shape(line) for line in said.splitlines()]
+    return [f"{n}: {line}" for n, line in shown(page) if not any(each.startswith(shape(line)) for each in shapes)]

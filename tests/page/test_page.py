@@ -2,7 +2,8 @@
 
 Needs root, mmdebstrap and systemd-nspawn, as `make molecule` does; wheels, jars and packages come from their
 registries, through a proxy in the lab. What takes the place of a card reader, a board and the internet is in
-`substitutions`, and printed first. A line that fails ends it, and is named.
+`substitutions`, and printed first. A line that fails ends it, and is named. What the page says is printed was printed,
+and nothing in between looked like a failure or a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page.script import script
+from tests.page.script import not_printed, script
 from tests.page.substitutions import CARD, IMAGE, LAB
 from tests.support.card_images import LAYOUTS, ROOT_START, make_image
 from tests.support.processes import Process, wait_until
@@ -32,12 +33,18 @@ FOLDER = Path("/var/tmp/drupelet-lab") / NAME
 CONTROL, BOARD, CENTRAL = "10.77.0.31", "10.77.0.11", "10.77.0.21"
 PROXY = "10.77.0.1", 3128
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-PREREQUISITES = ("mtools", "e2fsprogs", "openssh-client", "sudo", "openssl", "git", "ca-certificates")
-# What the lab's root has for the roles' own scenarios, and neither a flashed board nor a fresh Debian.
+PREREQUISITES = (
+    "python3-venv", "mtools", "e2fsprogs", "openssh-client", "sudo", "openssl", "git", "ca-certificates",
+    "mosquitto-clients",
+)  # fmt: skip
+# What the lab's root has for the roles' own scenarios, and neither a flashed board, a fresh Debian nor a reader has.
 TOO_MUCH = (
     "mosquitto", "default-jre-headless", "mosquitto-clients", "kcat", "nftables", "chrony", "unattended-upgrades",
 )  # fmt: skip
 RUN_S = 3600
+ALARMING = ("fatal: ", "[ERROR]", "[WARNING]")
+# Ansible's own, of a user whom it meets for the first time: root of each host.
+FIRST_MEETING = "[WARNING]: Module remote_tmp "
 
 
 def lab(*words: str) -> None:
@@ -78,10 +85,15 @@ def start(name: str, address: str, suite: str) -> None:
     ssh(address, "apt-get -qq update")
 
 
+def strip(address: str) -> None:
+    """Take off a host what the lab's root has too much."""
+    ssh(address, f"DEBIAN_FRONTEND=noninteractive apt-get -qq --yes purge --autoremove {' '.join(TOO_MUCH)}")
+
+
 def fresh(name: str, address: str, suite: str, user: str, key: str) -> None:
     """Start a host as a first boot leaves it: a user with a key and sudo, and nothing of what the roles install."""
     start(name, address, suite)
-    ssh(address, f"DEBIAN_FRONTEND=noninteractive apt-get -qq --yes purge --autoremove {' '.join(TOO_MUCH)}")
+    strip(address)
     ssh(address, "DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install sudo")
     ssh(
         address,
@@ -103,6 +115,7 @@ def give_host_key(address: str, card: Path) -> None:
 def control_node() -> str:
     """Start a reader's machine with what the page asks for, a key and a checkout; the public key."""
     start("control", CONTROL, "bookworm")
+    strip(CONTROL)
     ssh(CONTROL, f"DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install {' '.join(PREREQUISITES)}", deadline_s=900)
     proxy = f"http://{PROXY[0]}:{PROXY[1]}"
     ssh(
@@ -153,7 +166,8 @@ def test_the_page_holds_from_the_first_line_to_the_last(proxy: None) -> None:
     text = text.replace("IMAGE_SHA256", hashlib.sha256((home / IMAGE).read_bytes()).hexdigest())
     (home / "page.sh").write_text(text)
     following = subprocess.Popen(
-        words_for(CONTROL, ". ~/page.env && cd drupelet && exec bash ~/page.sh 2>&1"), stdin=subprocess.DEVNULL
+        words_for(CONTROL, "set -o pipefail; . ~/page.env && cd drupelet && bash ~/page.sh 2>&1 | tee ~/page.log"),
+        stdin=subprocess.DEVNULL,
     )
 
     def through() -> bool:
@@ -170,3 +184,7 @@ def test_the_page_holds_from_the_first_line_to_the_last(proxy: None) -> None:
     finally:
         following.kill()
         following.wait()
+    said = (home / "page.log").read_text()
+    assert not not_printed(PAGE.read_text(), said), "the page shows what is no longer printed"
+    alarming = [line for line in said.splitlines() if line.startswith(ALARMING) and not line.startswith(FIRST_MEETING)]
+    assert not alarming, "who follows the page sees this, and nothing is wrong"

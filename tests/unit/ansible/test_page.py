@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page.script import PageRefused, Substitution, script
+from tests.page.script import PageRefused, Substitution, not_printed, script
 from tests.page.substitutions import CARD, IMAGE, LAB
 from tests.support.card_images import LAYOUTS, make_image
 from tests.support.first_boot import KEY
@@ -110,3 +110,13 @@ def test_a_page_that_could_not_be_tried_whole_is_refused(page, says):
 def test_a_substitution_that_nothing_needs_is_refused():
     with pytest.raises(PageRefused, match="no line of the page needs the substitution of 'x'"):
         script("# T\n", (Substitution("x", "y", "z"),))
+
+
+def test_what_the_page_shows_is_held_against_what_was_printed_but_for_numbers():
+    shown = '12:00:01.5Z  0/3  pi-1 {"run": "6b0d", "value": 0.04}\nledger ok  0.0 s\n'
+    page = f"# T\n\n```sh\nls\n```\n\n```text\n{shown}```\n"
+    alike = '    "12:00:02Z 0/1 pi-1 {"run": "f00d1e", "value": 8e-05}",\n"ledger      ok  3 s  more",\n'
+    assert not_printed(page, alike) == []
+    assert not_printed(page, alike.replace("ledger", "losses")) == ["9: ledger ok  0.0 s"]
+    assert [line[:2] for line in not_printed(page, alike.replace("12:00:02Z 0/1", "1795280701136"))] == ["8:"]
+    assert [line[:2] for line in not_printed(page, alike.replace("12:00:02Z", "2026 12:00:02Z"))] == ["8:"]
