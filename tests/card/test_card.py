@@ -4,8 +4,8 @@ Invariants:
 - the card is told apart by its contents; what `edge-board flash` was told is what the board that boots from it is;
 - from the first login on ssh knows the board by the host key that its card got; nobody gets in without the user's key;
 - cloud-init itself has nothing to say against what it was given;
-- the real playbook makes a broker of the board, a second run changes nothing;
-- a record that was acked before the plug was pulled is there afterwards, at its offset.
+- the real playbook makes a broker of the board that wants TLS and a log-in, a second run changes nothing;
+- a record that was acked before the plug was pulled is there afterwards, at its offset, and so is who may log in.
 The tests are one story and run in this order; the times of the stages are printed at the end.
 """
 
@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from drupelet.kafka_properties import security_of
 from tests.card.board import ADDRESS, DNS, GATEWAY, PREFIX, Board
 from tests.support.processes import wait_until
 from tests.support.runtimes import console_script
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.timeout(3600)  # an emulated board takes its time, and 
 HERE = Path(__file__).parent
 ANSIBLE = HERE.parents[1] / "ansible"
 ROOT_MIB = 1600
+SECRET = secrets.token_hex(16)
 HOST, USER, TIMEZONE = "pi-7", "site", "Europe/London"
 LOGIN_S = 1200
 TOPIC = "readings"
@@ -178,6 +181,11 @@ def playbook(name: str, folder: Path, *more: object) -> str:
     return run(*words, folder=ANSIBLE)
 
 
+def inventory_of(folder: Path) -> Path:
+    """Name the inventory; the site's CA comes beside its folder."""
+    return folder / "inventory/hosts.yml"
+
+
 def provision(board: Board, folder: Path, bundle: Path) -> str:
     """Run the real playbook on the board; returns its recap."""
     host = {
@@ -188,12 +196,13 @@ def provision(board: Board, folder: Path, bundle: Path) -> str:
         "ansible_ssh_common_args": " ".join(board.ssh_words()),
         "base_ssh_port": 22,  # the board's own; the one above is the emulator's
         "broker_listen": "0.0.0.0:9092",
-        "broker_network_trusted": True,
+        "security_secret": SECRET,
         "broker_advertise": f"127.0.0.1:{board.kafka_port}",
         "drupelet_bundle": str(bundle),
     }
     groups = {name: {"hosts": {HOST: None}} for name in ("base", "broker")}
-    inventory = folder / "hosts.yml"
+    inventory = inventory_of(folder)
+    inventory.parent.mkdir(exist_ok=True)
     inventory.write_text(yaml.safe_dump({"all": {"hosts": {HOST: host}, "children": groups}}))
     said = playbook("provision.yml", folder, "-i", inventory)
     return said[said.index("PLAY RECAP") :]
@@ -215,6 +224,24 @@ def test_the_playbook_makes_a_broker_of_it(board: Board, folder: Path, bundle: P
     assert version.endswith(", compiled walker\n"), "the wheel's library for aarch64 is loaded on an aarch64 board"
 
 
+@pytest.fixture(scope="module")
+def login(board: Board, folder: Path) -> dict[str, str]:
+    """Say how to log in, in librdkafka's words, as the real playbook writes it for the tools."""
+    properties = folder / "login.properties"
+    told = ("-e", f"login_at={HOST}", "-e", f"login_to={properties}")
+    playbook("login.yml", folder, "-i", inventory_of(folder), *told)
+    found = security_of(properties)
+    assert found.password is not None
+    return {
+        "bootstrap.servers": f"127.0.0.1:{board.kafka_port}",
+        "security.protocol": found.protocol,
+        "ssl.ca.location": str(found.ca_file),
+        "sasl.mechanism": found.mechanism,
+        "sasl.username": found.username,
+        "sasl.password": found.password(),
+    }
+
+
 class Acked:
     """Values by their offset, as the broker has acked them."""
 
@@ -227,20 +254,14 @@ class Acked:
             self.values[offset] = value
 
 
-def producer(board: Board) -> Producer:
-    return Producer({"bootstrap.servers": f"127.0.0.1:{board.kafka_port}", "acks": "all", "linger.ms": 5})
+def producer(login: dict[str, str]) -> Producer:
+    return Producer({**login, "acks": "all", "linger.ms": 5})
 
 
-def read_all(board: Board) -> dict[int, bytes]:
+def read_all(login: dict[str, str]) -> dict[int, bytes]:
     """Read the topic from its start to its end, from outside."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": f"127.0.0.1:{board.kafka_port}",
-            "group.id": "reader",
-            "auto.offset.reset": "error",
-            "enable.auto.commit": False,
-        }
-    )
+    own = {"group.id": "reader", "auto.offset.reset": "error", "enable.auto.commit": False}
+    consumer = Consumer({**login, **own})
     try:
         start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)
         consumer.assign([TopicPartition(TOPIC, 0, start)])
@@ -258,18 +279,31 @@ def read_all(board: Board) -> dict[int, bytes]:
         consumer.close()
 
 
-def test_records_are_read_back_from_outside(board: Board) -> None:
-    acked, sender = Acked(), producer(board)
+def test_another_password_lets_nobody_in(login: dict[str, str]) -> None:
+    errors: list[int] = []
+    stranger = Producer({**login, "sasl.password": "another", "error_cb": lambda error: errors.append(error.code())})
+
+    def refused() -> bool:
+        with pytest.raises(KafkaException):
+            stranger.list_topics(timeout=5)
+        stranger.poll(0)
+        return KafkaError._AUTHENTICATION in errors
+
+    wait_until(refused, 120, "the refusal")
+
+
+def test_records_are_read_back_from_outside(login: dict[str, str]) -> None:
+    acked, sender = Acked(), producer(login)
     with stage(f"{RECORDS_BEFORE} records there and back"):
         for number in range(RECORDS_BEFORE):
             sender.produce(TOPIC, b"before %d" % number, partition=0, on_delivery=acked)
         assert sender.flush(120) == 0
         assert len(acked.values) == RECORDS_BEFORE
-        assert read_all(board) == acked.values
+        assert read_all(login) == acked.values
 
 
-def test_what_was_acked_outlives_a_power_cut(board: Board) -> None:
-    before, acked, sender = read_all(board), Acked(), producer(board)
+def test_what_was_acked_outlives_a_power_cut(board: Board, login: dict[str, str]) -> None:
+    before, acked, sender = read_all(login), Acked(), producer(login)
     for number in itertools.count():
         with contextlib.suppress(BufferError):  # the queue is full: poll makes room
             sender.produce(TOPIC, b"load %d" % number, partition=0, on_delivery=acked)
@@ -284,15 +318,15 @@ def test_what_was_acked_outlives_a_power_cut(board: Board) -> None:
         board.start()
         board.wait_for_login(LOGIN_S)
     with stage("second boot to the broker"):
-        wait_until(lambda: broker_answers(board), LOGIN_S, "the broker after the power cut", poll_s=1)
-    found = read_all(board)
+        wait_until(lambda: broker_answers(login), LOGIN_S, "the broker after the power cut", poll_s=1)
+    found = read_all(login)
     assert before.items() <= found.items()
     assert acked.values.items() <= found.items()
     assert board.ssh("hostname").strip() == HOST
 
 
-def broker_answers(board: Board) -> bool:
+def broker_answers(login: dict[str, str]) -> bool:
     try:
-        return TOPIC in producer(board).list_topics(timeout=20).topics
+        return TOPIC in producer(login).list_topics(timeout=20).topics
     except KafkaException:
         return False
