@@ -1,4 +1,4 @@
-"""The two commands behind the command line: run the mirror until a signal, and show where it stands.
+"""The commands behind the command line: run the mirror until a signal, show where it stands and what it would do.
 
 No argument parsing may come in here, and no decision of the mirror.
 """
@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -19,12 +20,13 @@ from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
-from mirror import metrics, topics
+from mirror import metrics
 from mirror.clients import NO_BROKER, Source
 from mirror.config import Config
-from mirror.errors import SourceError
+from mirror.errors import SourceError, TargetError
 from mirror.offsets import Commit
-from mirror.replicator import Replicator
+from mirror.preview import Planned, planned
+from mirror.replicator import Replicator, target_of
 
 _log = Log("mirror")
 
@@ -88,14 +90,37 @@ async def status(config: Config, *, as_json: bool) -> int:
         raise CommandFailed(f"the source {config.source} does not answer{why}: start it or correct --source") from error
     finally:
         await source.close()
-    print(json.dumps([asdict(standing) for standing in found]) if as_json else _table(found))
+    print(json.dumps([asdict(standing) for standing in found]) if as_json else _standings_table(found))
     return 0
+
+
+async def plan(config: Config, *, as_json: bool) -> int:
+    """Print a line per topic that `run` would mirror; return the exit status, 1 when one cannot be or there is none."""
+    source, target = Source(config.source_client, config.group_id), target_of(config, config.target_client)
+    try:
+        await source.open()
+        found, near = await planned(source, target, config)
+    except SourceError as error:
+        raise CommandFailed(f"the source {config.source} cannot be asked ({error})") from error
+    except TargetError as error:
+        raise CommandFailed(f"the target {config.target} cannot be asked ({error})") from error
+    finally:
+        await source.close()
+        await target.close()
+    print(json.dumps([asdict(one) for one in found]) if as_json else _planned_table(found))
+    for one in found:
+        if one.trouble:
+            print(one.trouble, file=sys.stderr)
+    if near is not None:
+        hint = f"; did you mean {near!r}?" if near else ""
+        print(f"No topic of the source matches {config.topics!r}{hint}", file=sys.stderr)
+    return 1 if near is not None or any(one.trouble for one in found) else 0
 
 
 async def _standings(source: Source, config: Config) -> list[Standing]:
     known = await source.topics()
     commits = await source.commits()
-    chosen = topics.selected(known, config.pattern, ledger=config.ledger) if config.topics else []
+    chosen = config.selection.of(known) if config.topics else []
     there = {TopicPartition(name, number) for name in chosen for number in known[name].leaders}
     there |= {tp for tp in commits if tp.topic in known and tp.partition in known[tp.topic].leaders}
     _, ends = await source.bounds(there)
@@ -111,13 +136,32 @@ def _standing(
     return Standing(partition.topic, partition.partition, end, position, lag)
 
 
-def _table(found: list[Standing]) -> str:
-    head = ("TOPIC", "PARTITION", "SOURCE END", "POSITION", "LAG")
-    rows = [head, *(tuple("-" if cell is None else str(cell) for cell in asdict(row).values()) for row in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+def _standings_table(found: list[Standing]) -> str:
+    return _table(
+        ("TOPIC", "PARTITION", "SOURCE END", "POSITION", "LAG"),
+        [(row.topic, row.partition, row.source_end, row.position, row.lag) for row in found],
+    )
+
+
+def _planned_table(found: list[Planned]) -> str:
+    return _table(
+        ("TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE"),
+        [
+            (one.topic, one.target_name, one.partitions, one.partitions_there, one.to_send, one.again, one.gone)
+            for one in found
+        ],
+    )
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str | int | None, ...]]) -> str:
+    """Text to the left, numbers to the right, - for nothing."""
+    shown = [head, *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]
+    texts = {column for row in rows for column, cell in enumerate(row) if isinstance(cell, str)} | {0}
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join(
         "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
+            cell.ljust(width) if column in texts else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in shown
     )

@@ -28,6 +28,11 @@ _STATUS_EXAMPLE = """example:
 """
 
 
+_PLAN_EXAMPLE = """example:
+  edge-mirror plan --config /etc/drupelet/mirror.toml
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     return run("edge-mirror", lambda: _work(arguments), extra="mirror")
@@ -39,12 +44,12 @@ def _work(arguments: Sequence[str] | None) -> int:
     config = _load(given, required)
     if given.command == "check":
         return _check(given, config)
-    set_up("mirror", silent=("aiokafka",) if given.command == "status" else ())  # one sentence says it
+    set_up("mirror", silent=() if given.command == "run" else ("aiokafka",))  # one sentence says it
     return _start(given, config)
 
 
 def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
-    names = ("source", "target", "topics", "site", "policy", "metrics")
+    names = ("source", "target", "topics", "exclude", "site", "policy", "metrics")
     config = load(given.config, {name: getattr(given, name, None) for name in names}, required)
     if not config.site and not config.target:
         raise ConfigurationError(
@@ -74,6 +79,8 @@ def _start(given: argparse.Namespace, config: Config) -> int:
 
     if given.command == "run":
         return asyncio.run(app.run(config))
+    if given.command == "plan":
+        return asyncio.run(app.plan(config, as_json=given.json))
     return asyncio.run(app.status(config, as_json=given.json))
 
 
@@ -88,25 +95,33 @@ def parser() -> Parser:
     root.add_version()
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = _command(commands, "run", "mirror until SIGTERM or SIGINT", _RUN_EXAMPLE)
-    run.add_argument("--policy", choices=POLICIES, help="names at the target: SITE.TOPIC (prefix, the default with "
-                     "--site) or TOPIC (identity, the default without)")  # fmt: skip
+    _add_policy(run)
     run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health there; off by default")
     check = _command(commands, "check", "check the configuration, and whether both sides let us in", _CHECK_EXAMPLE)
     check.add_argument("--connect", action="store_true", help="also try both sides, and the brokers that they name")
+    plan = _command(commands, "plan", "show what would be mirrored, by what name, and how much", _PLAN_EXAMPLE)
+    _add_policy(plan)
+    plan.add_argument("--json", action="store_true", help="print JSON instead of a table")
     status = _command(commands, "status", "show source end, committed position and lag per partition", _STATUS_EXAMPLE)
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return root
+
+
+def _add_policy(command: argparse.ArgumentParser) -> None:
+    text = "names at the target: SITE.TOPIC (prefix, the default with --site) or TOPIC (identity, the default without)"
+    command.add_argument("--policy", choices=POLICIES, help=text)
 
 
 def _command(commands: argparse._SubParsersAction[Parser], name: str, text: str, example: str) -> Parser:
     command = commands.add_parser(
         name, help=text, description=text, epilog=example, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    command.add_argument("--source", metavar="HOST:PORT", help="the edge broker")
-    command.add_argument("--target", metavar="HOST:PORT", help="the central Kafka")
+    command.add_argument("--source", metavar="HOST:PORT", help="the edge broker; several servers with commas between")
+    command.add_argument("--target", metavar="HOST:PORT", help="the central Kafka; likewise")
     command.add_argument(
         "--topics", metavar="REGEX", help="whole names of the topics to mirror; __edge_ledger always is"
     )
+    command.add_argument("--exclude", metavar="REGEX", help="whole names of topics that are left out again")
     command.add_argument("--site", metavar="NAME", help="the site's name: prefix of the topics, part of the group id")
     command.add_argument(
         "--config", metavar="FILE.toml", type=path, help="more settings; the command line overrides it"

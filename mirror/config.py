@@ -16,10 +16,11 @@ from drupelet.config_check import nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
-from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, is_site_name
+from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
 
 SIDES = ("source", "target")
 CLIENT_ID = "edge-mirror"
+SERVERS = "HOST:PORT[,HOST:PORT]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class Config:
     """
 
     source: str = ""
-    """HOST:PORT of the edge broker."""
+    """HOST:PORT of the edge broker; several with commas between, of one cluster."""
     target: str = ""
-    """HOST:PORT of the central Kafka."""
+    """HOST:PORT of the central Kafka; several with commas between, of one cluster."""
     topics: str = ""
     """Regular expression that a topic's whole name must match."""
+    exclude: str = ""
+    """Regular expression; a topic whose whole name matches it is not mirrored, whatever `topics` says."""
     site: str = ""
     """The site's name: prefix of the topics, part of the group id."""
     policy: str = ""
@@ -93,9 +96,10 @@ class Config:
         return f"edge-mirror-{self.site or self.target}"
 
     @property
-    def pattern(self) -> re.Pattern[str]:
-        """The compiled topic pattern."""
-        return re.compile(self.topics)
+    def selection(self) -> Selection:
+        """Which topics are mirrored."""
+        excluded = re.compile(self.exclude) if self.exclude else None
+        return Selection(re.compile(self.topics), excluded, self.ledger)
 
 
 def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str, ...]) -> Config:
@@ -139,18 +143,23 @@ def _check(config: Config, required: tuple[str, ...]) -> None:
     for key in required:
         if not getattr(config, key):
             raise ConfigurationError(f"{key} is not set: give --{key} or the key in the configuration file.")
-    for key in ("source", "target", "metrics"):
+    for key, kind in (
+        ("source", "HOST:PORT[,HOST:PORT]"),
+        ("target", "HOST:PORT[,HOST:PORT]"),
+        ("metrics", "HOST:PORT"),
+    ):
         if getattr(config, key):
-            _check_address(key, getattr(config, key))
+            _check_address(key, getattr(config, key), kind)
     _check_names(config)
     _check_bounds(config)
 
 
-def _check_address(key: str, text: str) -> None:
-    try:
-        host_and_port(text)
-    except ValueError:
-        raise ConfigurationError(f"{key} must be HOST:PORT, not {text!r}.") from None
+def _check_address(key: str, text: str, kind: str) -> None:
+    for address in text.split(",") if kind == SERVERS else [text]:
+        try:
+            host_and_port(address.strip())
+        except ValueError:
+            raise ConfigurationError(f"{key} must be {kind}, not {text!r}.") from None
 
 
 def _check_names(config: Config) -> None:
@@ -163,12 +172,15 @@ def _check_names(config: Config) -> None:
         raise ConfigurationError(f"policy {config.policy!r} is not known: use prefix or identity.")
     if config.policy == "prefix" and not config.site:
         raise ConfigurationError("policy prefix needs a site: give --site NAME, or use --policy identity.")
-    if config.source and config.source == config.target:
-        raise ConfigurationError(f"source and target are both {config.source}: a mirror needs two clusters.")
-    try:
-        re.compile(config.topics)
-    except re.error as error:
-        raise ConfigurationError(f"topics {config.topics!r} is not a regular expression: {error}.") from error
+    both = set(config.source_client.servers) & set(config.target_client.servers) - {""}
+    if both:
+        raise ConfigurationError(f"source and target are both {min(both)}: a mirror needs two clusters.")
+    for key in ("topics", "exclude"):
+        try:
+            re.compile(getattr(config, key))
+        except re.error as error:
+            text = f"{key} {getattr(config, key)!r} is not a regular expression: {error}."
+            raise ConfigurationError(text) from error
 
 
 _LEAST = {

@@ -69,9 +69,9 @@ class Replicator:
         self.config = config
         self.metrics = metrics
         self.source = Source(config.source_client, config.group_id)
-        self.target = _target(config, config.target_client)
+        self.target = target_of(config, config.target_client)
         self.node = f"mirror@{socket.gethostname()}"
-        self._ledger = _target(config, config.source_client)
+        self._ledger = target_of(config, config.source_client)
         self._ledger_open = False
         self._ledger_lock = asyncio.Lock()
         self._lanes: dict[TopicPartition, Lane] = {}
@@ -185,8 +185,8 @@ class Replicator:
     async def _discover(self) -> bool:
         """Bring the lanes in line with the source's topics, read those that stand; return whether all of them do."""
         found = await self.source.topics()
-        names = topics.selected(found, self.config.pattern, ledger=self.config.ledger)
-        self._note_near_miss(topics.near_miss(found, self.config.pattern))
+        names = self.config.selection.of(found)
+        self._note_near_miss(self.config.selection.near_miss(found))
         wanted = {TopicPartition(name, number): found[name] for name in names for number in found[name].leaders}
         for partition, lane in list(self._lanes.items()):
             if partition not in wanted:
@@ -624,7 +624,8 @@ class Replicator:
             self._set_trouble("target ack", f"none for {waited_s:.0f} s" if waited_s > SILENT_S else "")
 
 
-def _target(config: Config, settings: ClientSettings) -> Target:
+def target_of(config: Config, settings: ClientSettings) -> Target:
+    """Return the end that is written to, of either cluster, by the configuration."""
     return Target(
         settings,
         compression=config.compression,

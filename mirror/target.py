@@ -69,6 +69,12 @@ class Target:
             if producer is not None:
                 await _abandon(producer)
 
+    async def topics(self) -> dict[str, int]:
+        """Return every topic with its number of partitions; raises TargetError."""
+        with mapped(TargetError):
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await self._admin.topics()
+
     async def ensure_topic(
         self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
     ) -> dict[str, str] | None:

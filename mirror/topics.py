@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from drupelet.config_check import nearest
 from drupelet.ledger import LEDGER_TOPIC
@@ -44,29 +44,32 @@ def is_site_name(site: str) -> bool:
     return len(site) <= SITE_LENGTH_MAX and _LEGAL_NAME.fullmatch(site) is not None and site not in (".", "..")
 
 
-def selected(names: Iterable[str], pattern: re.Pattern[str], *, ledger: bool) -> list[str]:
-    """Return the topics to mirror, sorted: those whose whole name matches, and the loss ledger if `ledger` says so.
+class Selection(NamedTuple):
+    """Which topics are mirrored: whole names that match `wanted`, not `excluded`; by `ledger` the loss ledger, too."""
 
-    Other topics that start with `__` belong to the brokers and are never mirrored.
-    """
-    return sorted(name for name in names if _is_selected(name, pattern, ledger))
+    wanted: re.Pattern[str]
+    excluded: re.Pattern[str] | None = None
+    ledger: bool = True
 
+    def of(self, names: Iterable[str]) -> list[str]:
+        """Return those of the names, sorted; others that start with `__` are the brokers' own and never among them."""
+        return sorted(name for name in names if self._has(name) or (self.ledger and name == LEDGER_TOPIC))
 
-def near_miss(names: Iterable[str], pattern: re.Pattern[str]) -> str | None:
-    """Return what a pattern that selects no topic may have meant, empty when none is near; None if it selects one.
+    def near_miss(self, names: Iterable[str]) -> str | None:
+        """Return what a pattern that selects no topic may have meant, empty when none is near; None if it selects one.
 
-    The loss ledger does not count, as it is selected whatever the pattern.
-    """
-    own = [name for name in names if not name.startswith("__")]
-    if any(pattern.fullmatch(name) for name in own):
-        return None
-    return next((near for word in pattern.pattern.split("|") if (near := nearest(word, own))), "")
+        The loss ledger does not count, as it is selected whatever the pattern.
+        """
+        own = [name for name in names if not name.startswith("__") and not self._excludes(name)]
+        if any(map(self.wanted.fullmatch, own)):
+            return None
+        return next((near for word in self.wanted.pattern.split("|") if (near := nearest(word, own))), "")
 
+    def _has(self, name: str) -> bool:
+        return not name.startswith("__") and bool(self.wanted.fullmatch(name)) and not self._excludes(name)
 
-def _is_selected(name: str, pattern: re.Pattern[str], ledger: bool) -> bool:
-    if name == LEDGER_TOPIC:
-        return ledger
-    return not name.startswith("__") and pattern.fullmatch(name) is not None
+    def _excludes(self, name: str) -> bool:
+        return self.excluded is not None and self.excluded.fullmatch(name) is not None
 
 
 def copied_settings(described: Mapping[str, tuple[str, ConfigSource]]) -> dict[str, str]:

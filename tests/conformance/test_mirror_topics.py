@@ -5,6 +5,9 @@ The target has an authorizer; what it denies is an ACL for one topic, so that th
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -18,7 +21,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.support import runtimes
 from tests.support.mirror_road import EdgeMirror, create_topic, numbers, produce, read_all, wait_mirrored
+from tests.support.ports import free_port
 from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
 from tests.support.waiting import CALL_S
 
@@ -106,3 +111,61 @@ def test_a_topic_is_made_with_what_its_source_was_told(source, target, tmp_path)
     assert {key: kept[key] for key in told} == told
     assert (kept["segment.bytes"], kept["max.message.bytes"]) == (plain["segment.bytes"], "3000000")
     assert (plain["retention.ms"], plain["max.message.bytes"]) == ("604800000", "3000000")
+
+
+def plan(source, target, topics, *more):
+    command = [runtimes.console_script("edge-mirror"), "plan", "--source", source, "--target", target]
+    return subprocess.run(
+        [*command, "--topics", topics, "--site", "lab", *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CALL_S,
+    )
+
+
+def topics_of(broker):
+    return AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=CALL_S).topics
+
+
+def planned(*arguments):
+    done = plan(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return {row.pop("topic"): row for row in json.loads(done.stdout)}
+
+
+def test_a_plan_tells_what_would_be_sent_and_changes_nothing(source, target, tmp_path):
+    create_topic(source.bootstrap, "alarms", 3)
+    create_topic(source.bootstrap, "raw", 1)
+    produce(source.bootstrap, "alarms", 0, 100, partition=1)
+    servers = f"127.0.0.1:{free_port()},{target.bootstrap}"  # of several that are named one has to be there
+    found = planned(source.bootstrap, servers, ".*", "--exclude", "raw")
+    sent = {"partitions_there": None, "to_send": 100, "again": 0, "gone": 0, "trouble": ""}
+    assert found.keys() == {"alarms", "__edge_ledger"}
+    assert found["alarms"] == {"target_name": "lab.alarms", "partitions": 3} | sent
+    assert "lab.alarms" not in topics_of(target)
+    settings = SETTINGS | {"exclude": "raw"}
+    with EdgeMirror(tmp_path, source.bootstrap, servers, topics=".*", site="lab", settings=settings):
+        wait_mirrored(target.bootstrap, "lab.alarms", {1: 100})
+    assert "lab.raw" not in topics_of(target)
+    produce(source.bootstrap, "alarms", 100, 103, partition=1)
+    found = planned(source.bootstrap, target.bootstrap, "alarms")["alarms"]
+    assert (found["partitions_there"], found["to_send"], found["again"]) == (3, 3, 0)
+    shown = plan(source.bootstrap, target.bootstrap, "alarms|raw")
+    head, *rows = shown.stdout.splitlines()
+    assert head.split("  ")[0] == "TOPIC"
+    assert [row.split() for row in rows if "__edge_ledger" not in row] == [
+        ["alarms", "lab.alarms", "3", "3", "3", "0", "0"],
+        ["raw", "lab.raw", "1", "-", "0", "0", "0"],
+    ]
+
+
+def test_a_plan_of_nothing_says_what_was_meant_and_fails(source, target):
+    create_topic(source.bootstrap, "alarms", 1)
+    done = plan(source.bootstrap, target.bootstrap, "alarm")
+    assert done.returncode == 1
+    assert done.stderr == "No topic of the source matches 'alarm'; did you mean 'alarms'?\n"
+    away = plan(source.bootstrap, f"127.0.0.1:{free_port()}", "alarms")
+    assert away.returncode == 1
+    assert away.stderr.count("\n") == 1
+    assert "the target 127.0.0.1:" in away.stderr

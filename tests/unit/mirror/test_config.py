@@ -31,7 +31,12 @@ def test_without_a_site_names_stay_and_the_target_names_the_group():
         ({"sorce": "x:1"}, "did you mean source"),
         ({"source": ""}, "source is not set"),
         ({"source": "nowhere"}, "must be HOST:PORT"),
-        ({"topics": "("}, "not a regular expression"),
+        ({"source": "a:1,b"}, r"must be HOST:PORT\[,HOST:PORT\]"),
+        ({"target": "b:2,,c:3"}, "must be HOST:PORT"),
+        ({"target": "b:2,"}, "must be HOST:PORT"),
+        ({"topics": "("}, "topics .* not a regular expression"),
+        ({"exclude": "("}, "exclude .* not a regular expression"),
+        ({"target": "b:2,a:1"}, "both a:1"),
         ({"policy": "prefix"}, "needs a site"),
         ({"policy": "both"}, "policy 'both'"),
         ({"site": "ä b"}, "cannot start a topic name"),
@@ -63,7 +68,7 @@ def test_the_command_ends_with_2_on_bad_configuration(arguments, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["status", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plan", "--help"], ["status", "--help"]])
 def test_help_has_an_example(arguments, capsys):
     with pytest.raises(SystemExit) as raised:
         cli.main(arguments)
@@ -71,12 +76,38 @@ def test_help_has_an_example(arguments, capsys):
     assert "example:\n  edge-mirror " in capsys.readouterr().out
 
 
+def selection(**values):
+    return load(None, {**GIVEN, **values}, RUN).selection
+
+
 def test_only_matching_topics_and_the_ledger_are_mirrored():
-    pattern = load(None, {**GIVEN, "topics": "read.*|.*"}, RUN).pattern
     names = ["readings", "__consumer_offsets", "__edge_ledger", "__other"]
-    assert topics.selected(names, pattern, ledger=True) == ["__edge_ledger", "readings"]
-    assert topics.selected(names, pattern, ledger=False) == ["readings"]
-    assert topics.selected(["readings2"], load(None, {**GIVEN, "topics": "readings"}, RUN).pattern, ledger=True) == []
+    assert selection(topics="read.*|.*").of(names) == ["__edge_ledger", "readings"]
+    assert selection(topics="read.*|.*", ledger=False).of(names) == ["readings"]
+    assert selection(topics="readings").of(["readings2"]) == []
+
+
+def test_what_is_excluded_is_left_out_but_for_the_ledger():
+    names = ["readings", "readings.raw", "__edge_ledger"]
+    assert selection(topics=".*", exclude=r".*\.raw|__edge_ledger").of(names) == ["__edge_ledger", "readings"]
+
+
+@pytest.mark.parametrize(
+    ("values", "near"),
+    [
+        ({"topics": "readings"}, None),
+        ({"topics": "reading"}, "readings"),
+        ({"topics": "alarms"}, ""),
+        ({"topics": "readings", "exclude": "readings"}, ""),
+        ({"topics": "reading.*", "exclude": "readings"}, ""),
+    ],
+)
+def test_a_pattern_that_selects_nothing_is_told_with_what_it_may_have_meant(values, near):
+    assert selection(**values).near_miss(["readings", "__edge_ledger"]) == near
+
+
+def test_several_servers_of_a_cluster_have_commas_between():
+    assert load(None, {**GIVEN, "target": "b:2, [::1]:3"}, RUN).target_client.servers == ["b:2", "[::1]:3"]
 
 
 def test_names_at_the_target():
