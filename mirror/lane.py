@@ -33,6 +33,8 @@ class Lane:
         self.partition = partition
         self.target_topic = target_topic
         self.settings = settings  # that the target's topic is made with; cleanup.policy is always among them
+        self.settings_at = time.monotonic()  # when the source told them
+        self.compacted_below = 0  # what the cleaner has taken before the topic ceased to compact lies below
         self.partitions = 1
         self.topic_id: str | None = None
         self.leader = Leader(-1, -1)
@@ -57,6 +59,12 @@ class Lane:
         self.buffer: deque[Any] = deque()
         self.buffered_bytes = 0
         self.drained.set()
+
+    def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
+        """Note the topic's settings of now, where its log ends at `log_end`."""
+        if self.compacted and "compact" not in settings["cleanup.policy"]:
+            self.compacted_below = max(self.compacted_below, log_end)
+        self.settings, self.settings_at = settings, time.monotonic()
 
     def found(self, topic: SourceTopic) -> None:
         """Note what the source's metadata says; where the leader epoch rose, the position is to be judged anew.
@@ -90,8 +98,8 @@ class Lane:
 
     @property
     def compacted(self) -> bool:
-        """Whether the source's cleaner may take records out of the middle."""
-        return "compact" in self.settings["cleanup.policy"]
+        """Whether the source's cleaner may have taken records out of what is read next."""
+        return "compact" in self.settings["cleanup.policy"] or self.read_offset < self.compacted_below
 
     @property
     def at_target(self) -> TopicPartition:

@@ -325,6 +325,7 @@ class Replicator:
         """Settle the offsets between what was expected and what was seen, by the rule in plan.py."""
         if seen < lane.read_offset:
             raise SourceError(f"{lane.partition} went back from {lane.read_offset} to {seen}")
+        await self._renew_settings(lane, seen)
         if lane.compacted:
             lane.read_offset = seen
             return
@@ -335,6 +336,14 @@ class Replicator:
             if piece.verdict == "missing":
                 await self._lose(lane, "source_offset_jump", piece.first_offset, piece.end_offset)
             lane.read_offset = piece.end_offset
+
+    async def _renew_settings(self, lane: Lane, seen: int) -> None:
+        """Judge a gap by a cleanup.policy that is a refresh interval old at most: somebody may have altered it."""
+        if time.monotonic() - lane.settings_at < self.config.refresh_interval_ms / 1000:
+            return
+        topic = lane.partition.topic
+        settings = (await self.source.settings([topic]))[topic]
+        lane.take_settings(settings, max(seen, self.source.end_offset(lane.partition) or 0))
 
     async def _spans(self, lane: Lane, seen: int) -> list[plan.BatchSpan]:
         first, end, spans = lane.spans

@@ -300,6 +300,50 @@ async def test_corrupt_ranges_of_a_compacted_topic_are_no_loss_and_the_target_is
     assert run.target.configs == {"cleanup.policy": "compact,delete"}
 
 
+class Altered(MemorySource):
+    """Its cleanup.policy is the next of some each time that it is asked for; it is read once the first is old."""
+
+    def __init__(self, policies, log):
+        super().__init__(log)
+        self.policies, self.rests = list(policies), 10
+
+    async def settings(self, names):
+        self.policy = self.policies.pop(0) if len(self.policies) > 1 else self.policies[0]
+        return await super().settings(names)
+
+    async def poll(self, partitions, wait_ms, records_max):
+        if self.rests:
+            self.rests -= 1
+            await asyncio.sleep(0.001)
+            return {}
+        return await super().poll(partitions, wait_ms, records_max)
+
+
+SOON = replace(CONFIG, refresh_interval_ms=1)
+
+
+async def test_a_gap_of_a_topic_that_compacts_by_now_is_no_loss():
+    source = Altered(["delete", "compact"], [record(o) for o in [*range(10), *range(15, 30)]])
+    run = Run(source, MemoryTarget(), config=SOON)
+    await run.until_safe(30)
+    assert run.ledger.written == []
+
+
+async def test_a_topic_that_compacts_no_more_has_gaps_of_then_and_losses_of_now():
+    source = Altered(["compact", "delete"], [record(o) for o in [*range(10), *range(15, 20), *range(25, 30)]])
+    run = Run(source, MemoryTarget(), config=SOON)
+
+    def more_behind_a_gap():
+        if run.acked == 30 == source.end:
+            source.log += [record(o) for o in range(40, 45)]
+            source.end = 45
+        return run.acked == 45
+
+    await run.until(more_behind_a_gap)
+    lost = [(entry["first_offset"], entry["last_offset"]) for _, entry, _ in run.ledger.written]
+    assert lost == [(30, 39)]
+
+
 async def test_a_position_that_does_not_move_is_committed_again_before_it_expires():
     source = MemorySource([record(o) for o in range(10)])
     run = Run(source, MemoryTarget(), config=replace(CONFIG, commit_again_ms=20))
