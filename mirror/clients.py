@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -25,6 +25,7 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     RecordListTooLargeError,
     TopicAlreadyExistsError,
+    UnknownError,
     for_code,
 )
 
@@ -44,6 +45,7 @@ NO_BROKER = "no broker answers at"
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 FETCH_WAIT_MS = 500
+CREATED_AT_ONCE = 100  # topics in a request
 METADATA_AGE_MS = 30_000
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5  # of DescribeConfigs' config_source: set for the topic, set nowhere
 
@@ -97,6 +99,17 @@ async def _stopped(consumer: Any) -> None:
         stopping.result()
 
 
+class NewTopicChoices(NamedTuple):
+    """A topic to be made: with how many partitions, and with which settings, those that are wanted most first."""
+
+    partitions: int
+    choices: Sequence[dict[str, str]]
+
+
+Created = dict[str, str] | Exception | None
+"""The settings that a topic was made with, None where it was there, or what the broker answered."""
+
+
 class Admin:
     """One admin client, made when needed and again after a failure."""
 
@@ -121,20 +134,30 @@ class Admin:
         found = await (await self.client()).describe_topics()
         return {topic["topic"]: len(topic["partitions"]) for topic in found if topic["error_code"] == 0}
 
-    async def create(
-        self, name: str, partitions: int, replicas: int, choices: Sequence[dict[str, str]]
-    ) -> dict[str, str] | None:
-        """Create a topic with the first choice of settings that the broker takes; return it, None if it was there."""
+    async def create(self, wanted: Mapping[str, NewTopicChoices], replicas: int) -> dict[str, Created]:
+        """Create topics, each with the first choice of settings that the broker takes, many in a request.
+
+        Returns that choice, None where the topic was there, or why it cannot be made.
+        """
         client = await self.client()
-        for settings in choices:
-            topic = NewTopic(name, partitions, replicas, topic_configs=settings)
-            answer = await client.create_topics([topic])
-            kind, text = for_code(answer.topic_errors[0][1]), answer.topic_errors[0][-1]
-            if kind is not InvalidConfigurationError:
-                break
-        if kind(text).errno and kind is not TopicAlreadyExistsError:
-            raise kind(f"topic {name} cannot be created: {text}")
-        return None if kind is TopicAlreadyExistsError else settings
+        created: dict[str, Created] = {}
+        left = {name: list(choices) for name, (_, choices) in wanted.items()}
+        while left:
+            some = list(left)[:CREATED_AT_ONCE]
+            asked = [NewTopic(name, wanted[name].partitions, replicas, topic_configs=left[name][0]) for name in some]
+            answer = await client.create_topics(asked)
+            told = {name: (for_code(code), rest[-1] if rest else "") for name, code, *rest in answer.topic_errors}
+            for name in some:
+                kind, text = told.get(name, (UnknownError, "it was not answered"))
+                if kind is InvalidConfigurationError and len(left[name]) > 1:
+                    del left[name][0]
+                    continue
+                settings = left.pop(name)[0]
+                if kind is TopicAlreadyExistsError:
+                    created[name] = None
+                else:
+                    created[name] = kind(f"topic {name} cannot be created: {text}") if kind.errno else settings
+        return created
 
     async def replicas(self, wanted: int) -> int:
         """Return the replication factor for a new topic: what is wanted, or one per broker, three at most."""

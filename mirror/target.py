@@ -19,7 +19,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
 from mirror import fetching
-from mirror.clients import METADATA_AGE_MS, Admin, explained, mapped
+from mirror.clients import METADATA_AGE_MS, Admin, Created, NewTopicChoices, explained, mapped
 from mirror.errors import TargetError, TopicRefusedError
 from mirror.fetching import READ_UNCOMMITTED, Content
 
@@ -42,6 +42,8 @@ class Target:
         self._topics: dict[str, int] | None = None
         self._let_go: asyncio.Future[None] | None = None
         self._topics_lock = asyncio.Lock()
+        self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
+        self._created: dict[str, Created] = {}  # what became of those made with another, until they are asked for
 
     async def open(self) -> None:
         """Connect and take a new producer id; raises TargetError."""
@@ -57,6 +59,7 @@ class Target:
                 await _abandon(producer)
                 raise
         self._producer, self._topics = producer, None
+        self._created.clear()
         self._let_go = asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
@@ -83,6 +86,7 @@ class Target:
         Returns the settings of a topic that was created, fewer than asked for where the target does not take them all.
         Raises TargetError; TopicRefusedError where only this partition has to wait.
         """
+        self._waiting[partition.topic] = (partitions, settings)
         async with self._topics_lock:
             try:
                 with mapped(TargetError):
@@ -93,6 +97,8 @@ class Target:
                 if not isinstance(error, TopicRefusedError):
                     await self._admin.close()
                 raise
+            finally:
+                self._waiting.pop(partition.topic, None)
 
     async def _ensure_topic(
         self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
@@ -100,25 +106,33 @@ class Target:
         if self._topics is None:
             self._topics = await self._admin.topics()
         name, had = partition.topic, self._topics.get(partition.topic, 0)
-        if had > partition.partition:  # that others are missing is no matter of this one
-            return None
-        if had:
+        if not had and name not in self._created:
+            self._waiting[name] = (partitions, settings)  # another partition of it may have been refused meanwhile
+            await self._create_waiting(self._topics)
+        created = self._created.pop(name, None)
+        if isinstance(created, Exception):
+            with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
+                raise created
+        if not had and created is None:
+            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
+        elif 0 < had <= partition.partition:  # that others are missing is no matter of this one
             await self._grow(name, partitions)
             self._topics[name] = partitions
-            return None
-        created = await self._create(name, partitions, settings)
-        if created is not None:
-            self._topics[name] = partitions
-        else:
-            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
         return created
 
-    async def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> dict[str, str] | None:
-        """Create with all settings, or without what Kafka before 3.6 does not know, or with what cannot be left out."""
-        least = {key: value for key, value in settings.items() if key == "cleanup.policy"}
-        choices = ({**settings, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}, dict(settings), least)
-        with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
-            return await self._admin.create(name, partitions, await self._admin.replicas(self._replicas), choices)
+    async def _create_waiting(self, there: dict[str, int]) -> None:
+        """Create every topic that is waited for, in as few requests as that takes: each is a round trip.
+
+        With all settings, or without what Kafka before 3.6 does not know, or with what cannot be left out.
+        """
+        wanted = {}
+        for name, (partitions, settings) in self._waiting.items():
+            if not there.get(name):
+                least = {key: value for key, value in settings.items() if key == "cleanup.policy"}
+                choices = ({**settings, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}, dict(settings), least)
+                wanted[name] = NewTopicChoices(partitions, choices)
+        self._created |= await self._admin.create(wanted, await self._admin.replicas(self._replicas))
+        there |= {name: wanted[name].partitions for name in wanted if isinstance(self._created[name], dict)}
 
     async def _grow(self, name: str, partitions: int) -> None:
         client = await self._admin.client()

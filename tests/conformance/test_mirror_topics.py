@@ -6,7 +6,9 @@ The target has an authorizer; what it denies is an ACL for one topic, so that th
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import urllib.request
 
 import pytest
 from confluent_kafka import Producer
@@ -111,6 +113,21 @@ def test_a_topic_is_made_with_what_its_source_was_told(source, target, tmp_path)
     assert {key: kept[key] for key in told} == told
     assert (kept["segment.bytes"], kept["max.message.bytes"]) == (plain["segment.bytes"], "3000000")
     assert (plain["retention.ms"], plain["max.message.bytes"]) == ("604800000", "3000000")
+
+
+def test_many_topics_are_made_in_few_requests(source, tmp_path):
+    for number in range(60):
+        create_topic(source.bootstrap, f"t{number}", 2)
+        produce(source.bootstrap, f"t{number}", 0, 1, partition=number % 2)
+    with EdgeBroker(tmp_path / "target", name="target") as target:
+        with mirror(tmp_path, source, target, "t[0-9]+"):
+            for number in range(60):
+                wait_mirrored(target.bootstrap, f"lab.t{number}", {number % 2: 1})
+        with urllib.request.urlopen(target.metrics_url, timeout=CALL_S) as answer:
+            asked = re.search(r'^edge_broker_requests_total\{api="CreateTopics"\} (\d+)$', answer.read().decode(), re.M)
+        assert asked
+        assert int(asked[1]) <= 5
+        assert settings_of(target.bootstrap, "lab.t7")["max.message.bytes"] == "3000000"
 
 
 def plan(source, target, topics, *more):
