@@ -238,7 +238,7 @@ def login(board: Board, folder: Path) -> dict[str, str]:
         "ssl.ca.location": str(found.ca_file),
         "sasl.mechanism": found.mechanism,
         "sasl.username": found.username,
-        "sasl.password": found.password(),
+        "sasl.password": found.password.text(),
     }
 
 
