@@ -120,15 +120,17 @@ class Server:
 
     def bound_reached(self, ip: str) -> str:
         """The bound that one more connection from this address would break; empty: none."""
-        if self._connections_by_ip.get(ip, 0) >= self._connections_per_ip_max:
-            return f"max.connections.per.ip={self._connections_per_ip_max}"
-        if self._full(ip) and self._to_displace(ip) is None:
-            return f"max.connections={self._connections_max}"
-        return ""
+        return self._place(ip)[0]
 
-    def _full(self, ip: str) -> bool:
+    def _place(self, ip: str) -> tuple[str, Connection | None]:
+        """The same, and whose place the connection takes, where it may come in and none is free."""
+        if self._connections_by_ip.get(ip, 0) >= self._connections_per_ip_max:
+            return f"max.connections.per.ip={self._connections_per_ip_max}", None
         kept = 0 if is_loopback(ip) else min(LOOPBACK_CONNECTIONS, self._connections_max // 2)
-        return len(self.connections) + kept >= self._connections_max
+        if len(self.connections) + kept < self._connections_max:
+            return "", None
+        other = self._to_displace(ip)
+        return "" if other is not None else f"max.connections={self._connections_max}", other
 
     def _to_displace(self, ip: str) -> Connection | None:
         """Whose place one more connection from this address may have, so that nobody alone keeps all others out."""
@@ -141,12 +143,12 @@ class Server:
     def opened(self, connection: Connection) -> bool:
         """Register a connection; False when there are too many already."""
         ip = connection.session.host
-        bound = self.bound_reached(ip)
+        bound, other = self._place(ip)
         if bound:
             self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
             return False
-        if self._full(ip):
-            self._displace(ip)
+        if other is not None:
+            self._displace(other, ip)
         self.connections.add(connection)
         self._peers.add(connection.session.peer)
         self._connections_by_ip[ip] = self._connections_by_ip.get(ip, 0) + 1
@@ -158,9 +160,7 @@ class Server:
         self._dispatcher.logins.opened(connection)
         return True
 
-    def _displace(self, ip: str) -> None:
-        other = self._to_displace(ip)
-        assert other is not None
+    def _displace(self, other: Connection, ip: str) -> None:
         bound = f"max.connections={self._connections_max} are open, and its address has most of them"
         other.violate(ProtocolViolation(f"{bound}; one from {ip} takes its place"))
         self.closed(other)  # the loop tells it later, and its place is taken now
