@@ -20,11 +20,8 @@ Lives here: one line per API. Must never come in: sockets, and what is asked.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
-
 from edge_broker.protocol import api
-from edge_broker.protocol.api import Api
-from edge_broker.protocol.message import Message
+from edge_broker.protocol.api import asked
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -40,21 +37,6 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-R = TypeVar("R", bound=Message)
-
-
-class Asked(NamedTuple, Generic[R]):
-    """An API as it is asked; `response` is the type of its answer."""
-
-    api: Api
-    response: type[R]
-
-
-def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> Asked[R]:
-    """An API by its key and messages, in the versions `first` to `last`."""
-    return Asked(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
-
 
 API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)

@@ -29,12 +29,13 @@ from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.api import SASL_HANDSHAKE as SASL_HANDSHAKE_KEY
+from edge_broker.protocol.api import Asked
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Asked
+from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafka_wire.dialling import (
     Tuning,
     dial,

@@ -24,6 +24,7 @@ from aiokafka.errors import KafkaError
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ProtocolViolation, Refusal, error_name
+from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from edge_broker.protocol.messages.offset_commit import (
@@ -38,7 +39,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kafka_wire.apis import FETCH, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH, Asked
+from kafka_wire.apis import FETCH, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 from kafka_wire.batches import BadBatch
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.errors import ConnectionLost, VersionUnknown, WireError

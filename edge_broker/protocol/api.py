@@ -13,7 +13,7 @@ client does not yet know what the broker speaks.
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.codec import encode, encode_steps, skip_tags
@@ -71,6 +71,21 @@ class Api:
     def serves(self, version: int) -> bool:
         """Say whether requests of this version can be decoded and answered."""
         return self.min_version <= version <= self.max_version
+
+
+R = TypeVar("R", bound=Message)
+
+
+class Asked(NamedTuple, Generic[R]):
+    """An API as a client asks it; `response` is the type of its answer."""
+
+    api: Api
+    response: type[R]
+
+
+def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> Asked[R]:
+    """An API by its key and messages, asked in the versions `first` to `last`."""
+    return Asked(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
 
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3

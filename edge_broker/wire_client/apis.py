@@ -5,11 +5,8 @@ Lives here: one line per API. Must never come in: sockets; what the broker serve
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
-
 from edge_broker.protocol import api
-from edge_broker.protocol.api import Api
-from edge_broker.protocol.message import Message
+from edge_broker.protocol.api import asked
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -20,28 +17,14 @@ from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListO
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-R = TypeVar("R", bound=Message)
-
-
-class Asked(NamedTuple, Generic[R]):
-    """An API as it is asked; `response` is the type of its answer."""
-
-    api: Api
-    response: type[R]
-
-
-def _asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> Asked[R]:
-    return Asked(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
-
-
-API_VERSIONS = _asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-METADATA = _asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)  # from 4 on nothing is created by asking
-LIST_OFFSETS = _asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
-FETCH = _asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids in place of names
-DESCRIBE_CONFIGS = _asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
-DESCRIBE_LOG_DIRS = _asked(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
-LIST_GROUPS = _asked(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)
-DESCRIBE_GROUPS = _asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
-OFFSET_FETCH = _asked(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 8, 9)
+API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)  # from 4 on nothing is created by asking
+LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
+FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids in place of names
+DESCRIBE_CONFIGS = asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+DESCRIBE_LOG_DIRS = asked(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
+LIST_GROUPS = asked(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)
+DESCRIBE_GROUPS = asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
+OFFSET_FETCH = asked(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 8, 9)
 
 ALL = (METADATA, LIST_OFFSETS, FETCH, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, LIST_GROUPS, DESCRIBE_GROUPS, OFFSET_FETCH)

@@ -16,10 +16,11 @@ from drupelet.kafka_properties import in_kafkas_names
 from drupelet.kafka_security import Security
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
+from edge_broker.protocol.api import Asked
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
-from edge_broker.wire_client.apis import API_VERSIONS, Asked
+from edge_broker.wire_client.apis import API_VERSIONS
 
 CLIENT_ID = b"edge-broker-tools"
 ANSWER_BYTES_MAX = 128 * 1024 * 1024  # hard bound on one answer, before anything is allocated
