@@ -12,7 +12,6 @@ from drupelet.kafka_security import Security
 from drupelet.secret_files import Secret
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,6 +36,7 @@ from tests.support.record_batches import make_batch
 from tests.support.secured_kafka import LISTENERS, PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.secured_like_kafka import SecuredLikeKafka
 from tests.support.waiting import CALL_S, Deadline
+from tests.support.wire_producer import producer_at
 
 UNDER_WAY = 5  # what an idempotent producer may have on its way to a partition
 BATCHES, RECORDS = 40, 25
@@ -104,19 +104,6 @@ def batch_of(producer_id, epoch, number, size=0):
     first = number * RECORDS
     records = [(None, b"%d " % (first + delta) + b"x" * size, 1_700_000_000_000) for delta in range(RECORDS)]
     return make_batch(records, producer=(producer_id, epoch, first))
-
-
-async def producer_at(connection):
-    """A new producer id, once a new cluster gives one."""
-    deadline = Deadline(30)
-    while True:
-        init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        producer = await connection.ask(apis.INIT_PRODUCER_ID, init, timeout_s=CALL_S)
-        if producer.error_code == ErrorCode.NONE:
-            return producer
-        assert producer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        deadline.check("a producer id", producer)
-        await asyncio.sleep(0.1)
 
 
 async def pipeline(cluster, topic, *, size=0, pause_s=0.0):

@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from drupelet.kafka_client import ClientSettings
 from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
 from kafka_wire.batches import Piece, forwarded, merged, pieces_of, split, stamp
@@ -28,6 +27,7 @@ from tests.support.pieces import Kept, batch_of
 from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.record_batches import COMMIT, make_batch, marker
 from tests.support.waiting import CALL_S, Deadline
+from tests.support.wire_producer import producer_at
 
 TOPIC = "carried"
 LEVELS = {"none": None, "gzip": 9, "snappy": None, "lz4": 3, "zstd": 19}
@@ -123,19 +123,6 @@ async def produced(bootstrap, batches):
         return offsets
     finally:
         cluster.close()
-
-
-async def producer_at(connection):
-    """A new producer id, once a new cluster gives one."""
-    deadline = Deadline(30)
-    while True:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        producer = await connection.ask(apis.INIT_PRODUCER_ID, asked, timeout_s=CALL_S)
-        if producer.error_code == ErrorCode.NONE:
-            return producer
-        assert producer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        deadline.check("a producer id", producer)
-        await asyncio.sleep(0.1)
 
 
 def test_each_batch_is_taken_at_the_offset_that_follows(carried, answered):
