@@ -41,7 +41,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from kafka_wire.apis import FETCH, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 from kafka_wire.batches import BadBatch
-from kafka_wire.cluster import SIDE, Cluster, Leader
+from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import ConnectionLost, VersionUnknown, WireError
 from mirror import fetching
 from mirror.epochs import EpochEnd
@@ -54,13 +54,6 @@ R = TypeVar("R", bound=Message)
 
 CONSUMER = -1  # no replica asks
 SPANS_BYTES_MAX = 1024 * 1024
-
-
-class SourceTopic(NamedTuple):
-    """A topic of the source: its id in Kafka's text form, None where there are none, and its partitions' leaders."""
-
-    topic_id: str | None
-    leaders: dict[int, Leader]
 
 
 class EpochQuestion(NamedTuple):
@@ -86,13 +79,11 @@ class Asking:
         if cluster is not None:
             cluster.close()
 
-    async def topics(self) -> dict[str, SourceTopic]:
-        """Return every topic."""
+    async def topics(self) -> dict[str, Topic]:
+        """Return every topic that can be told."""
         async with self._asked(self._timeout_s) as cluster:
             found = await cluster.topics(None)
-        return {
-            name: SourceTopic(topic.topic_id, topic.leaders) for name, topic in found.items() if not topic.error_code
-        }
+        return {name: topic for name, topic in found.items() if not topic.error_code}
 
     async def epoch_ends(self, asked: Mapping[TopicPartition, EpochQuestion]) -> dict[TopicPartition, EpochEnd | str]:
         """Ask the partitions' leaders where the epochs ended; a text says why one cannot tell now."""

@@ -13,9 +13,8 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from kafka_wire.cluster import Leader
+from kafka_wire.cluster import Leader, Topic
 from mirror import plan
-from mirror.asking import SourceTopic
 from mirror.offsets import PartitionOffsets
 
 
@@ -66,7 +65,7 @@ class Lane:
             self.compacted_below = max(self.compacted_below, log_end)
         self.settings, self.settings_at = settings, time.monotonic()
 
-    def found(self, topic: SourceTopic) -> None:
+    def found(self, topic: Topic) -> None:
         """Note what the source's metadata says; where the leader epoch rose, the position is to be judged anew.
 
         A lower one is a node's old news: if it is the truth, the leader refuses the next fetch.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 
-from mirror.asking import SourceTopic
+from kafka_wire.cluster import Topic
 from mirror.clients import Source
 from mirror.config import Config
 from mirror.offsets import Commit
@@ -58,7 +58,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
 Bounds = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mapping[TopicPartition, Commit]]
 
 
-def _planned(name: str, topic: SourceTopic, config: Config, bounds: Bounds, there: Mapping[str, int]) -> Planned:
+def _planned(name: str, topic: Topic, config: Config, bounds: Bounds, there: Mapping[str, int]) -> Planned:
     counted = [counts(*one) for one in _each(name, topic.leaders, bounds)]
     to_send, again, gone = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0, 0)
     size = len(topic.leaders)

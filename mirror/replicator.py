@@ -29,8 +29,8 @@ from drupelet.backoff import Backoff
 from drupelet.kafka_client import ClientSettings
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
+from kafka_wire.cluster import Topic
 from mirror import ledger, plan, topics
-from mirror.asking import SourceTopic
 from mirror.clients import Source
 from mirror.config import Config
 from mirror.errors import (
@@ -210,7 +210,7 @@ class Replicator:
             _log.warning("no_topic_matches", topics=self.config.topics, **meant, then="it begins when there is one")
         self._nothing_selected = near is not None
 
-    async def _add(self, new: dict[TopicPartition, SourceTopic]) -> bool:
+    async def _add(self, new: dict[TopicPartition, Topic]) -> bool:
         """Make lanes for new partitions; return False when their positions cannot be told yet."""
         if not new:
             self._set_trouble("positions", "")

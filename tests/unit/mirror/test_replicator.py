@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka import TopicPartition
 
-from kafka_wire.cluster import Leader
-from mirror.asking import SourceTopic
+from kafka_wire.cluster import Leader, Topic
 from mirror.config import Config
 from mirror.epochs import EpochEnd, EpochStart
 from mirror.errors import (
@@ -85,7 +84,7 @@ class MemorySource:
     async def topics(self):
         self.topics_asked += 1
         leaders = {0: Leader(1, self.leader_epoch)}
-        return {TP.topic: SourceTopic(self.topic_id, leaders), "__consumer_offsets": SourceTopic(None, leaders)}
+        return {TP.topic: Topic(self.topic_id, 0, leaders), "__consumer_offsets": Topic(None, 0, leaders)}
 
     async def epoch_ends(self, asked):
         found = {}
