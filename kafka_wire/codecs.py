@@ -33,8 +33,6 @@ from edge_broker.protocol.unpacking import (
     library,
 )
 
-__all__ = ["CODEC_GZIP", "CODEC_LZ4", "CODEC_NAMES", "CODEC_NONE", "CODEC_SNAPPY", "CODEC_ZSTD"]
-
 ZSTD_WINDOW_LOG = 18
 LEVELS = {CODEC_GZIP: (0, 9), CODEC_LZ4: (0, 12), CODEC_ZSTD: (1, 22)}
 _DEFAULT_LEVELS = {CODEC_GZIP: -1, CODEC_LZ4: 0, CODEC_ZSTD: 3}

@@ -18,6 +18,7 @@ from edge_broker.protocol.record_batch import (
     BatchHeader,
     check_batch,
 )
+from edge_broker.protocol.unpacking import CODEC_NAMES, CODEC_NONE, CODEC_ZSTD
 from kafka_wire import batches, codecs
 from kafka_wire.batches import (
     BadBatch,
@@ -32,7 +33,7 @@ from kafka_wire.batches import (
     split,
     stamp,
 )
-from kafka_wire.codecs import CODEC_NAMES, CODEC_NONE, CODEC_ZSTD, Packer, compress
+from kafka_wire.codecs import Packer, compress
 from tests.support.lying_batches import CODECS, LYING_AREAS, NOW_MS, batch, packed
 from tests.support.pieces import Kept, batch_of, read_back
 from tests.support.record_batches import ABORT, COMMIT, changed, marker
