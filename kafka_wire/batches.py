@@ -349,7 +349,7 @@ def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
     hold no record, where compaction has left none in its pieces; each part is less than the whole. ValueError for a
     single record, BadBatch as `merged`.
     """
-    sizes = [_bytes_about(piece) for piece in pieces]
+    sizes = [bytes_about(piece) for piece in pieces]
     half, before, at = sum(sizes) / 2, 0.0, 0
     while before + sizes[at] < half:
         before += sizes[at]
@@ -366,8 +366,8 @@ def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
     return list(pieces[:near]), list(pieces[near:])
 
 
-def _bytes_about(piece: Piece) -> float:
-    """Its share of the batch, by offsets."""
+def bytes_about(piece: Piece) -> float:
+    """The bytes of a piece: its share of the batch, by offsets."""
     header = piece.header
     return header.size * (piece.end_offset - piece.first_offset) / (header.last_offset_delta + 1)
 

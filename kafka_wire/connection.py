@@ -39,6 +39,7 @@ from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafka_wire.dialling import (
     Tuning,
     dial,
+    segments,
     set_silence,
     set_unsent_max,
     unacknowledged,
@@ -383,6 +384,10 @@ class Connection:
     def unacknowledged_bytes(self) -> int:
         """The same and what is on its way: not acknowledged by the other end's kernel."""
         return 0 if self._ended is not None else self._in_process() + unacknowledged(self._socket)
+
+    def segments(self) -> tuple[int, int]:
+        """How many segments the kernel has sent, and how many of those once more."""
+        return segments(self._socket)
 
     def _in_process(self) -> int:
         raw, transport = self._raw, self._transport

@@ -27,6 +27,7 @@ NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
 QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
+_TOTAL_RETRANS, _SEGS_OUT, _TCP_INFO_BYTES = 100, 136, 140  # places in linux/tcp.h's struct tcp_info
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
 
@@ -78,6 +79,17 @@ def unsent(connection: socket.socket) -> int:
 def unacknowledged(connection: socket.socket) -> int:
     """Bytes that the kernel holds: not sent, or sent and not acknowledged."""
     return _queued(connection, _SIOCOUTQ)
+
+
+def segments(connection: socket.socket) -> tuple[int, int]:
+    """How many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
+    if connection.fileno() < 0:
+        return 0, 0
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(told) < _TCP_INFO_BYTES:
+        return 0, 0  # a kernel before 4.2
+    again, out = (int.from_bytes(told[at : at + 4], sys.byteorder) for at in (_TOTAL_RETRANS, _SEGS_OUT))
+    return out, again
 
 
 def _queued(connection: socket.socket, which: int) -> int:

@@ -21,12 +21,13 @@ from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from mirror import metrics
-from mirror.clients import NO_BROKER, Source
 from mirror.config import Config
 from mirror.errors import SourceError, TargetError
 from mirror.offsets import Commit
 from mirror.preview import Planned, planned
-from mirror.replicator import Replicator, target_of
+from mirror.replicator import Replicator
+from mirror.source import Source
+from mirror.target import Target
 
 _log = Log("mirror")
 
@@ -83,11 +84,9 @@ async def status(config: Config, *, as_json: bool) -> int:
     """Print a line per partition from the source group's commits and the source's ends; return the exit status."""
     source = Source(config.source_client, config.group_id)
     try:
-        await source.open()
         found = await _standings(source, config)
     except SourceError as error:
-        why = "" if str(error).startswith(NO_BROKER) else f" ({error})"
-        raise CommandFailed(f"the source {config.source} does not answer{why}: start it or correct --source") from error
+        raise CommandFailed(f"the source does not answer: {error}") from error
     finally:
         await source.close()
     print(json.dumps([asdict(standing) for standing in found]) if as_json else _standings_table(found))
@@ -96,9 +95,8 @@ async def status(config: Config, *, as_json: bool) -> int:
 
 async def plan(config: Config, *, as_json: bool) -> int:
     """Print a line per topic that `run` would mirror; return the exit status, 1 when one cannot be or there is none."""
-    source, target = Source(config.source_client, config.group_id), target_of(config, config.target_client)
+    source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     try:
-        await source.open()
         found, near = await planned(source, target, config)
     except SourceError as error:
         raise CommandFailed(f"the source {config.source} cannot be asked ({error})") from error

@@ -47,11 +47,11 @@ class Config:
     ledger: bool = True
     """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
     compression: str = "zstd"
-    """Of the batches sent to the target: none, gzip, snappy, lz4, zstd."""
+    """Of the batches that are merged: none, gzip, snappy, lz4, zstd."""
     window_records_max: int = 10_000
     """Offsets per partition that may be sent beyond the commit: the bound on duplicates after a kill."""
     batch_bytes_max: int = 512 * 1024
-    """Bytes of one batch before compression; must stay below the target's max.message.bytes."""
+    """Bytes of one merged batch before compression; must stay below the target's max.message.bytes."""
     buffer_bytes_max: int = 16 * 1024 * 1024
     """Bytes read and not yet acknowledged, over all partitions; also the most that is under way to the target."""
     commit_interval_ms: int = 1_000
@@ -63,7 +63,7 @@ class Config:
     request_timeout_ms: int = 30_000
     """Time for one request to either side, its transfer included."""
     delivery_timeout_ms: int = 120_000
-    """Time without an acknowledgement after which the producer is made anew."""
+    """Longest time for one request on a thin link, and for a record of the ledger."""
     stop_timeout_ms: int = 10_000
     """Time that a clean stop waits for acknowledgements, and again for the last commit."""
     backoff_max_ms: int = 10_000

@@ -32,7 +32,12 @@ between two lives of the mirror, their logs may part below where it goes back to
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from struct import Struct
 from typing import Literal, NamedTuple
+
+_BATCH_FRONT = Struct(">qiib")  # base offset, size of what follows these two, leader epoch, magic
+_SIZE_OVERHEAD = 12
+_MAGIC_WITH_EPOCH = 2
 
 Standing = Literal["anew", "stands", "unproved", "ask"]
 
@@ -129,3 +134,14 @@ def search_difference(first_offset: int, different: int) -> Generator[int, bool 
             return None
         low, high = (middle, high) if same else (low, middle)
     return high
+
+
+def epoch_starts(batches: bytes | memoryview) -> Iterator[EpochStart]:
+    """Return the base offset of the first batch, and of each whose leader epoch is another than that before it."""
+    position, last = 0, None
+    while position + _BATCH_FRONT.size <= len(batches):
+        base_offset, size, leader_epoch, magic = _BATCH_FRONT.unpack_from(batches, position)
+        if magic >= _MAGIC_WITH_EPOCH and leader_epoch != last:
+            last = leader_epoch
+            yield EpochStart(base_offset, leader_epoch)
+        position += _SIZE_OVERHEAD + size

@@ -1,4 +1,4 @@
-"""One partition between source and target: what was read of it, its offsets, and whether it may be read on.
+"""One partition between source and target: what was read, what of that is under way, and whether it may be read on.
 
 No client may be used here, and nothing is decided.
 """
@@ -8,14 +8,64 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka import TopicPartition
 
+from kafka_wire.batches import Packed, Piece
 from kafka_wire.cluster import Leader, Topic
-from mirror import plan
+from mirror.link import Mark
 from mirror.offsets import PartitionOffsets
+
+SEQUENCES = 2**31
+
+
+class Memory:
+    """How many bytes of the source's batches are held, over all lanes; `room` is set whenever some were let go."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.room = asyncio.Event()
+
+    def let_go(self, size: int) -> None:
+        """Note that so many are held no more."""
+        self.bytes -= size
+        self.room.set()
+
+
+class Producer:
+    """Whose batches they are at the target: producer id and epoch, as the target gave them."""
+
+    __slots__ = ("epoch", "id")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.id, self.epoch = producer_id, epoch
+
+
+class Batch:
+    """One batch on its way, its bytes final: what it was packed from, and what became of it.
+
+    | mark | outcome | it |
+    |------|---------|----|
+    | None | None    | is to be sent, the same bytes as before if it was sent |
+    | set  | None    | is under way |
+    | None | a code  | was answered so, or LOST: without an answer |
+    """
+
+    __slots__ = ("end_offset", "lane", "mark", "outcome", "packed", "pieces", "said", "sequence")
+
+    def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sequence: int) -> None:
+        self.lane, self.pieces, self.packed, self.sequence = lane, pieces, packed, sequence
+        self.end_offset = pieces[-1].end_offset
+        self.mark: Mark | None = None
+        self.outcome: int | None = None
+        self.said = ""  # by the target, of a refusal
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence behind it; Kafka's begin anew at 0."""
+        return (self.sequence + self.packed.records) % SEQUENCES
 
 
 class Lane:
@@ -26,11 +76,22 @@ class Lane:
     | None         | None       | is not read: its position is to be judged                                       |
     | None         | an offset  | is not read: what was read is still sent, then it is read again from the offset |
     | an epoch     | None       | is read under this epoch, -1 where the source tells none                        |
+
+    | ensured | is_unsure | at the target                                                             |
+    |---------|-----------|---------------------------------------------------------------------------|
+    | False   | any       | nothing is sent: its topic and partition are to be made sure of           |
+    | True    | False     | batches go out                                                            |
+    | True    | True      | nothing is sent until it is known which batches under way have arrived    |
     """
 
-    def __init__(self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str], memory: Memory | None = None
+    ) -> None:
         self.partition = partition
+        self.memory = memory or Memory()
+        self.held_bytes = 0  # of the source's batches, in the buffer and under way
         self.target_topic = target_topic
+        self.at_target = TopicPartition(target_topic, partition.partition)
         self.settings = settings  # that the target's topic is made with; cleanup.policy is always among them
         self.settings_at = time.monotonic()  # when the source told them
         self.compacted_below = 0  # what the cleaner has taken before the topic ceased to compact lies below
@@ -38,25 +99,41 @@ class Lane:
         self.topic_id: str | None = None
         self.leader = Leader(-1, -1)
         self.leader_epoch: int | None = None
+        self.source_end: int | None = None  # the high watermark, as of the last fetch
+        self.rest_until = 0.0  # before which it is not read: its own trouble
         self.go_back_to: int | None = None
         self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
-        self.wake = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-        self.trouble = ""
         self.drained = asyncio.Event()  # set while nothing read is left to be acknowledged
-        self.sent_at: float | None = None
-        self.ensured_in = 0  # the generation of the producer for which the target's partition was made sure of
         self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
+        self.ensured = False
+        self.floor = 0  # of the target's offsets: nothing of ours that is not acknowledged lies below
+        self.is_unsure = False
+        self.is_disordered = False  # what is under way has arrived in another order, or in part
+        self.is_gone = False
+        self.packing = False  # some of it is out of the buffer and not yet on its way
+        self.settles = False  # what has arrived is being found out
+        self.rests = False  # it waits, for a trouble of its own
+        self.lingers = False  # a timer will consider it
+        self.pipe: Any = None  # the connection to the target that carries it
+        self.dealt_among = 0  # so many connections, when it was given to that one
+        self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
+        self.producer: Producer | None = None
+        self.sequence = 0  # of the next record that is packed
         self.batch_bytes_max = 0
-        self.spans: tuple[int, int, list[plan.BatchSpan]] = (0, 0, [])
+        self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
+        self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
+        self.flight: deque[Batch] = deque()  # sent and not acknowledged, in order
+        self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 
     def start(self, offsets: PartitionOffsets) -> None:
-        """Begin from these offsets with nothing read."""
+        """Begin from these offsets with nothing read; nothing may be under way."""
+        assert not self.flight
         self.offsets = offsets
         self.read_offset = offsets.position
-        self.buffer: deque[Any] = deque()
-        self.buffered_bytes = 0
+        self.buffer: deque[Piece] = deque()  # read and not packed
+        self.buffer_bytes = 0
+        self.waits_since = 0.0  # when the first in the buffer was read
         self.drained.set()
 
     def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
@@ -74,6 +151,58 @@ class Lane:
         self.leader = topic.leaders[self.partition.partition]
         if self.leader_epoch is not None and self.leader.epoch > self.leader_epoch:
             self.leader_epoch = None
+
+    def put(self, piece: Piece, now: float) -> None:
+        """Take what was read."""
+        if not self.buffer:
+            self.waits_since = now
+        self.buffer.append(piece)
+        self.buffer_bytes += len(piece.batch)
+        self.hold(len(piece.batch))
+        self.read_offset = piece.end_offset
+        self.drained.clear()
+
+    def take(self) -> Piece:
+        """Take the first out of the buffer, to be packed."""
+        piece = self.buffer.popleft()
+        self.buffer_bytes -= len(piece.batch)
+        return piece
+
+    def cut(self, end_offset: int) -> None:
+        """Cut the first in the buffer in two at an offset within it."""
+        first = self.buffer.popleft()
+        self.buffer.appendleft(first._replace(first_offset=end_offset))
+        self.buffer.appendleft(first._replace(end_offset=end_offset))
+        self.buffer_bytes += len(first.batch)
+        self.hold(len(first.batch))
+
+    def give_back(self, pieces: list[Piece]) -> None:
+        """Put back what was taken and is not under way."""
+        self.buffer.extendleft(reversed(pieces))
+        self.buffer_bytes += sum(len(piece.batch) for piece in pieces)
+
+    def release(self, pieces: Iterable[Piece]) -> None:
+        """Forget what was taken: it is safe, or written down."""
+        size = sum(len(piece.batch) for piece in pieces)
+        self.held_bytes -= size
+        self.memory.let_go(size)
+        if not (self.buffer or self.flight or self.packing):
+            self.drained.set()
+
+    def clear(self) -> None:
+        """Forget all that was read and is not under way."""
+        pieces, self.buffer, self.buffer_bytes = self.buffer, deque(), 0
+        self.release(pieces)
+
+    def hold(self, size: int) -> None:
+        """Note that the pieces held count for so many bytes more."""
+        self.held_bytes += size
+        self.memory.bytes += size
+
+    @property
+    def ahead(self) -> int:
+        """The source's offset of what is packed next."""
+        return self.buffer[0].first_offset if self.buffer else self.read_offset
 
     @property
     def name(self) -> str:
@@ -99,11 +228,6 @@ class Lane:
     def compacted(self) -> bool:
         """Whether the source's cleaner may have taken records out of what is read next."""
         return "compact" in self.settings["cleanup.policy"] or self.read_offset < self.compacted_below
-
-    @property
-    def at_target(self) -> TopicPartition:
-        """The partition of the target that the records go to."""
-        return TopicPartition(self.target_topic, self.partition.partition)
 
     def fields(self) -> dict[str, object]:
         """Return what a log line says of this lane."""

@@ -24,7 +24,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         partition = ("topic", "partition")
         self.records = self._counter("records", "Records acknowledged by the target", partition)
-        self.bytes = self._counter("bytes", "Keys and values acknowledged by the target", partition)
+        self.bytes = self._counter("bytes", "Records acknowledged by the target, before compression", partition)
+        self.sent = self._counter("sent_bytes", "Bytes of the batches acknowledged by the target, as they were sent")
         self.duplicates = self._counter(
             "duplicate_records", "Records that are now at the target more than once, at most"
         )

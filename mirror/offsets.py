@@ -1,7 +1,7 @@
 """PURE. What is known of one partition: what was sent, what is safe at the target, what is committed at the source.
 
-No client, no clock and no chance may come in here. One batch at a time is under way per partition, so order is kept
-whatever fails.
+No client, no clock and no chance may come in here. Several batches may be under way per partition; they are safe in
+the order in which they were sent, or none behind the first that is not.
 
     acked <= position <= reserved          all offsets of the source, exclusive ends
     | safe at the target | under way | may be sent | must wait for the next commit
@@ -11,9 +11,10 @@ whatever fails.
 | begin, resume    | the commit's offset| = acked        | the commit (none: nothing may be sent)  |
 | stored(commit)   |                    |                | commit; reserved = commit.sent_up_to   |
 | send(end)        |                    | end            | asserted: end <= reserved              |
-| ack              | = position         |                |                                        |
-| restart          |                    | = acked        |                                        |
-| skip(to)         | to                 | to             | only with nothing under way            |
+| ack              | the first's end    |                |                                        |
+| take_back        |                    | = acked        | what was under way is not at the target |
+| restart          |                    | = acked        | what was under way may be there         |
+| skip(to)         | to, or with the last that is under way | to |                               |
 | gone_back(to)    | to                 | = acked        | none: nothing may be sent              |
 
 A commit promises before the act how far sending may go (`sent_up_to`, in OffsetCommit's metadata). After a restart the
@@ -26,6 +27,7 @@ too low, exact for one restart where the mirror is the topic's only writer, and 
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -115,7 +117,7 @@ class PartitionOffsets:
         self._resend_end = offset if resend_end is None else resend_end  # below it, a record may be there already
         self._sent_times = 1 if self._resend_end > offset else 0  # how often what is below it was sent before
         self._strangers = 0  # records at the target that are not from this life, not yet matched with one sent again
-        self._under_way = 0  # records of the batch under way
+        self._under_way: deque[tuple[int, int]] = deque()  # of each batch: where it ends at the source, its records
         self.topic_id: str | None = None
         self.epochs = LeaderEpochs()
 
@@ -165,23 +167,23 @@ class PartitionOffsets:
 
         What lies below it and may be ours from a former life is counted when it is sent again.
         """
-        assert self._under_way == 0
+        assert not self._under_way
         self._strangers = max(0, self._resend_end - self.acked) * self._sent_times
         self.target_end = offset
 
     def send(self, end_offset: int, records: int) -> None:
-        """Note that `records` records in [position, end_offset) are handed to the producer."""
-        assert self._under_way == 0, "one batch at a time"
+        """Note that `records` records in [position, end_offset) are on their way, behind all that are."""
         assert self.position < end_offset <= self.reserved, "sent beyond what the commit allows"
         assert 0 < records <= end_offset - self.position
-        self.position, self._under_way = end_offset, records
+        self._under_way.append((end_offset, records))
+        self.position = end_offset
 
     def ack(self, base_offset: int | None) -> Acked:
-        """Note that the batch under way is safe, from `base_offset` at the target on (None: the target did not say)."""
-        records, self._under_way = self._under_way, 0
+        """Note that the first batch under way is safe, from `base_offset` at the target on (None: it did not say)."""
+        end_offset, records = self._under_way.popleft()
         unsure = max(0, self._resend_end - self.acked)
         again = min(records, unsure)
-        self.acked = self.position
+        self.acked = end_offset
         if base_offset is None:
             self.target_end = None
             return Acked(again * self._sent_times, 0)
@@ -196,17 +198,25 @@ class PartitionOffsets:
             self._strangers = self._sent_times = 0
         return Acked(duplicates, lost)
 
+    def take_back(self) -> None:
+        """Note that nothing of what is under way is at the target, or ever will be."""
+        self._under_way.clear()
+        self.position = self.acked
+
     def restart(self) -> None:
-        """Note that the fate of the batch under way is unknown and will be sent again by a new producer."""
+        """Note that the fate of what is under way is unknown, and that it will be sent again by a new producer."""
         self._resend_end = max(self._resend_end, self.position)
         self._sent_times += 1
-        self.position, self._under_way = self.acked, 0
+        self.take_back()
 
     def skip(self, to_offset: int) -> None:
         """Note that there is nothing to send in [position, to_offset): explained, or in the ledger."""
-        assert self._under_way == 0
         assert to_offset >= self.position
-        self.acked = self.position = to_offset
+        self.position = to_offset
+        if self._under_way:
+            self._under_way[-1] = (to_offset, self._under_way[-1][1])
+        else:
+            self.acked = to_offset
 
     def next_commit(self, window_records: int, *, again: bool = False) -> Commit | None:
         """Return what to commit now so that `window_records` more may be sent.

@@ -23,10 +23,10 @@ from typing import Protocol
 from drupelet.log_tree import Log
 from mirror import epochs, ledger
 from mirror.asking import EpochQuestion
-from mirror.clients import Source
 from mirror.errors import TargetError
 from mirror.lane import Lane
 from mirror.offsets import PartitionOffsets
+from mirror.source import Source
 from mirror.target import Target
 
 _log = Log("mirror")
@@ -144,7 +144,7 @@ class Positions:
 
     async def _prove(self, lane: Lane) -> None:
         """Compare with the target, once its topic is known to be there; until then nothing could be sent anyway."""
-        if not lane.ensured_in or not self._proofs:
+        if not lane.ensured or not self._proofs:
             return
         self._proofs -= 1
         starts, ends = await self._source.bounds([lane.partition])

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from aiokafka import TopicPartition
 
 from kafka_wire.cluster import Topic
-from mirror.clients import Source
 from mirror.config import Config
 from mirror.offsets import Commit
+from mirror.source import Source
 from mirror.target import Target
 from mirror.topics import TopicNameError, target_name
 
@@ -50,7 +50,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     partitions = [TopicPartition(name, number) for name, topic in chosen.items() for number in topic.leaders]
     starts, ends = await source.bounds(partitions)
     commits = await source.commits(partitions)
-    there = await target.topics()
+    there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     found = [_planned(name, topic, config, (starts, ends, commits), there) for name, topic in chosen.items()]
     return found, config.selection.near_miss(known)
 

@@ -1,82 +1,66 @@
-"""The end that is written to, through aiokafka: topics made to order, batches acknowledged by all replicas.
+"""The end that is written to: topics made to order, a producer of its own, what the log says of its batches.
 
-No decision of the mirror may come in here. One place reaches past aiokafka's documented classes: the end of a producer
-whose broker is away (its `stop()` waits for deliveries for ever).
+No decision of the mirror may come in here. What is sent is sending.py's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions
-from aiokafka.errors import BrokerResponseError, KafkaError, for_code
-from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.errors import BrokerResponseError, KafkaError
 
 from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
-from mirror import fetching
-from mirror.clients import METADATA_AGE_MS, Admin, Created, NewTopicChoices, explained, mapped
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from edge_broker.protocol.record_batch import build_batch
+from kafka_wire.apis import INIT_PRODUCER_ID, PRODUCE
+from kafka_wire.batches import Piece
+from mirror.admin import Admin, Created, NewTopicChoices, mapped
+from mirror.asking import LATEST, Asking
 from mirror.errors import TargetError, TopicRefusedError
-from mirror.fetching import READ_UNCOMMITTED, Content
+from mirror.lane import Producer
 
-LATEST, EARLIEST = -1, -2  # of ListOffsets: the end, the start
-ABANDON_S = 0.5
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
+ALL_REPLICAS = -1
+LOOKS_MAX = 1000  # batches of others between the end of a log and our own
 
 
-class Target:
-    """The cluster that is written to: topics made to order, batches acknowledged by all replicas, in order."""
+class Target(Asking):
+    """The cluster that is written to; every method raises TargetError."""
 
-    def __init__(self, settings: ClientSettings, *, compression: str, batch_bytes_max: int, replicas: int = 0) -> None:
-        self._settings = settings
-        self._compression = compression
-        self._batch_bytes_max = batch_bytes_max
+    def __init__(self, settings: ClientSettings, *, replicas: int = 0) -> None:
+        super().__init__(settings, TargetError)
         self._timeout_ms = settings.request_timeout_ms
         self._replicas = replicas
-        self._admin = Admin(self._settings)
-        self._producer: Any = None
-        self._topics: dict[str, int] | None = None
-        self._let_go: asyncio.Future[None] | None = None
+        self._admin = Admin(settings)
+        self._partitions: dict[str, int] = {}  # of each topic that was asked about; 0 for one that is not there
         self._topics_lock = asyncio.Lock()
         self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
         self._created: dict[str, Created] = {}  # what became of those made with another, until they are asked for
-
-    async def open(self) -> None:
-        """Connect and take a new producer id; raises TargetError."""
-        with mapped(TargetError):
-            producer = AIOKafkaProducer(
-                **self._settings.producer_arguments(self._compression, self._batch_bytes_max),
-                metadata_max_age_ms=METADATA_AGE_MS,
-            )
-            try:
-                async with asyncio.timeout(self._timeout_ms / 1000):
-                    await explained(self._settings, producer.start())
-            except BaseException:
-                await _abandon(producer)
-                raise
-        self._producer, self._topics = producer, None
-        self._created.clear()
-        self._let_go = asyncio.get_running_loop().create_future()
+        self._ends: dict[TopicPartition, asyncio.Future[int]] = {}  # that somebody waits for
 
     async def close(self) -> None:
         """Let go at once: what is under way may or may not arrive."""
-        producer, self._producer = self._producer, None
-        if self._let_go is not None and not self._let_go.done():
-            self._let_go.set_result(None)
+        self.hang_up()
         with contextlib.suppress(KafkaError, OSError):
             await self._admin.close()
-            if producer is not None:
-                await _abandon(producer)
 
-    async def topics(self) -> dict[str, int]:
-        """Return every topic with its number of partitions; raises TargetError."""
-        with mapped(TargetError):
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                return await self._admin.topics()
+    async def producer(self) -> Producer:
+        """Return a producer id of our own, whose batches no other writes."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._timeout_ms)
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            answer = await connection.ask(INIT_PRODUCER_ID, request, timeout_s=self._timeout_s)
+        if answer.error_code:
+            raise TargetError(f"no producer id is given: {error_name(answer.error_code)}")
+        return Producer(answer.producer_id, answer.producer_epoch)
 
     async def ensure_topic(
         self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
@@ -84,7 +68,7 @@ class Target:
         """Make sure the partition is there; its topic is created with, or grows to, so many partitions.
 
         Returns the settings of a topic that was created, fewer than asked for where the target does not take them all.
-        Raises TargetError; TopicRefusedError where only this partition has to wait.
+        Raises TopicRefusedError where only this partition has to wait.
         """
         self._waiting[partition.topic] = (partitions, settings)
         async with self._topics_lock:
@@ -93,31 +77,40 @@ class Target:
                     async with asyncio.timeout(2 * self._timeout_ms / 1000):
                         return await self._ensure_topic(partition, partitions, settings)
             except TargetError as error:
-                self._topics = None
+                self._partitions.clear()
                 if not isinstance(error, TopicRefusedError):
                     await self._admin.close()
                 raise
             finally:
                 self._waiting.pop(partition.topic, None)
 
+    def forget(self, topic: str) -> None:
+        """Ask anew about a topic when that is needed next."""
+        super().forget(topic)
+        self._partitions.pop(topic, None)
+
     async def _ensure_topic(
         self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
     ) -> dict[str, str] | None:
-        if self._topics is None:
-            self._topics = await self._admin.topics()
-        name, had = partition.topic, self._topics.get(partition.topic, 0)
+        name = partition.topic
+        unknown = sorted({name, *self._waiting} - self._partitions.keys())
+        if unknown:
+            found = await self.topics(unknown)
+            self._partitions |= {topic: len(found[topic].leaders) if topic in found else 0 for topic in unknown}
+        had = self._partitions[name]
         if not had and name not in self._created:
             self._waiting[name] = (partitions, settings)  # another partition of it may have been refused meanwhile
-            await self._create_waiting(self._topics)
+            await self._create_waiting(self._partitions)
         created = self._created.pop(name, None)
         if isinstance(created, Exception):
             with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
                 raise created
         if not had and created is None:
-            self._topics = None  # someone else was quicker; how many partitions they made is asked next time
+            self.forget(name)  # someone else was quicker; how many partitions they made is asked next time
         elif 0 < had <= partition.partition:  # that others are missing is no matter of this one
             await self._grow(name, partitions)
-            self._topics[name] = partitions
+            self.forget(name)
+            self._partitions[name] = partitions
         return created
 
     async def _create_waiting(self, there: dict[str, int]) -> None:
@@ -140,64 +133,79 @@ class Target:
             await client.create_partitions({name: NewPartitions(partitions)})
 
     async def end_offset(self, partition: TopicPartition) -> int:
-        """Return the end offset of a partition at the target; raises TargetError."""
-        return await self._bound(partition, LATEST)
+        """Return the end offset of a partition; those that are asked for at once are asked for together."""
+        waiting = self._ends.get(partition)
+        if waiting is None:
+            waiting = self._ends[partition] = asyncio.get_running_loop().create_future()
+            if len(self._ends) == 1:
+                asyncio.get_running_loop().call_soon(self._ask_ends)
+        return await asyncio.shield(waiting)
 
-    async def _bound(self, partition: TopicPartition, which: int) -> int:
-        async with self._asking() as producer:
-            return await _bound(producer, partition, which)
+    def _ask_ends(self) -> None:
+        ends, self._ends = self._ends, {}
+        asking = asyncio.ensure_future(self._offsets(list(ends), LATEST))
 
-    async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
-        """Return the record at an offset, None when there is none; raises TargetError."""
-        async with self._asking() as producer:
-            await producer.partitions_for(partition.topic)
-            return await fetching.record_at(producer.client, partition, offset)
+        def tell(done: asyncio.Task[dict[TopicPartition, int | str]]) -> None:
+            for partition, waiting in ends.items():
+                if waiting.done():
+                    continue
+                if done.cancelled():
+                    waiting.cancel()
+                elif (error := done.exception()) is not None:
+                    waiting.set_exception(error)
+                    waiting.exception()  # who asked may be gone
+                elif isinstance(told := done.result()[partition], int):
+                    waiting.set_result(told)
+                else:
+                    waiting.set_exception(TargetError(f"the end of {partition} was not told: {told}"))
+                    waiting.exception()
 
-    @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[Any]:
-        """The producer, and `request_timeout_ms` to ask it; raises TargetError."""
-        if self._producer is None:
-            raise TargetError("not connected")
-        with mapped(TargetError):
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                yield self._producer
+        asking.add_done_callback(tell)
 
     async def start_offset(self, partition: TopicPartition) -> int:
-        """Return the first offset of a partition at the target; raises TargetError."""
-        return await self._bound(partition, EARLIEST)
+        """Return the first offset of a partition."""
+        starts, _ = await self.bounds([partition])
+        return starts[partition]
 
-    def batch(self) -> Any:
-        """Return an empty batch; its `append(timestamp=, key=, value=, headers=)` returns None when it is full."""
-        if self._producer is None:
-            raise TargetError("not connected")
-        return self._producer.create_batch()
+    async def batches_of(self, partition: TopicPartition, producer: Producer, floor: int) -> dict[int, int]:
+        """Return the base sequences of this producer's batches at or above an offset, with their base offsets.
 
-    async def deliver(self, batch: Any, to: TopicPartition, timeout_s: float) -> int | None:
-        """Send a batch and return its first offset at the target once all replicas have it (None: not told).
-
-        Raises TargetError (it may arrive or not: this producer must be closed), RecordTooLargeError (it did not).
+        Read backwards from the end, a batch at a time.
         """
-        producer, let_go = self._producer, self._let_go
-        if producer is None or let_go is None:
-            raise TargetError("not connected")
-        with mapped(TargetError):
-            async with asyncio.timeout(timeout_s):
-                if to.partition not in await producer.partitions_for(to.topic):
-                    await producer.client.force_metadata_update()
-                if to.partition not in await producer.partitions_for(to.topic):
-                    raise TargetError(f"{to.topic}-{to.partition} is not there")
-                sent = await producer.send_batch(batch, to.topic, partition=to.partition)
-                await asyncio.wait({sent, let_go}, return_when=asyncio.FIRST_COMPLETED)
-                if not sent.done():
-                    raise TargetError("the producer was closed")
-                told = await sent
-        return told.offset if told is not None and told.offset >= 0 else None
+        found: dict[int, int] = {}
+        end = await self.end_offset(partition)
+        for _ in range(LOOKS_MAX):
+            if end <= floor:
+                return found
+            batch = await self.batch_at(partition, end - 1)
+            if batch is None:
+                return found
+            end -= 1
+            if isinstance(batch, Piece):
+                header = batch.header
+                end = min(end, header.base_offset)
+                if (header.producer_id, header.producer_epoch) == (producer.id, producer.epoch):
+                    found[header.base_sequence] = header.base_offset
+        raise TargetError(f"{partition} has more than {LOOKS_MAX} batches behind those of ours that are known")
 
     async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
-        """Send one record to partition 0 and wait for all replicas; raises TargetError."""
-        batch = self.batch()
-        batch.append(timestamp=None, key=key, value=value, headers=[])
-        await self.deliver(batch, TopicPartition(topic, 0), timeout_s)
+        """Write one record to partition 0 and wait for all replicas."""
+        partition = TopicPartition(topic, 0)
+        batch = build_batch([(key, value)], timestamp_ms=int(time.time() * 1000))
+        data = PartitionProduceData(index=0, records=memoryview(batch))
+        request = ProduceRequest(
+            acks=ALL_REPLICAS,
+            timeout_ms=self._timeout_ms,
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        )
+        leader = await self.leader(partition)
+        async with self._asked(timeout_s) as cluster:
+            answer = await self._ask(cluster, leader.node, PRODUCE, request)
+        told = [one for each in answer.responses for one in each.partition_responses]
+        code = told[0].error_code if len(told) == 1 else ErrorCode.UNKNOWN_SERVER_ERROR
+        if code:
+            self.forget(topic)
+            raise TargetError(f"{topic} does not take a record: {error_name(code)}")
 
 
 @contextlib.contextmanager
@@ -209,30 +217,3 @@ def _refusals(what: str) -> Iterator[None]:
         if error.retriable:
             raise
         raise TopicRefusedError(f"{what}: {sentence(error)}") from error
-
-
-async def _bound(producer: Any, partition: TopicPartition, which: int) -> int:
-    await producer.partitions_for(partition.topic)
-    leader = producer.client.cluster.leader_for_partition(partition)
-    if leader in (None, -1):
-        await producer.client.force_metadata_update()
-        raise TargetError(f"{partition} has no leader")
-    asked = [(partition.topic, [(partition.partition, which)])]
-    answer = await producer.client.send(leader, OffsetRequest(-1, READ_UNCOMMITTED, asked))
-    _, code, *rest = answer.topics[0][1][0]
-    if code:
-        raise TargetError(f"the bounds of {partition} were not told: {for_code(code).__name__}")
-    offset: int = rest[-1]
-    return offset
-
-
-async def _abandon(producer: Any) -> None:
-    """Close a producer without waiting for its deliveries: first its task, then its connections."""
-    task = producer._sender.sender_task
-    if task is not None:
-        task.cancel()
-    await producer.client.close()  # fails the requests under way, for which the cancelled task waits
-    while task is not None and not task.done():
-        await asyncio.wait([task], timeout=ABANDON_S)
-        task.cancel()  # it may wait for metadata, which nobody brings any more
-    producer._closed = True  # else it complains when it is collected that nobody called `stop()`

@@ -11,7 +11,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 import gateway.kafka_producer
-import mirror.clients
+import mirror.admin
 from edge_broker.security.scram import MECHANISMS, Challenge, Found, ScramExchange, Success, new_credential
 
 MECHANISM = "SCRAM-SHA-256"
@@ -37,7 +37,7 @@ async def connection_log_in(answers: Any) -> None:
 
 def test_gateway_and_mirror_have_seen_to_it() -> None:
     """Both are imported above, in whichever order: each sees to all connections of its process."""
-    for part in (gateway.kafka_producer, mirror.clients):
+    for part in (gateway.kafka_producer, mirror.admin):
         assert part.AIOKafkaConnection.authenticator_scram.__module__ == "drupelet.aiokafka_login"
 
 

@@ -7,9 +7,13 @@ from aiokafka import TopicPartition
 
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from edge_broker.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from edge_broker.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -31,13 +35,13 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
+from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.cluster import Leader
-from mirror.asking import Asking, EpochQuestion
+from mirror.asking import EARLIEST, EpochQuestion
 from mirror.epochs import EpochEnd
 from mirror.errors import PositionsError, SourceError
 from mirror.offsets import Commit
-from mirror.plan import BatchSpan
+from mirror.source import Source
 from tests.support.scripted_wire import APIS, playing
 
 NODE = 7
@@ -45,7 +49,7 @@ TP = TopicPartition("t", 0)
 QUESTION = {TP: EpochQuestion(2, Leader(NODE, 3))}
 
 
-class Source:
+class Broker:
     """A broker that answers by what its fields say; `asked` has the names of what it was asked, `came` connections."""
 
     def __init__(self):
@@ -53,7 +57,7 @@ class Source:
         self.asked = []
         self.leader = NODE
         self.versions = {}
-        self.coordinator = self.epochs = self.stored = self.committed = 0
+        self.coordinator = self.epochs = self.stored = self.committed = self.listed = 0
         self.position = (42, "")
         self.fetched = [PartitionData(partition_index=0)]
 
@@ -92,22 +96,28 @@ class Source:
         one = EpochEndOffset(partition=0, leader_epoch=2, end_offset=90, error_code=self.epochs)
         return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[one])])
 
+    def on_ListOffsets(self, request):
+        (asked,) = request.topics[0].partitions
+        offset = 10 if asked.timestamp == EARLIEST else 90
+        one = ListOffsetsPartitionResponse(partition_index=0, error_code=self.listed, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[one])])
+
     def on_Fetch(self, _):
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=self.fetched)])
 
 
 @pytest.fixture
 async def source():
-    played = Source()
+    played = Broker()
     async with playing(played.play) as played.port:
         yield played
 
 
 @pytest.fixture
 async def asking(source):
-    asked = Asking(ClientSettings(f"127.0.0.1:{source.port}", "unit", 30_000), "g")
+    asked = Source(ClientSettings(f"127.0.0.1:{source.port}", "unit", 30_000), "g")
     yield asked
-    asked.hang_up()
+    await asked.close()
 
 
 def holding(base_offset, count, *, error_code=0, aborted=()):
@@ -165,50 +175,26 @@ async def test_a_refused_commit_names_the_partition_and_asks_who_coordinates(sou
     assert source.asked.count("FindCoordinator") == 2
 
 
-async def test_the_batches_of_a_log_and_a_record_are_read_raw(source, asking):
+async def test_a_record_is_read_out_of_its_batch(source, asking):
     source.fetched = holding(40, 3)
-    assert await asking.spans(TP, 40, 43) == [BatchSpan(40, 43, "data", (40, 41, 42))]
     found = await asking.record_at(TP, 41)
     assert (found.timestamp, found.value) == (5, b"x")
     assert await asking.record_at(TP, 43) is None
 
 
-def marker(base_offset, producer_id, kind):
-    """A transaction's marker: 0 aborts, 1 commits."""
-    key = b"\0\0" + kind.to_bytes(2, "big")
-    return of_transaction(build_batch([(key, b"")], timestamp_ms=5, base_offset=base_offset), producer_id, CONTROL)
+async def test_the_batch_that_holds_an_offset_is_told_with_its_header(source, asking):
+    source.fetched = holding(40, 3)
+    found = await asking.batch_at(TP, 42)
+    assert (found.header.base_offset, found.first_offset, found.end_offset) == (40, 42, 43)
+    source.fetched = [PartitionData(partition_index=0)]
+    assert await asking.batch_at(TP, 42) is None
 
 
-def of_transaction(batch, producer_id, attributes=0):
-    made = bytearray(batch)
-    made[21:23] = (TRANSACTIONAL | attributes).to_bytes(2, "big")
-    made[43:51] = producer_id.to_bytes(8, "big")
-    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
-    return bytes(made)
-
-
-def data(base_offset, count, producer_id):
-    return of_transaction(build_batch([(None, b"x")] * count, timestamp_ms=5, base_offset=base_offset), producer_id)
-
-
-async def test_an_aborted_transaction_ends_with_its_marker(source, asking):
-    log = data(40, 3, 9) + data(43, 1, 8) + marker(44, 9, 0) + data(45, 2, 9) + marker(47, 9, 1)
-    aborted = [AbortedTransaction(producer_id=9, first_offset=40)]
-    source.fetched = [PartitionData(partition_index=0, records=log, aborted_transactions=aborted)]
-    assert [(span.base_offset, span.kind, span.record_offsets) for span in await asking.spans(TP, 40, 48)] == [
-        (40, "aborted", ()),
-        (43, "data", (43,)),
-        (44, "control", ()),
-        (45, "data", (45, 46)),
-        (47, "control", ()),
-    ]
-
-
-async def test_a_damaged_batch_explains_nothing(source, asking):
+async def test_a_damaged_batch_is_no_answer(source, asking):
     source.fetched = holding(40, 3)
     source.fetched[0].records = source.fetched[0].records[:-1] + b"?"
     with pytest.raises(SourceError, match="CRC"):
-        await asking.spans(TP, 40, 43)
+        await asking.record_at(TP, 40)
 
 
 @pytest.mark.parametrize(
@@ -216,33 +202,31 @@ async def test_a_damaged_batch_explains_nothing(source, asking):
     [
         ([], "0 partitions were answered"),
         ([PartitionData(partition_index=0)] * 2, "2 partitions were answered"),
-        ([PartitionData(partition_index=0)], "no batch was answered"),
         (holding(40, 3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), "t.*at 40"),
     ],
 )
-async def test_what_proves_nothing_about_a_gap_is_an_error(source, asking, fetched, said):
+async def test_what_proves_nothing_is_an_error(source, asking, fetched, said):
     source.fetched = fetched
     with pytest.raises(SourceError, match=said):
-        await asking.spans(TP, 40, 43)
+        await asking.record_at(TP, 40)
+
+
+async def test_bounds_are_told_for_each_partition_or_why_not(source, asking):
+    assert await asking.bounds([TP]) == ({TP: 10}, {TP: 90})
+    source.listed = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(SourceError, match="the bounds of t-0 were not told: NOT_LEADER_OR_FOLLOWER"):
+        await asking.bounds([TP])
+    with pytest.raises(SourceError, match="u-0 has no leader"):
+        await asking.bounds([TopicPartition("u", 0)])
 
 
 async def test_no_record_is_told_from_a_fetch_that_failed(source, asking):
     source.fetched = [PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)]
     assert await asking.record_at(TP, 40) is None
     source.leader = -1
+    asking.forget("t")
     with pytest.raises(SourceError, match="t-0 has no leader"):
         await asking.record_at(TP, 40)
-
-
-async def test_after_a_failure_the_connections_are_made_anew(source, asking):
-    await asking.topics()
-    assert source.came == 1
-    source.fetched = []
-    with pytest.raises(SourceError):
-        await asking.record_at(TP, 40)
-    before = source.came
-    await asking.topics()
-    assert source.came == before + 1
 
 
 async def test_a_source_that_says_nothing_is_away():
@@ -250,7 +234,7 @@ async def test_a_source_that_says_nothing_is_away():
         await peer.reader.read()
 
     async with playing(silent) as port:
-        asked = Asking(ClientSettings(f"127.0.0.1:{port}", "unit", 200), "g")
+        asked = Source(ClientSettings(f"127.0.0.1:{port}", "unit", 200), "g")
         with pytest.raises(SourceError, match=f"127.0.0.1:{port}"):
             await asked.topics()
-        asked.hang_up()
+        await asked.close()

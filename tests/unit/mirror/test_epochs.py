@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.epochs import EpochEnd, EpochStart, LeaderEpochs, judge_epoch_end, judge_standing, search_difference
+from edge_broker.protocol.record_batch import build_batch
+from mirror.epochs import (
+    EpochEnd,
+    EpochStart,
+    LeaderEpochs,
+    epoch_starts,
+    judge_epoch_end,
+    judge_standing,
+    search_difference,
+)
 
 NONE = LeaderEpochs()
 THIRD = LeaderEpochs([EpochStart(900, 3)])
@@ -111,3 +120,15 @@ def test_logs_that_share_nothing_cannot_be_compared():
 
 def test_a_record_that_is_not_there_ends_the_search():
     assert found_by(search_difference(0, 999), 600, missing=range(400, 600))[0] is None
+
+
+def batch(base_offset, leader_epoch):
+    return bytes(build_batch([(None, b"x")] * 10, timestamp_ms=1, base_offset=base_offset, leader_epoch=leader_epoch))
+
+
+def test_where_epochs_begin_is_told_by_the_batches():
+    whole, old = batch(40, 2), bytearray(batch(30, 1))
+    old[16] = 1  # its magic: these bytes are no epoch then
+    assert list(epoch_starts(bytes(old) + whole + batch(50, 3)[:10])) == [(40, 2)]
+    assert list(epoch_starts(batch(40, 2) + batch(50, 2) + batch(60, 3))) == [(40, 2), (60, 3)]
+    assert list(epoch_starts(b"")) == []

@@ -75,11 +75,26 @@ def test_strangers_beyond_what_was_promised_are_not_ours():
     assert offsets.ack(9000).duplicates == 0
 
 
-def test_only_one_batch_is_under_way():
+def test_several_batches_are_safe_in_their_order():
     offsets = begun()
     offsets.send(20, 20)
-    with pytest.raises(AssertionError, match="one batch"):
-        offsets.send(40, 20)
+    offsets.send(40, 15)
+    offsets.skip(50)
+    offsets.ack(0)
+    assert (offsets.acked, offsets.position) == (20, 50)
+    offsets.ack(20)
+    assert (offsets.acked, offsets.position, offsets.target_end) == (50, 50, 35)
+
+
+def test_what_is_taken_back_is_sent_again_and_no_duplicate():
+    offsets = begun()
+    offsets.send(20, 20)
+    offsets.send(40, 20)
+    offsets.ack(0)
+    offsets.take_back()
+    assert (offsets.acked, offsets.position) == (20, 20)
+    offsets.send(40, 20)
+    assert offsets.ack(20).duplicates == 0
 
 
 def test_without_the_target_end_the_promised_part_of_each_batch_counts():

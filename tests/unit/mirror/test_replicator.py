@@ -3,223 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from aiokafka import TopicPartition
 
-from kafka_wire.cluster import Leader, Topic
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
 from mirror.config import Config
-from mirror.epochs import EpochEnd, EpochStart
-from mirror.errors import (
-    FencedError,
-    OutOfRangeError,
-    PositionsError,
-    RecordTooLargeError,
-    SourceError,
-    TargetError,
-    TopicRefusedError,
-)
-from mirror.fetching import Content
+from mirror.errors import PositionsError, SourceError, TopicRefusedError
 from mirror.metrics import Metrics
 from mirror.offsets import read_commit
-from mirror.plan import BatchSpan
 from mirror.replicator import Replicator
 from tests.support.waiting import CALL_S
+from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 
-TP = TopicPartition("readings", 0)
 CONFIG = Config(
     source="s:1", target="t:2", topics="readings", site="lab", backoff_max_ms=2, commit_interval_ms=5,
-    refresh_interval_ms=5, window_records_max=50, ledger=False,
+    refresh_interval_ms=5, window_records_max=50, ledger=False, compression="none",
 )  # fmt: skip
-
-
-def record(offset, size=10):
-    return SimpleNamespace(
-        offset=offset, key=b"k", value=b"x" * size, timestamp=offset, headers=(("n", b"%d" % offset),),
-        serialized_key_size=1, serialized_value_size=size,
-    )  # fmt: skip
-
-
-def content(one):
-    return Content(one.timestamp, one.key, one.value, one.headers)
-
-
-class MemorySource:
-    """One partition: the records of `log`, from `start` to `end`, with `spans` for what the raw log shows there.
-
-    `epochs` are where its leader epochs began, the last is the leader's; none: a source that tells none.
-    """
-
-    def __init__(self, log, *, start=0, spans=(), policy="delete", epochs=(), topic_id=None):
-        self.log, self.start, self.policy = log, start, policy
-        self.end = log[-1].offset + 1 if log else start
-        self.raw = list(spans)
-        self.group = {}
-        self.at = {}
-        self.passed_over = ()
-        self.assigned = frozenset()
-        self.epochs, self.topic_id = list(epochs), topic_id
-        self.starts, self.asked = [], []
-        self.said, self.polls, self.topics_asked = [], 0, 0
-
-    def cut(self, offset, then):
-        """Lose the records from an offset on and take others there, in the next epoch."""
-        self.log = [r for r in self.log if r.offset < offset] + list(then)
-        self.end = self.log[-1].offset + 1 if self.log else self.start
-        self.epochs = [e for e in self.epochs if e[0] < offset] + [(offset, self.leader_epoch + 1)]
-
-    @property
-    def leader_epoch(self):
-        return self.epochs[-1][1] if self.epochs else -1
-
-    async def open(self): ...
-
-    async def close(self):
-        self.assigned = frozenset()
-
-    async def topics(self):
-        self.topics_asked += 1
-        leaders = {0: Leader(1, self.leader_epoch)}
-        return {TP.topic: Topic(self.topic_id, 0, leaders), "__consumer_offsets": Topic(None, 0, leaders)}
-
-    async def epoch_ends(self, asked):
-        found = {}
-        for partition, (epoch, leader) in asked.items():
-            self.asked.append(epoch)
-            known = [e for e in self.epochs if e[1] <= epoch]
-            ends = [e[0] for e in self.epochs if e[1] > epoch]
-            assert leader.epoch == self.leader_epoch
-            if epoch > self.leader_epoch:
-                found[partition] = EpochEnd(-1, -1)
-            else:
-                found[partition] = EpochEnd(known[-1][1] if known else epoch, ends[0] if ends else self.end)
-        return found
-
-    async def record_at(self, partition, offset):
-        return next((content(r) for r in self.log if r.offset == offset), None)
-
-    async def settings(self, names):
-        return {name: {"cleanup.policy": self.policy} for name in names}
-
-    async def commits(self, partitions=None):
-        return dict(self.group)
-
-    async def bounds(self, partitions):
-        return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
-
-    def assign(self, positions):
-        self.at = {partition: offset for partition, (offset, _) in positions.items()}
-        self.under = {partition: epoch for partition, (_, epoch) in positions.items()}
-        self.assigned = frozenset(positions)
-        self.starts = []
-
-    async def poll(self, partitions, wait_ms, records_max):
-        await asyncio.sleep(0)
-        self.polls += 1
-        if self.under[TP] not in (-1, self.leader_epoch):
-            raise FencedError(frozenset({TP}))
-        position = self.at[TP]
-        if not self.start <= position <= self.end:
-            raise OutOfRangeError({TP: position})
-        found = [r for r in self.log if r.offset >= position and r.offset not in self.passed_over][:7]
-        self.passed_over = ()
-        if not found:
-            await asyncio.sleep(0.001)
-            return {}
-        self.at[TP] = found[-1].offset + 1
-        read = [e for e in self.epochs if e[0] <= found[-1].offset]
-        there = [e for e in read if e[0] <= position][-1:] + [e for e in read if e[0] > position]
-        self.starts += [(TP, EpochStart(max(offset, position), epoch)) for offset, epoch in there]
-        return {TP: found}
-
-    def epoch_starts(self):
-        starts, self.starts = self.starts, []
-        return starts
-
-    async def position(self, partition):
-        return self.at[partition]
-
-    def silent_s(self):
-        return 0.0
-
-    def excuse_silence(self): ...
-
-    def end_offset(self, partition):
-        return self.end
-
-    async def commit(self, commits, timeout_s):
-        self.group.update(commits)
-        self.said += commits.values()
-
-    async def spans(self, partition, first, end):
-        held = [BatchSpan(r.offset, r.offset + 1, "data", (r.offset,)) for r in self.log]
-        return sorted((s for s in [*self.raw, *held] if s.end_offset > first), key=lambda s: s.base_offset)
-
-
-class MemoryTarget:
-    """Delivers batches unless `fail` says otherwise; `refuse_bytes` is its largest batch."""
-
-    def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
-        self.got, self.written = [], []
-        self.refuse_bytes, self.fail = refuse_bytes, fail
-        self.refused = None
-        self.configs = None
-
-    async def open(self): ...
-
-    async def close(self): ...
-
-    async def ensure_topic(self, partition, partitions, settings):
-        self.configs = settings
-        if self.refused is not None:
-            raise self.refused
-
-    async def end_offset(self, partition):
-        return len(self.got)
-
-    async def start_offset(self, partition):
-        return 0
-
-    async def record_at(self, partition, offset):
-        assert partition == ("lab.readings", 0)
-        if not 0 <= offset < len(self.got):
-            return None
-        timestamp, headers, value = self.got[offset]
-        return Content(timestamp, b"k", value, tuple(headers))
-
-    def batch(self):
-        return MemoryBatch()
-
-    async def deliver(self, batch, to, timeout_s):
-        await asyncio.sleep(0)
-        assert to == ("lab.readings", 0)
-        if sum(len(value) for _, _, value in batch.records) > self.refuse_bytes:
-            raise RecordTooLargeError("too large")
-        outcome = self.fail()
-        base = len(self.got)
-        if outcome != "lost":
-            self.got += batch.records
-        if outcome:
-            raise TargetError(outcome)
-        return base
-
-    async def write(self, topic, key, value, timeout_s):
-        if self.fail():
-            raise TargetError("the ledger is away")
-        self.written.append((topic, json.loads(value), len(self.got)))
-
-
-class MemoryBatch:
-    def __init__(self):
-        self.records = []
-
-    def append(self, *, timestamp, key, value, headers):
-        self.records.append((timestamp, headers, value))
-        return True
 
 
 class Run:
@@ -229,7 +32,9 @@ class Run:
         self.metrics = Metrics()
         self.replicator = Replicator(config, self.metrics)
         self.source, self.target, self.ledger = source, target, ledger or MemoryTarget()
-        self.replicator.source, self.replicator.target = source, target
+        self.replicator.source = source
+        self.replicator._sender.target = target
+        self.replicator.target = target
         self.replicator._ledger = self.ledger
 
     async def until(self, condition):
@@ -284,9 +89,19 @@ async def test_while_the_ledger_is_away_nothing_behind_the_gap_is_sent():
     assert len(ledger.written) == 1
 
 
+def of_transaction(batch, attributes=0):
+    made = bytearray(batch)
+    made[21:23] = (TRANSACTIONAL | attributes).to_bytes(2, "big")
+    made[43:51] = (9).to_bytes(8, "big")
+    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+    return bytes(made)
+
+
 async def test_markers_and_aborted_batches_are_no_loss():
-    spans = [BatchSpan(10, 14, "aborted"), BatchSpan(14, 15, "control")]
-    run = Run(MemorySource([record(o) for o in [*range(10), *range(15, 30)]], spans=spans), MemoryTarget())
+    data = of_transaction(build_batch([(None, b"aborted")] * 4, timestamp_ms=5, base_offset=10))
+    marker = of_transaction(build_batch([(b"\0\0\0\0", b"")], timestamp_ms=5, base_offset=14), CONTROL)
+    log = [record(o) for o in [*range(10), *range(15, 30)]]
+    run = Run(MemorySource(log, raw=[data, marker], aborted=[(9, 10)]), MemoryTarget())
     await run.until_safe(30)
     assert run.ledger.written == []
     assert run.offsets == [*range(10), *range(15, 30)]
@@ -310,12 +125,12 @@ class Altered(MemorySource):
         self.policy = self.policies.pop(0) if len(self.policies) > 1 else self.policies[0]
         return await super().settings(names)
 
-    async def poll(self, partitions, wait_ms, records_max):
+    async def poll(self, wanted, room_bytes, wait_s, woken):
         if self.rests:
             self.rests -= 1
             await asyncio.sleep(0.001)
-            return {}
-        return await super().poll(partitions, wait_ms, records_max)
+            return []
+        return await super().poll(wanted, room_bytes, wait_s, woken)
 
 
 SOON = replace(CONFIG, refresh_interval_ms=1)
@@ -365,7 +180,7 @@ async def test_what_has_nowhere_to_go_is_not_read():
     target.refused = TopicRefusedError("topic lab.readings cannot grow to 4 partitions: not authorized")
     run = Run(MemorySource([record(o) for o in range(10)]), target)
     await run.until(lambda: "readings-0" in run.replicator._troubles and run.source.topics_asked > 3)
-    assert run.replicator._buffered_bytes == 0
+    assert run.replicator._memory.bytes == 0
     target.refused = None
     run = Run(run.source, target)
     await run.until_safe(10)
@@ -377,15 +192,6 @@ async def test_a_corrupt_range_wider_than_the_window_does_not_hold_the_partition
     run = Run(MemorySource([record(o) for o in (0, far, far + 1)], policy="compact"), MemoryTarget())
     await run.until_safe(far + 2)
     assert run.offsets == [0, far, far + 1]
-    assert run.ledger.written == []
-
-
-async def test_records_that_the_client_passed_over_are_read_again():
-    source = MemorySource([record(o) for o in range(30)])
-    source.passed_over = (3, 4)
-    run = Run(source, MemoryTarget())
-    await run.until_safe(30)
-    assert run.offsets == list(range(30))
     assert run.ledger.written == []
 
 
@@ -426,15 +232,65 @@ async def test_a_record_that_the_target_refuses_for_its_size_is_in_the_ledger():
     assert entry["bytes"] >= 5000
 
 
-@pytest.mark.parametrize("seed", range(10))
-async def test_any_run_of_failures_loses_nothing_keeps_order_and_counts_exactly(seed):
+CHANCES = [None] * 4 + ["lost", "answer lost", int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.REQUEST_TIMED_OUT)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_any_run_of_failures_loses_nothing_keeps_order_and_doubles_nothing(seed):
     chance = random.Random(seed)
-    target = MemoryTarget(fail=lambda: chance.choice([None, None, "lost", "answer lost"]))
+    target = MemoryTarget(fail=lambda: chance.choice(CHANCES))
     run = Run(MemorySource([record(o) for o in range(200)]), target)
     await run.until_safe(200)
-    assert list(dict.fromkeys(run.offsets)) == list(range(200))
-    copies = len(run.offsets) - 200
-    assert run.metrics.duplicates._value.get() == copies
+    assert run.offsets == list(range(200))
+    assert run.metrics.duplicates._value.get() == 0
+    assert run.ledger.written == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed):
+    chance = random.Random(seed)
+    target = MemoryTarget(fail=lambda: chance.choice([*CHANCES, int(ErrorCode.NOT_ENOUGH_REPLICAS)]))
+    target.forgetful = True
+    target.pause_s = 0.001
+    run = Run(MemorySource([record(o) for o in range(200)]), target, config=replace(CONFIG, batch_bytes_max=1024))
+    await run.until_safe(200)
+    assert set(run.offsets) == set(range(200))
+    assert len(run.offsets) - 200 <= run.metrics.duplicates._value.get()
+
+
+async def test_several_batches_are_under_way_and_never_more_than_a_broker_remembers():
+    target = MemoryTarget()
+    target.pause_s = 0.005
+    source = MemorySource([record(o, size=2000) for o in range(300)])
+    run = Run(source, target, config=replace(CONFIG, batch_bytes_max=4096))
+    await run.until_safe(300)
+    assert run.offsets == list(range(300))
+    assert 1 < target.under_way_most <= 5
+
+
+async def test_a_producer_that_the_target_does_not_know_any_more_is_replaced():
+    target = MemoryTarget()
+    source = MemorySource([record(o) for o in range(60)])
+    run = Run(source, target)
+
+    def forgotten():
+        if run.acked >= 30 and target.producers == 1:
+            target.remembered[1001].append((700, 700, 0))  # so that what comes next is out of order
+        return run.acked == 60
+
+    await run.until(forgotten)
+    assert run.offsets == list(range(60))
+
+
+async def test_a_batch_that_lies_holds_its_partition_and_is_said():
+    good = [record(o) for o in range(10)]
+    bad = bytearray(build_batch([(None, b"x")], timestamp_ms=5, base_offset=10))
+    bad[-1] ^= 1
+    source = MemorySource(good, raw=[bytes(bad)])
+    source.end = 11
+    run = Run(source, MemoryTarget())
+    await run.until(lambda: run.acked == 10 and "CRC" in run.replicator.trouble())
+    assert run.ledger.written == []
 
 
 async def test_a_source_that_fails_now_and_then_is_read_on():
@@ -442,9 +298,10 @@ async def test_a_source_that_fails_now_and_then_is_read_on():
     chance, poll = random.Random(1), source.poll
 
     async def flaky(*args):
-        if chance.random() < 0.2:
+        answers = await poll(*args)
+        if chance.random() < 0.1:
             raise SourceError("away")
-        return await poll(*args)
+        return [one._replace(failed="away") if chance.random() < 0.1 else one for one in answers]
 
     source.poll = flaky
     run = Run(source, MemoryTarget())

@@ -38,7 +38,7 @@ CASES = [
     (
         ["edge-mirror", "status", "--source", "127.0.0.1:REFUSED", "--site", "s"],
         1,
-        "does not answer: start it or correct",
+        "the source does not answer: 127.0.0.1:REFUSED refuses the connection: nothing listens there",
     ),
     (["edge-mirror", "run", "--config", "missing"], 2, "missing cannot be read: no such file or directory"),
     (["edge-spark", "master", "--port", "70000"], 2, "--port is '70000': give a whole number from 1 to 65535"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from mirror.clients import mapped
+from mirror.admin import mapped
 from mirror.errors import SourceError, TargetError
 
 

@@ -1,0 +1,147 @@
+"""PURE. What the link to the target carries, as acknowledgements tell it, and what follows for what is sent.
+
+No client, no clock and no chance may come in here: time is an argument, in seconds.
+
+| figure | is |
+|---|---|
+| rate | the most bytes per second that were acknowledged, of the last RATE_S |
+| round trip | the shortest time from a request to its answer, of the last ROUND_TRIP_S |
+| under way | bytes of batches that were sent and are not answered, wherever they are: here, in kernels, on the link |
+
+| what follows | rule |
+|---|---|
+| may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
+| a batch | what the link carries in BATCH_S |
+| linger | two round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
+| zstd's level | 9 on a thin link, 1 on a fast one, where the processor is what is short |
+| forwarding | batches as they are: large ones of the codec that is wanted; on a fast link all that are not small |
+
+A rate is measured as BBR does it: what was acknowledged between the sending of a request and its answer, over that
+time; so a link that is not filled shows less than it has, and never more.
+Source: draft-cheng-iccrg-delivery-rate-estimation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+FIRST_BYTES = 64 * 1024  # under way before anything was measured
+LEAST_BYTES = 16 * 1024
+QUEUE_S = 0.5
+BATCH_S = 0.25
+BATCH_BYTES_MIN = 8 * 1024
+LINGER_S_MAX = 0.2
+LINGER_S_MIN = 0.005
+RATE_S = 10.0
+ROUND_TRIP_S = 60.0
+THIN_BYTES_S = 4_000_000
+LEVEL_THIN, LEVEL_FAST = 9, 1
+FORWARDED_BYTES_MIN = 32 * 1024
+FORWARDED_FAST_BYTES_MIN = 16 * 1024
+
+
+class Mark:
+    """What was known when a request was sent: when, and how much had been acknowledged by when."""
+
+    __slots__ = ("delivered", "delivered_at", "sent_at", "size")
+
+    def __init__(self, sent_at: float, size: int, delivered: int, delivered_at: float) -> None:
+        self.sent_at, self.size, self.delivered, self.delivered_at = sent_at, size, delivered, delivered_at
+
+
+class Best:
+    """The greatest of what was seen in the last `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: deque[tuple[float, float]] = deque()  # ever smaller
+
+    def see(self, now: float, value: float) -> None:
+        """Note a value."""
+        while self._seen and self._seen[-1][1] <= value:
+            self._seen.pop()
+        self._seen.append((now, value))
+        while self._seen[0][0] < now - self._seconds:
+            self._seen.popleft()
+
+    @property
+    def value(self) -> float | None:
+        """The greatest, as of the last `see`; None before the first."""
+        return self._seen[0][1] if self._seen else None
+
+
+class Link:
+    """The figures of one link, over all of its connections; `bytes_max` may be under way however fast it is."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.under_way_bytes = 0
+        self._bytes_max = bytes_max
+        self._delivered = 0
+        self._delivered_at = 0.0
+        self._rate = Best(RATE_S)
+        self._haste = Best(ROUND_TRIP_S)  # the round trip, negative
+
+    def sent(self, now: float, size: int) -> Mark:
+        """Note that a request of so many bytes is written."""
+        if not self.under_way_bytes:
+            self._delivered_at = now  # the link was idle: no bytes could be acknowledged
+        self.under_way_bytes += size
+        return Mark(now, size, self._delivered, self._delivered_at)
+
+    def acked(self, now: float, mark: Mark) -> None:
+        """Note the answer to it."""
+        self.under_way_bytes -= mark.size
+        self._delivered += mark.size
+        self._delivered_at = now
+        self._haste.see(now, mark.sent_at - now)
+        seconds = max(now - mark.delivered_at, 1e-4)
+        self._rate.see(now, (self._delivered - mark.delivered) / seconds)
+
+    def lost(self, mark: Mark) -> None:
+        """Note that it will not be answered."""
+        self.under_way_bytes -= mark.size
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second, None before anything was measured."""
+        return self._rate.value
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """Seconds, None before anything was measured."""
+        return None if self._haste.value is None else -self._haste.value
+
+    @property
+    def limit_bytes(self) -> int:
+        """How much may be under way."""
+        if self.rate is None or self.round_trip_s is None:
+            return min(self._bytes_max, FIRST_BYTES)
+        return min(self._bytes_max, max(LEAST_BYTES, int(self.rate * (self.round_trip_s + QUEUE_S))))
+
+    @property
+    def batch_bytes(self) -> int:
+        """How large a packed batch is to be, about."""
+        return BATCH_BYTES_MIN * 2 if self.rate is None else max(BATCH_BYTES_MIN, int(self.rate * BATCH_S))
+
+    @property
+    def linger_s(self) -> float:
+        """How long records wait for others to be merged with."""
+        if self.round_trip_s is None:
+            return 0.0
+        return min(LINGER_S_MAX, max(LINGER_S_MIN, 2 * self.round_trip_s))
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the processor is shorter than the link."""
+        return self.rate is not None and self.rate >= THIN_BYTES_S
+
+    @property
+    def zstd_level(self) -> int:
+        """At which zstd packs."""
+        return LEVEL_FAST if self.is_fast else LEVEL_THIN
+
+    def forwards(self, codec: int, size: int, wanted: int) -> bool:
+        """Tell whether a batch of this codec and size goes on as it is; `wanted` is the codec of what is packed."""
+        if codec == wanted and size >= FORWARDED_BYTES_MIN:
+            return True
+        return self.is_fast and (bool(codec) or not wanted) and size >= FORWARDED_FAST_BYTES_MIN

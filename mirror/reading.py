@@ -1,0 +1,202 @@
+"""Fetches of raw batches from the source: many partitions in each, several under way per leader.
+
+| slot of a leader | its fetch has | waits for records |
+|---|---|---|
+| 0 | all that is quiet, when it is free | WAIT_ALL_S where that is all there is, else WAIT_S |
+| 1 to SLOTS - 1 | what has just been read from, dealt among those that are free | WAIT_S |
+
+So a partition that is quiet holds up no other, and a link that is long is filled by several answers. How much a fetch
+asks for grows with what the link brought in FETCH_S.
+
+Lives here: what is asked together, and what the answers say. Must never come in: where a partition is read, whether it
+may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (what is read is the leader's alone).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import TopicPartition
+
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kafka_wire.apis import FETCH
+from kafka_wire.cluster import Cluster
+from kafka_wire.errors import WireError
+from mirror.link import Best
+
+SLOTS = 4
+WAIT_S = 0.5
+WAIT_ALL_S = 5.0
+FETCH_S = 1.0
+FETCH_BYTES_FIRST = 256 * 1024
+FETCH_BYTES_MIN = 64 * 1024
+FETCH_BYTES_MAX = 4 * 1024 * 1024
+PARTITION_BYTES_MAX = 1024 * 1024
+CONSUMER = -1
+READ_COMMITTED = 1
+RATE_S = 30.0
+
+
+class Place(NamedTuple):
+    """Where a partition is read: its leader, the epoch that is believed in (-1: any), the next offset."""
+
+    node: int
+    leader_epoch: int
+    offset: int
+
+
+class Answer(NamedTuple):
+    """What was answered of a partition that was read at a place; `failed` says why there is no answer at all."""
+
+    partition: TopicPartition
+    place: Place
+    error_code: int = 0
+    aborted: Sequence[tuple[int, int]] = ()
+    batches: memoryview = memoryview(b"")
+    log_end: int | None = None
+    failed: str = ""
+
+
+class _Fetch(NamedTuple):
+    places: Mapping[TopicPartition, Place]
+    bytes_max: int
+    began: float
+
+
+class Reader:
+    """The fetches over one cluster's connections, `poll` by `poll`."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._under_way: dict[asyncio.Task[FetchResponse], tuple[tuple[int, int], _Fetch]] = {}
+        self._busy: set[TopicPartition] = set()
+        self._hot: set[TopicPartition] = set()
+        self._rates: dict[int, Best] = {}
+
+    async def poll(
+        self, wanted: Mapping[TopicPartition, Place], room_bytes: int, wait_s: float, woken: asyncio.Event
+    ) -> list[Answer]:
+        """Ask for what is wanted and not asked for yet; return what was answered, at the latest after `wait_s`.
+
+        Earlier as soon as `woken` is set. An answer may be to a place of an earlier poll.
+        """
+        self._ask({partition: place for partition, place in wanted.items() if partition not in self._busy}, room_bytes)
+        waker = asyncio.ensure_future(woken.wait())
+        try:
+            waits: set[asyncio.Future[Any]] = {*self._under_way, waker}
+            done, _ = await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waker.cancel()
+        return [answer for task in list(self._under_way) if task in done for answer in self._answered(task)]
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        for task in self._under_way:
+            task.cancel()
+        self._under_way.clear()
+        self._busy.clear()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something was asked and is not answered."""
+        return bool(self._under_way)
+
+    def _ask(self, wanted: Mapping[TopicPartition, Place], room_bytes: int) -> None:
+        by_node: dict[int, dict[TopicPartition, Place]] = {}
+        for partition, place in wanted.items():
+            by_node.setdefault(place.node, {})[partition] = place
+        for node, places in by_node.items():
+            taken = {slot for (at, slot), _ in self._under_way.values() if at == node}
+            free = [slot for slot in range(SLOTS) if slot not in taken]
+            if not free:
+                continue
+            hot = {partition: place for partition, place in places.items() if partition in self._hot}
+            quiet = {partition: place for partition, place in places.items() if partition not in self._hot}
+            if quiet:
+                alone = len(free) == SLOTS and not hot
+                self._fetch(node, free.pop(0), quiet, room_bytes, WAIT_ALL_S if alone else WAIT_S)
+            shares: list[dict[TopicPartition, Place]] = [{} for _ in free]
+            for number, (partition, place) in enumerate(hot.items()):
+                if shares:
+                    shares[number % len(shares)][partition] = place
+            for slot, share in zip(free, shares, strict=True):
+                if share:
+                    self._fetch(node, slot, share, room_bytes // max(1, len(free)), WAIT_S)
+
+    def _fetch(
+        self, node: int, slot: int, places: Mapping[TopicPartition, Place], room_bytes: int, wait_s: float
+    ) -> None:
+        size = max(FETCH_BYTES_MIN, min(self._size(node), room_bytes))
+        request = _request(places, size, wait_s)
+        task = asyncio.ensure_future(self._asked(node, slot, request, wait_s))
+        now = asyncio.get_running_loop().time()
+        self._under_way[task] = ((node, slot), _Fetch(places, size, now))
+        self._busy |= places.keys()
+
+    async def _asked(self, node: int, slot: int, request: FetchRequest, wait_s: float) -> FetchResponse:
+        connection = await self._cluster.connection(node, slot)
+        return await connection.ask(FETCH, request, timeout_s=wait_s + self._timeout_s)
+
+    def _size(self, node: int) -> int:
+        rate = self._rates[node].value if node in self._rates else None
+        return FETCH_BYTES_FIRST if rate is None else min(FETCH_BYTES_MAX, int(rate * FETCH_S))
+
+    def _answered(self, task: asyncio.Task[FetchResponse]) -> list[Answer]:
+        (node, _), fetch = self._under_way.pop(task)
+        self._busy -= fetch.places.keys()
+        try:
+            response = task.result()
+        except WireError as error:
+            return [Answer(partition, place, failed=str(error)) for partition, place in fetch.places.items()]
+        told = {
+            TopicPartition(topic.topic, data.partition_index): data
+            for topic in response.responses
+            for data in topic.partitions
+        }
+        size = sum(len(data.records or b"") for data in told.values())
+        if size:
+            now = asyncio.get_running_loop().time()
+            self._rates.setdefault(node, Best(RATE_S)).see(now, size / max(now - fetch.began, 1e-3))
+        alone = sum(bool(data.records) for data in told.values()) <= 1
+        return [
+            self._answer(partition, place, told.get(partition), response.error_code, alone=alone)
+            for partition, place in fetch.places.items()
+        ]
+
+    def _answer(
+        self, partition: TopicPartition, place: Place, data: PartitionData | None, error_code: int, *, alone: bool
+    ) -> Answer:
+        self._hot.discard(partition)
+        if data is None:
+            return Answer(partition, place, error_code, failed="" if error_code else "it was not answered")
+        batches = memoryview(data.records or b"")
+        if batches:
+            self._hot.add(partition)
+            if not alone:
+                batches = memoryview(bytes(batches))  # else the whole answer lives as long as its slowest partition
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        return Answer(partition, place, data.error_code, aborted, batches, data.high_watermark)
+
+
+def _request(places: Mapping[TopicPartition, Place], size: int, wait_s: float) -> FetchRequest:
+    topics: dict[str, list[FetchPartition]] = {}
+    for partition, place in places.items():
+        topics.setdefault(partition.topic, []).append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=place.leader_epoch,
+                fetch_offset=place.offset,
+                partition_max_bytes=min(size, PARTITION_BYTES_MAX),
+            )
+        )
+    return FetchRequest(
+        replica_id=CONSUMER,
+        max_wait_ms=int(wait_s * 1000),
+        min_bytes=1,
+        max_bytes=size,
+        isolation_level=READ_COMMITTED,
+        topics=[FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )

@@ -1,0 +1,827 @@
+"""The way to the target: takes what lanes have read, packs it, keeps requests under way, and settles what fails.
+
+| part | does |
+|---|---|
+| `Sender` | makes sure of the lanes' topics, knows their leaders, deals lanes among pipes, settles what is unsure |
+| `Pipe` | one connection to one leader: takes from its lanes in turn, packs, sends; goes on when a new one is made |
+
+A batch is final once it is packed: it is sent again with the same bytes under the same sequences. What becomes of it:
+
+| answer | then |
+|---|---|
+| none | it is safe, and with it whatever was sent before it |
+| an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
+| the last one that an unsure lane has under way | where one may have arrived, the target's log tells what is safe |
+| too large | the batches are taken apart; a single record that is too large is lost, by the host |
+| the producer is not known, or out of order | what is not there is packed anew under a new producer id |
+| any other | the same batches are sent again, after a wait that grows |
+| a batch has arrived, and one before it has not | all are sent again under a new producer id, and counted as doubled |
+
+The last is for targets that have forgotten the producer: Kafka forgets one whose records are older than its
+producer.id.expiration.ms, and then takes any sequence.
+
+Lives here: when and in which order batches go out, and what answers mean. Must never come in: how much and how packed
+(link.py), which offsets are safe (offsets.py), reading.
+Source: KIP-98 and Kafka's ProducerStateManager (five batches per partition are remembered, in order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from aiokafka import TopicPartition
+
+from drupelet.backoff import Backoff
+from edge_broker.errors import ErrorCode, Refusal, error_name
+from edge_broker.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from edge_broker.protocol.unpacking import CODEC_ZSTD
+from kafka_wire.apis import PRODUCE
+from kafka_wire.batches import (
+    BadBatch,
+    Packed,
+    Piece,
+    TooMuchAtOnce,
+    bytes_about,
+    forwarded,
+    may_be_forwarded,
+    merged,
+    record_bytes,
+    split,
+    stamp,
+)
+from kafka_wire.codecs import Packer, codec_number
+from kafka_wire.connection import Connection
+from kafka_wire.errors import WireError
+from mirror.errors import TargetError
+from mirror.lane import Batch, Lane, Producer
+from mirror.link import Link, Mark
+from mirror.target import ALL_REPLICAS, Target
+
+BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
+LANES_MAX = 200  # in a request
+CONNECTIONS_MAX = 4  # to a leader
+LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
+LOOKS_AT_ONCE = 16
+LOST = -2  # no answer, as an outcome beside Kafka's codes
+RESEND_S = 0.1
+
+NOT_APPENDED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+APPENDED = frozenset({None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+PRODUCER_GONE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class Host(Protocol):
+    """Who owns the lanes."""
+
+    def acked(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
+        """A batch is safe at the target, from `base_offset` on where it said so; those before it are, too."""
+
+    def refused_record(self, lane: Lane, offset: int, size: int) -> Awaitable[None]:
+        """The target takes no record so large; comes back once that is written down."""
+
+    def tell(self, name: str, text: str) -> None:
+        """What is wrong with `name`; no text when it is over."""
+
+    def made(self, lane: Lane, settings: dict[str, str]) -> None:
+        """The lane's topic was created, with these settings."""
+
+    def connection_lost(self) -> None:
+        """A connection to the target ended."""
+
+    def want_commit(self) -> None:
+        """A lane may soon send no more for want of a commit."""
+
+
+class Settings(NamedTuple):
+    """What a user sets: the codec of packed batches, bytes before compression, offsets per commit, times in seconds."""
+
+    compression: str
+    batch_bytes_max: int
+    window_records_max: int
+    request_timeout_s: float
+    delivery_timeout_s: float
+    backoff_first_s: float
+    backoff_max_s: float
+
+
+class _Job(NamedTuple):
+    lane: Lane
+    pieces: list[Piece]
+    forward: bool
+
+
+class Sender:
+    """Sends for all lanes; `quiet` is set while nothing is under way."""
+
+    def __init__(self, target: Target, link: Link, settings: Settings, host: Host) -> None:
+        self.target, self.link, self.settings, self.host = target, link, settings, host
+        self.codec = codec_number(settings.compression)
+        self.packer = Packer()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+        self.stopping = False
+        self.connections = 1
+        self._pipes: dict[tuple[int, int], Pipe] = {}
+        self._producer: Producer | None = None
+        self._producer_lock = asyncio.Lock()
+        self._begun: set[TopicPartition] = set()  # to which the shared producer has written
+        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
+        self._under_way: set[Mark] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[Lane, Backoff] = {}
+        self._bug: asyncio.Future[None] | None = None
+
+    # -- life
+
+    async def run(self) -> None:
+        """Wait for ever; raises what leaves one of the tasks, which is a bug."""
+        self._bug = asyncio.get_running_loop().create_future()
+        await self._bug
+
+    async def close(self) -> None:
+        """End every task; what is under way may arrive or not."""
+        tasks = [*self._tasks, *(pipe.task for pipe in self._pipes.values())]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.packer.close()
+
+    def start(self, lane: Lane) -> None:
+        """Begin to send what this lane reads."""
+        lane.batch_bytes_max = self.settings.batch_bytes_max
+        self._make_sure(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """Send nothing of it any more."""
+        lane.is_gone = True
+        for task in lane.tasks:
+            task.cancel()
+        if lane.pipe is not None:
+            lane.pipe.lanes.discard(lane)
+            lane.pipe.ready.pop(lane, None)
+        self._failures.pop(lane, None)
+        flight = [piece for batch in lane.flight for piece in batch.pieces]
+        lane.flight.clear()
+        lane.clear()
+        lane.release(flight)
+
+    def spawn(self, lane: Lane, work: Awaitable[None]) -> None:
+        """Do something for a lane beside all else."""
+        task = asyncio.ensure_future(_awaited(work))
+        for tasks in (lane.tasks, self._tasks):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        task.add_done_callback(self.ended)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Have `run` raise what a task has raised."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._raise(error)
+
+    def _raise(self, error: BaseException) -> None:
+        if self._bug is not None and not self._bug.done():
+            self._bug.set_exception(error)
+
+    def oldest_s(self, now: float) -> float:
+        """Return for how long the oldest request has not been answered."""
+        return max((now - mark.sent_at for mark in self._under_way), default=0.0)
+
+    # -- topics and leaders
+
+    def _make_sure(self, lane: Lane) -> None:
+        lane.ensured = False
+        self.spawn(lane, self._ensure(lane))
+
+    async def _ensure(self, lane: Lane) -> None:
+        backoff = self._backoff()
+        while True:
+            try:
+                lane.producer = lane.producer or await self._producer_for(lane)
+                made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
+                if made is not None:
+                    self.host.made(lane, made)
+                await self._join(lane)  # and connects while the end is asked for
+                end = await self.target.end_offset(lane.at_target)
+            except TargetError as error:
+                self.host.tell(lane.name, str(error))
+                await asyncio.sleep(backoff.next_s())
+                continue
+            if lane.offsets.target_end is None and not lane.flight:
+                lane.offsets.know_target_end(end)
+                lane.floor = end
+            lane.ensured = True
+            self.host.tell(lane.name, "")
+            self.consider(lane)
+            lane.memory.room.set()
+            return
+
+    async def _producer_for(self, lane: Lane) -> Producer:
+        """Return the producer that lanes share; one of its own where another lane has written there before.
+
+        What that one had under way may still arrive, under sequences that would be this one's.
+        """
+        if lane.at_target in self._begun:
+            return await self.target.producer()
+        self._begun.add(lane.at_target)
+        async with self._producer_lock:
+            if self._producer is None:
+                try:
+                    self._producer = await self.target.producer()
+                except TargetError as error:
+                    self.host.tell("target producer", str(error))
+                    raise
+                self.host.tell("target producer", "")
+            return self._producer
+
+    async def _join(self, lane: Lane) -> None:
+        """Have the pipe to the partition's leader carry the lane."""
+        leader = await self.target.leader(lane.at_target)
+        number = zlib.crc32(lane.name.encode()) % self.connections
+        pipe = self._pipes.get((leader.node, number))
+        if pipe is None:
+            pipe = self._pipes[leader.node, number] = Pipe(self, leader.node, number)
+        if lane.pipe is not pipe:
+            if lane.pipe is not None:
+                lane.pipe.lanes.discard(lane)
+                lane.pipe.ready.pop(lane, None)
+            lane.pipe = pipe
+            pipe.lanes.add(lane)
+        lane.dealt_among = self.connections
+
+    async def moved(self, pipe: Pipe) -> None:
+        """Look whether others lead now what a pipe carries, as its broker does not answer."""
+        lanes = [lane for lane in pipe.lanes if not lane.flight and not lane.packing]
+        with suppress(TargetError):  # the pipe itself has told what is wrong
+            await self.target.topics(sorted({lane.target_topic for lane in lanes}))
+            for lane in lanes:
+                await self._join(lane)
+                self.consider(lane)
+
+    def retire(self, pipe: Pipe) -> None:
+        """Let a pipe go that carries nothing any more."""
+        del self._pipes[pipe.node, pipe.number]
+
+    def grow(self) -> None:
+        """Use a connection more per leader where the pipe is full and loses segments: one alone does not fill it."""
+        if self.connections >= CONNECTIONS_MAX or self.link.under_way_bytes * 2 < self.link.limit_bytes:
+            return
+        if any(pipe.is_lossy for pipe in self._pipes.values()):
+            self.connections += 1
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
+
+    # -- what may be sent
+
+    def consider(self, lane: Lane) -> None:
+        """Put a lane among those that are ready if it is; cheap, and called whenever that may have changed."""
+        offsets = lane.offsets
+        if not lane.packing and offsets.position < lane.ahead:
+            offsets.skip(lane.ahead)  # explained or in the ledger, and perhaps wider than the window
+        if offsets.wants_commit(self.window(lane)):
+            self.host.want_commit()
+        if lane.is_gone or lane.is_unsure or lane.rests or lane.packing or not lane.ensured or self.stopping:
+            return
+        pipe: Pipe = lane.pipe
+        if lane.flight and lane.flight[-1].mark is None:
+            pipe.put(lane)
+        elif not lane.buffer or len(lane.flight) >= BATCHES_MAX or lane.buffer[0].first_offset >= offsets.reserved:
+            return
+        elif lane.dealt_among != self.connections:
+            if not lane.flight:
+                lane.dealt_among = self.connections
+                self.spawn(lane, self._rejoin(lane))
+        elif self._is_enough(lane):
+            pipe.put(lane)
+
+    async def _rejoin(self, lane: Lane) -> None:
+        try:
+            await self._join(lane)
+        except TargetError as error:
+            self.host.tell(lane.name, str(error))
+            self._make_sure(lane)
+        else:
+            self.consider(lane)
+
+    def window(self, lane: Lane) -> int:
+        """How many offsets a commit reserves: a batch of the source that is larger than the window must fit."""
+        whole = lane.buffer[0].end_offset - lane.offsets.acked if lane.buffer else 0
+        return max(self.settings.window_records_max, whole)
+
+    def _is_enough(self, lane: Lane) -> bool:
+        link = self.link
+        if lane.buffer_bytes * lane.shrinkage >= link.batch_bytes:
+            return True
+        if lane.buffer_bytes * lane.growth >= lane.batch_bytes_max:
+            return True
+        loop = asyncio.get_running_loop()
+        waits_s = lane.waits_since + link.linger_s - loop.time()
+        if waits_s <= 0:
+            return True
+        if not lane.lingers:
+            lane.lingers = True
+            loop.call_later(waits_s, self._lingered, lane)
+        return False
+
+    def _lingered(self, lane: Lane) -> None:
+        lane.lingers = False
+        self.consider(lane)
+
+    def take(self, lane: Lane, bytes_max: int) -> Batch | _Job | None:
+        """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
+        if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
+            return None
+        again = next((batch for batch in lane.flight if batch.mark is None), None)
+        if again is not None:
+            return again
+        if not lane.buffer or self.stopping:
+            return None
+        reserved = lane.offsets.reserved
+        pieces: list[Piece] = []
+        unpacked = packed = 0.0
+        while lane.buffer:
+            first = lane.buffer[0]
+            if first.end_offset > reserved:
+                if pieces or first.first_offset >= reserved:
+                    break
+                lane.cut(reserved)
+                first = lane.buffer[0]
+            if self._forwards(lane, first):
+                if not pieces:
+                    lane.packing = True
+                    return _Job(lane, [lane.take()], forward=True)
+                break
+            share = bytes_about(first)
+            too_much = max(
+                (unpacked + share * lane.growth) / lane.batch_bytes_max, (packed + share * lane.shrinkage) / bytes_max
+            )
+            if pieces and too_much > 1:
+                break
+            if too_much > 2:  # a large one of the source's, which would hold up all others
+                end = first.first_offset + int((first.end_offset - first.first_offset) / too_much)
+                if first.first_offset < end < first.end_offset:
+                    lane.cut(end)
+                    continue
+            pieces.append(lane.take())
+            unpacked += share * lane.growth
+            packed += share * lane.shrinkage
+            if first.end_offset == lane.boundary:
+                break
+        lane.packing = bool(pieces)
+        return _Job(lane, pieces, forward=False) if pieces else None
+
+    def _forwards(self, lane: Lane, piece: Piece) -> bool:
+        size = len(piece.batch)
+        return (
+            self.link.forwards(piece.header.codec, size, self.codec)
+            and size <= lane.batch_bytes_max
+            and may_be_forwarded(piece)
+        )
+
+    # -- packing, in the worker
+
+    async def packed(self, jobs: Sequence[_Job]) -> list[Batch]:
+        """Pack; what cannot be is given back to its lane, which waits."""
+        if not jobs:
+            return []
+        level = self.link.zstd_level if self.codec == CODEC_ZSTD else None
+        results = await self.packer.pack(_pack_all, jobs, self.codec, level)
+        return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._made(job, result))]
+
+    def _made(self, job: _Job, result: Packed | Exception) -> Batch | None:
+        lane, pieces, _ = job
+        lane.packing = False
+        if lane.is_gone:
+            lane.release(pieces)
+            return None
+        if isinstance(result, Exception) or lane.is_unsure or self.stopping:
+            lane.give_back(pieces)
+            if isinstance(result, TooMuchAtOnce):
+                lane.growth *= 2
+            elif isinstance(result, Exception):
+                self.host.tell(lane.name, str(result))
+                self._rest(lane)
+            self._settle(lane)
+            return None
+        share = sum(map(bytes_about, pieces))
+        lane.growth = max(1.0, result.payload_bytes / share)
+        lane.shrinkage = min(1.0, len(result.batch) / share)
+        producer = lane.producer
+        assert producer is not None
+        if result.records:
+            stamp(result.batch, producer.id, producer.epoch, lane.sequence)
+        batch = Batch(lane, pieces, result, lane.sequence)
+        lane.sequence = batch.next_sequence
+        return batch
+
+    def _rest(self, lane: Lane) -> None:
+        """Have a lane that is in trouble of its own wait, longer each time."""
+        lane.rests = True
+        self.spawn(lane, self._rested(lane, self._failures.setdefault(lane, self._backoff()).next_s()))
+
+    async def _rested(self, lane: Lane, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        lane.rests = False
+        self.consider(lane)
+
+    # -- requests and answers
+
+    def post(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        """Write one request with a batch of each lane; those that are new become known to their lanes' offsets."""
+        loop = asyncio.get_running_loop()
+        sent = [batch for batch in batches if self._admit(batch)]
+        if not sent:
+            return
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in sent:
+            data = PartitionProduceData(index=batch.lane.partition.partition, records=memoryview(batch.packed.batch))
+            topics.setdefault(batch.lane.target_topic, []).append(data)
+        request = ProduceRequest(
+            acks=ALL_REPLICAS,
+            timeout_ms=int(self.settings.request_timeout_s * 1000),
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+        mark = self.link.sent(loop.time(), sum(len(batch.packed.batch) for batch in sent))
+        for batch in sent:
+            batch.mark, batch.outcome = mark, None
+        self._under_way.add(mark)
+        self.quiet.clear()
+        future = connection.send(PRODUCE, request, timeout_s=self._answer_s())
+        future.add_done_callback(lambda done: self._told(sent, mark, done))
+
+    def _answer_s(self) -> float:
+        """How long an answer may take: what is under way before it has to pass the link first."""
+        settings, link = self.settings, self.link
+        passing_s = link.under_way_bytes / link.rate if link.rate else settings.request_timeout_s
+        longest_s = max(settings.delivery_timeout_s, settings.request_timeout_s)
+        return min(longest_s, settings.request_timeout_s + 4 * passing_s)
+
+    def _admit(self, batch: Batch) -> bool:
+        """Whether a batch may go; one that was just packed is under way from now on."""
+        lane = batch.lane
+        if batch in lane.flight:
+            return batch.mark is None and not lane.is_unsure
+        if lane.is_gone:
+            return False
+        if lane.offsets.position < batch.pieces[0].first_offset:
+            lane.offsets.skip(batch.pieces[0].first_offset)
+        if not batch.packed.records:  # compaction has left nothing
+            lane.offsets.skip(batch.end_offset)
+            lane.release(batch.pieces)
+            return False
+        lane.offsets.send(batch.end_offset, batch.packed.records)
+        lane.flight.append(batch)
+        return True
+
+    def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+        try:
+            self._answered(batches, mark, done)
+        except Exception as error:  # else the loop would log it, and nobody know
+            self._raise(error)
+            raise
+
+    def _answered(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+        now = asyncio.get_running_loop().time()
+        self._under_way.discard(mark)
+        told: dict[tuple[str, int], PartitionProduceResponse] = {}
+        if done.cancelled() or done.exception() is not None:
+            self.link.lost(mark)
+        else:
+            self.link.acked(now, mark)
+            for topic in done.result().responses:
+                told |= {(topic.name, one.index): one for one in topic.partition_responses}
+        for batch in batches:
+            batch.mark = None
+            self._judge(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
+        if not self._under_way:
+            self.quiet.set()
+        for pipe in self._pipes.values():
+            pipe.wake.set()
+
+    def _judge(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
+        lane = batch.lane
+        if lane.is_gone or batch not in lane.flight:
+            return
+        code = LOST if answer is None else answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            base = None if answer is None or answer.base_offset < 0 else answer.base_offset
+            self._safe(lane, batch, base)
+        else:
+            batch.outcome = code
+            batch.said = "" if answer is None else (answer.error_message or "")
+            lane.is_unsure = True
+        if lane.is_unsure:
+            self._settle(lane)
+        else:
+            self.consider(lane)
+
+    def _safe(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
+        """Pass on that a batch is safe, and all before it: sequences are appended in order, or not at all.
+
+        Unless the target has forgotten the producer; then a batch before it may have been refused alone.
+        """
+        before = lane.flight.index(batch)
+        if any(lane.flight[number].outcome not in APPENDED for number in range(before)):
+            lane.is_unsure = lane.is_disordered = True
+            return
+        while lane.flight:
+            first = lane.flight.popleft()
+            last = first is batch
+            self.host.acked(lane, first, base_offset if last else None)
+            if last and base_offset is not None:
+                lane.floor = base_offset + batch.packed.records
+            lane.release(first.pieces)
+            if last:
+                break
+        if not lane.is_unsure and self._failures.pop(lane, None) is not None:
+            self.host.tell(lane.name, "")
+
+    # -- what is unsure
+
+    def _settle(self, lane: Lane) -> None:
+        """Once nothing of an unsure lane is under way, find out what has arrived."""
+        if not lane.is_unsure or lane.settles or lane.packing or any(batch.mark is not None for batch in lane.flight):
+            return
+        lane.settles = True
+        self.spawn(lane, self._settled(lane))
+
+    async def _settled(self, lane: Lane) -> None:
+        try:
+            await self._find_out(lane)
+        finally:
+            lane.settles = False
+        lane.is_unsure = False
+        self.consider(lane)
+
+    async def _find_out(self, lane: Lane) -> None:
+        backoff = self._failures.setdefault(lane, self._backoff())
+        while lane.flight and not self._is_clear(lane):
+            try:
+                async with self._looks:
+                    await self._look(lane)
+                break
+            except TargetError as error:
+                self.host.tell(lane.name, str(error))
+                self.target.forget(lane.target_topic)
+                await asyncio.sleep(backoff.next_s())
+        if lane.is_disordered:
+            self._begin_again(lane)
+            await self._anew(lane, backoff)
+        if not lane.flight:
+            return
+        head = lane.flight[0]
+        code = LOST if head.outcome is None else head.outcome
+        for batch in lane.flight:
+            batch.outcome = None
+        if code in TOO_LARGE:
+            await self._too_large(lane)
+            return
+        if code in PRODUCER_GONE:
+            self._take_back(lane)
+            lane.producer, lane.sequence = None, 0
+        if code != LOST:
+            self.host.tell(lane.name, f"the target refuses what is sent: {head.said or error_name(code)}")
+        if code in MOVED:
+            self.target.forget(lane.target_topic)
+        await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
+        if lane.producer is None or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await self._anew(lane, backoff)
+        await self._lead(lane, backoff)
+
+    def _is_clear(self, lane: Lane) -> bool:
+        """Whether the answers tell that nothing has arrived: the first was refused, those behind it had to be."""
+        return lane.flight[0].outcome in NOT_APPENDED and all(
+            batch.outcome in NOT_APPENDED or batch.outcome == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            for batch in lane.flight
+        )
+
+    async def _look(self, lane: Lane) -> None:
+        producer = lane.producer
+        assert producer is not None
+        found = await self.target.batches_of(lane.at_target, producer, lane.floor)
+        there = [batch for batch in lane.flight if batch.sequence in found]
+        for batch in lane.flight:
+            batch.outcome = None if batch in there else batch.outcome or LOST
+        if there:
+            self._safe(lane, there[-1], found[there[-1].sequence])
+
+    def _take_back(self, lane: Lane) -> None:
+        """Give back all that is final and not at the target, to be packed anew."""
+        batches = list(lane.flight)
+        lane.flight.clear()
+        lane.offsets.take_back()
+        if batches:
+            lane.sequence = batches[0].sequence
+        for batch in reversed(batches):
+            lane.give_back(batch.pieces)
+
+    def _begin_again(self, lane: Lane) -> None:
+        """Send all that is not known to be safe once more: some of it is at the target, out of order."""
+        batches = list(lane.flight)
+        lane.flight.clear()
+        lane.is_disordered = False
+        lane.offsets.restart()
+        lane.producer, lane.sequence = None, 0
+        for batch in reversed(batches):
+            lane.give_back(batch.pieces)
+
+    async def _too_large(self, lane: Lane) -> None:
+        head = lane.flight[0]
+        self._take_back(lane)
+        for _ in head.pieces:
+            lane.take()
+        try:
+            first, second = split(head.pieces)
+        except ValueError:
+            ((offset, _),) = head.packed.runs
+            await self.host.refused_record(lane, offset, record_bytes(head.pieces[0]))
+            lane.offsets.skip(head.end_offset)
+            lane.release(head.pieces)
+            lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, None
+            return
+        lane.hold(sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces))
+        lane.give_back(second)
+        lane.give_back(first)
+        lane.boundary = first[-1].end_offset
+        lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
+
+    async def _anew(self, lane: Lane, backoff: Backoff) -> None:
+        """Take a producer id of the lane's own; make sure of a topic that was deleted."""
+        while True:
+            try:
+                if lane.producer is None:
+                    lane.producer = await self.target.producer()
+                made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
+            except TargetError as error:
+                self.host.tell(lane.name, str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                if made is not None:
+                    self.host.made(lane, made)
+                return
+
+    async def _lead(self, lane: Lane, backoff: Backoff) -> None:
+        while True:
+            try:
+                await self._join(lane)
+            except TargetError as error:
+                self.host.tell(lane.name, str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+def _pack_all(jobs: Sequence[_Job], codec: int, level: int | None) -> list[Packed | Exception]:
+    return [_pack(job, codec, level) for job in jobs]
+
+
+def _pack(job: _Job, codec: int, level: int | None) -> Packed | Exception:
+    try:
+        return forwarded(job.pieces[0]) if job.forward else merged(job.pieces, codec, level)
+    except (BadBatch, TooMuchAtOnce, Refusal) as error:
+        return error
+
+
+class Pipe:
+    """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
+
+    def __init__(self, sender: Sender, node: int, number: int) -> None:
+        self.node, self.number = node, number
+        self.lanes: set[Lane] = set()
+        self.ready: dict[Lane, None] = {}  # in the order of their turns
+        self.wake = asyncio.Event()
+        self.task = asyncio.ensure_future(self._run(sender))
+        self.task.add_done_callback(sender.ended)
+        self._connection: Connection | None = None
+        self._retransmitted = (0, 0)
+
+    def put(self, lane: Lane) -> None:
+        """Note that a lane has something to send."""
+        if lane not in self.ready:
+            self.ready[lane] = None
+            self.wake.set()
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether, since this was asked last, more than LOSSY of its segments were sent again."""
+        if self._connection is None or self._connection.closed:
+            return False
+        before, self._retransmitted = self._retransmitted, self._connection.segments()
+        sent, again = (now - then for now, then in zip(self._retransmitted, before, strict=True))
+        return sent > 0 and again / sent >= LOSSY
+
+    async def _run(self, sender: Sender) -> None:
+        while True:
+            try:
+                connection = await sender.target.cluster.connection(self.node, self.number)
+            except WireError as error:
+                if not self.lanes:
+                    sender.retire(self)
+                    return
+                sender.host.tell("target", str(error))
+                await sender.moved(self)
+                await asyncio.sleep(RESEND_S)  # the line itself says when it is tried again
+                continue
+            self._connection, self._retransmitted = connection, (0, 0)
+            sender.host.tell("target", "")
+            closed = asyncio.ensure_future(connection.wait_closed())
+            closed.add_done_callback(lambda _: self.wake.set())
+            try:
+                await self._serve(sender, connection)
+            finally:
+                closed.cancel()
+            sender.host.connection_lost()
+            sender.host.tell("target", str(connection.ended))
+
+    async def _serve(self, sender: Sender, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        while not connection.closed:
+            self.wake.clear()
+            pause_s = connection.throttled_until - loop.time()
+            if pause_s > 0:
+                loop.call_later(pause_s, self.wake.set)
+            load = [] if pause_s > 0 else self._load(sender)
+            if not load:
+                await self.wake.wait()
+                continue
+            final = [one for one in load if isinstance(one, Batch)]
+            packed = await sender.packed([one for one in load if isinstance(one, _Job)])
+            sender.post(connection, [*final, *packed])
+            for one in load:
+                sender.consider(one.lane)
+
+    def _load(self, sender: Sender) -> list[Any]:
+        """Take from the lanes in turn, as much as there is room for."""
+        link = sender.link
+        room = link.limit_bytes - link.under_way_bytes
+        if link.under_way_bytes and room < link.batch_bytes // 2:
+            return []
+        load: list[Any] = []
+        left = min(room, link.batch_bytes) if room > 0 else link.batch_bytes
+        while self.ready and left > 0 and len(load) < LANES_MAX:
+            lane = next(iter(self.ready))
+            del self.ready[lane]
+            taken = sender.take(lane, left)
+            if taken is None:
+                continue
+            load.append(taken)
+            left -= _size(taken)
+        return load
+
+
+def _size(taken: Batch | _Job) -> int:
+    if isinstance(taken, Batch):
+        return len(taken.packed.batch)
+    return max(1, int(sum(map(bytes_about, taken.pieces)) * taken.lane.shrinkage))

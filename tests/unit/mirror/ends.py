@@ -1,0 +1,298 @@
+"""Two ends in memory for the mirror: a source of raw batches and a target that keeps Kafka's rules for producers.
+
+The target takes batches by producer id, epoch and sequence as Kafka's ProducerStateManager does, remembers five of each
+producer and drops its connection when it is told to fail; a forgetful one remembers none, as Kafka does where records
+are old. No assertion may live here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from types import SimpleNamespace
+
+from aiokafka import TopicPartition
+
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
+from kafka_wire.batches import pieces_of
+from kafka_wire.cluster import Leader, Topic
+from kafka_wire.errors import ConnectionLost
+from mirror.asking import Content
+from mirror.epochs import EpochEnd
+from mirror.errors import TargetError
+from mirror.lane import Producer
+from mirror.reading import Answer
+from mirror.target import Target
+
+TP = TopicPartition("readings", 0)
+REMEMBERED = 5
+
+
+def record(offset, size=10):
+    """A record as a source holds it; its timestamp and header tell its offset."""
+    return SimpleNamespace(
+        offset=offset, key=b"k", value=b"x" * size, timestamp=offset, headers=(("n", b"%d" % offset),)
+    )
+
+
+def content(one):
+    """What of it is the same at both ends."""
+    return Content(one.timestamp, one.key, one.value, one.headers)
+
+
+class MemorySource:
+    """One partition: the records of `log`, a batch each, from `start` to `end`, and `raw` batches between them.
+
+    `epochs` are where its leader epochs began, the last is the leader's; none: a source that tells none.
+    """
+
+    under_way = False
+
+    def __init__(self, log, *, start=0, raw=(), aborted=(), policy="delete", epochs=(), topic_id=None):
+        self.log, self.start, self.policy = log, start, policy
+        self.end = log[-1].offset + 1 if log else start
+        self.raw, self.aborted = list(raw), list(aborted)
+        self.group = {}
+        self.epochs, self.topic_id = list(epochs), topic_id
+        self.asked, self.said, self.polls, self.topics_asked = [], [], 0, 0
+        self.reader = self
+
+    def cut(self, offset, then):
+        """Lose the records from an offset on and take others there, in the next epoch."""
+        self.log = [r for r in self.log if r.offset < offset] + list(then)
+        self.end = self.log[-1].offset + 1 if self.log else self.start
+        self.epochs = [e for e in self.epochs if e[0] < offset] + [(offset, self.leader_epoch + 1)]
+
+    @property
+    def leader_epoch(self):
+        return self.epochs[-1][1] if self.epochs else -1
+
+    async def close(self): ...
+
+    async def topics(self, names=None):
+        self.topics_asked += 1
+        leaders = {0: Leader(1, self.leader_epoch)}
+        return {TP.topic: Topic(self.topic_id, 0, leaders), "__consumer_offsets": Topic(None, 0, leaders)}
+
+    async def epoch_ends(self, asked):
+        found = {}
+        for partition, (epoch, leader) in asked.items():
+            self.asked.append(epoch)
+            known = [e for e in self.epochs if e[1] <= epoch]
+            ends = [e[0] for e in self.epochs if e[1] > epoch]
+            assert leader.epoch == self.leader_epoch
+            if epoch > self.leader_epoch:
+                found[partition] = EpochEnd(-1, -1)
+            else:
+                found[partition] = EpochEnd(known[-1][1] if known else epoch, ends[0] if ends else self.end)
+        return found
+
+    async def record_at(self, partition, offset):
+        return next((content(r) for r in self.log if r.offset == offset), None)
+
+    async def settings(self, names):
+        return {name: {"cleanup.policy": self.policy} for name in names}
+
+    async def commits(self, partitions=None):
+        return dict(self.group)
+
+    async def commit(self, commits, timeout_s):
+        self.group.update(commits)
+        self.said += commits.values()
+
+    async def bounds(self, partitions):
+        return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
+
+    async def poll(self, wanted, room_bytes, wait_s, woken):
+        """Answer as a leader does: by its epoch, its bounds, and from the offset on that is asked for."""
+        await asyncio.sleep(0)
+        self.polls += 1
+        if TP not in wanted:
+            await asyncio.sleep(0.001)
+            return []
+        place = wanted[TP]
+        if place.leader_epoch not in (-1, self.leader_epoch):
+            return [Answer(TP, place, ErrorCode.FENCED_LEADER_EPOCH)]
+        if not self.start <= place.offset <= self.end:
+            return [Answer(TP, place, ErrorCode.OFFSET_OUT_OF_RANGE)]
+        batches = self.batches(place.offset)
+        if not batches:
+            await asyncio.sleep(0.001)
+        return [Answer(TP, place, 0, self.aborted, memoryview(batches), self.end)]
+
+    def batches(self, offset):
+        """Some batches from an offset on."""
+        made = [self.batch(r) for r in self.log if r.offset >= offset]
+        found = [one for one in [*self.raw, *made] if BatchHeader(one).next_offset > offset]
+        return b"".join(sorted(found, key=lambda one: BatchHeader(one).base_offset)[:7])
+
+    def batch(self, one):
+        known = [epoch for start, epoch in self.epochs if start <= one.offset]
+        return build_batch(
+            [(one.key, one.value)], timestamp_ms=one.timestamp, base_offset=one.offset,
+            leader_epoch=known[-1] if known else -1, headers=one.headers,
+        )  # fmt: skip
+
+
+class MemoryTarget(Target):
+    """One partition's log, by Kafka's rules; `fail` says what becomes of the next request, `refuse_bytes` is too large.
+
+    | `fail` returns | the request | the connection |
+    |---|---|---|
+    | None | is served | stays |
+    | "lost" | is lost | ends |
+    | "answer lost" | is served | ends |
+    | an error code | is refused | stays |
+    """
+
+    cluster = None
+
+    def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
+        self.got, self.written, self.bases = [], [], {}
+        self.refuse_bytes, self.fail = refuse_bytes, fail
+        self.refused = self.configs = self.open = None
+        self.producers, self.remembered, self.forgetful = 0, {}, False
+        self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
+        self.cluster = self
+
+    async def close(self): ...
+
+    def forget(self, topic): ...
+
+    async def topics(self, names=None):
+        return {}
+
+    async def leader(self, partition):
+        return Leader(1, 0)
+
+    async def producer(self):
+        self.producers += 1
+        return Producer(1000 + self.producers, 0)
+
+    async def ensure_topic(self, partition, partitions, settings):
+        self.configs = settings
+        if self.refused is not None:
+            raise self.refused
+
+    async def end_offset(self, partition):
+        return len(self.got)
+
+    async def start_offset(self, partition):
+        return 0
+
+    async def record_at(self, partition, offset):
+        assert partition == ("lab.readings", 0)
+        if not 0 <= offset < len(self.got):
+            return None
+        timestamp, headers, value = self.got[offset]
+        return Content(timestamp, b"k", value, tuple(headers))
+
+    async def batch_at(self, partition, offset):
+        base = max((one for one in self.bases if one <= offset), default=None)
+        return None if base is None else next(pieces_of(memoryview(self.bases[base]), offset))
+
+    async def write(self, topic, key, value, timeout_s):
+        if self.fail():
+            raise TargetError("the ledger is away")
+        self.written.append((topic, json.loads(value), len(self.got)))
+
+    async def connection(self, node, number=0):
+        await asyncio.sleep(0)
+        if self.open is None or self.open.closed:
+            self.open = MemoryConnection(self)
+        return self.open
+
+    def append(self, data):
+        """Serve one partition of a request, and return its code and base offset."""
+        header = BatchHeader(data)
+        if self.forgetful:
+            self.remembered.clear()
+        if len(data) > self.refuse_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
+        seen = self.remembered.setdefault(header.producer_id, deque(maxlen=REMEMBERED))
+        last = header.base_sequence + header.last_offset_delta
+        for first, end, base in seen:
+            if (first, end) == (header.base_sequence, last):
+                return 0, base
+        if not self.forgetful and header.base_sequence != (seen[-1][1] + 1 if seen else 0):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        base = len(self.got)
+        seen.append((header.base_sequence, last, base))
+        self.got += [(one.timestamp, list(one.headers), one.value) for one in records_of(data)]
+        stored = bytearray(data)
+        stored[:8] = base.to_bytes(8, "big")
+        self.bases[base] = bytes(stored)
+        return 0, base
+
+
+class MemoryConnection:
+    """Serves requests one after another, in their order, until one makes it end."""
+
+    throttled_until = 0.0
+
+    def __init__(self, target):
+        self.target = target
+        self.ended = None
+        self._gone = asyncio.Event()
+        self._waiting = deque()
+        self._serving = None
+
+    @property
+    def closed(self):
+        return self.ended is not None
+
+    async def wait_closed(self):
+        await self._gone.wait()
+
+    def segments(self):
+        return 0, 0
+
+    def send(self, asked, request, *, timeout_s):
+        future = asyncio.get_running_loop().create_future()
+        if self.closed:
+            future.set_exception(ConnectionLost("closed"))
+            return future
+        copied = [(t.name, [(p.index, bytes(p.records)) for p in t.partition_data]) for t in request.topic_data]
+        self._waiting.append((copied, future))
+        self.target.under_way_most = max(self.target.under_way_most, len(self._waiting))
+        if self._serving is None:
+            self._serving = asyncio.ensure_future(self._serve())
+        return future
+
+    async def _serve(self):
+        while self._waiting and not self.closed:
+            await asyncio.sleep(self.target.pause_s)
+            topics, future = self._waiting[0]
+            self.target.requests += 1
+            outcome = self.target.fail()
+            if outcome == "lost":
+                self._end()
+                return
+            answers = [self._answer(name, partitions, outcome) for name, partitions in topics]
+            if outcome == "answer lost":
+                self._end()
+                return
+            self._waiting.popleft()
+            future.set_result(ProduceResponse(responses=answers))
+        self._serving = None
+
+    def _answer(self, name, partitions, outcome):
+        assert name == "lab.readings"
+        told = []
+        for index, data in partitions:
+            code, base = (0, -1) if isinstance(outcome, int) else self.target.append(data)
+            if outcome == ErrorCode.REQUEST_TIMED_OUT:  # by then the leader has it
+                self.target.append(data)
+            if isinstance(outcome, int):
+                code = outcome
+            told.append(PartitionProduceResponse(index=index, error_code=code, base_offset=base))
+        return TopicProduceResponse(name=name, partition_responses=told)
+
+    def _end(self):
+        self.ended = ConnectionLost("the connection was lost")
+        self._gone.set()
+        for _, future in self._waiting:
+            future.set_exception(ConnectionLost("the connection was lost"))

@@ -1,0 +1,79 @@
+"""What a link is taken to carry, on a model of one: a rate, a delay, and a queue before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.protocol.unpacking import CODEC_NONE, CODEC_ZSTD
+from mirror.link import FIRST_BYTES, LEAST_BYTES, QUEUE_S, Link
+
+BYTES_MAX = 4_000_000
+
+
+def filled(rate, round_trip_s, seconds, *, requests=10**6, request_bytes=4096):
+    """A link after some seconds of as much as it lets go, and the longest that an answer took in the second half."""
+    link, now, free_at, under_way, longest = Link(BYTES_MAX), 0.0, 0.0, [], 0.0
+    while now < seconds:
+        while requests and (not under_way or link.under_way_bytes + request_bytes <= link.limit_bytes):
+            free_at = max(free_at, now) + request_bytes / rate
+            under_way.append((free_at + round_trip_s, link.sent(now, request_bytes)))
+            requests -= 1
+        if not under_way:
+            break
+        now, mark = under_way.pop(0)
+        if now > seconds / 2:
+            longest = max(longest, now - mark.sent_at)
+        link.acked(now, mark)
+    return link, longest
+
+
+@pytest.mark.parametrize(
+    ("rate", "round_trip_s"), [(1_250_000, 0.1), (125_000, 0.3), (32_000, 0.6), (12_500_000, 0.001)]
+)
+def test_a_link_is_filled_and_its_queue_is_short(rate, round_trip_s):
+    link, longest = filled(rate, round_trip_s, 30)
+    assert link.rate == pytest.approx(rate, rel=0.2)
+    assert link.limit_bytes >= min(BYTES_MAX, rate * round_trip_s)
+    assert longest <= round_trip_s + 2 * QUEUE_S
+
+
+def test_before_anything_is_known_a_little_may_be_under_way():
+    link = Link(BYTES_MAX)
+    assert (link.limit_bytes, link.rate, link.linger_s) == (FIRST_BYTES, None, 0.0)
+    assert Link(1000).limit_bytes == 1000
+
+
+def test_a_link_that_is_hardly_used_may_still_be_tried():
+    link, _ = filled(1_250_000, 0.1, 30, requests=5, request_bytes=100)
+    assert link.limit_bytes == LEAST_BYTES
+
+
+def test_what_is_lost_is_no_longer_under_way_and_tells_nothing():
+    link = Link(BYTES_MAX)
+    link.lost(link.sent(0.0, 500))
+    assert (link.under_way_bytes, link.rate) == (0, None)
+
+
+def test_the_longest_round_trip_lingers_no_longer_than_people_bear():
+    assert filled(125_000, 0.6, 30)[0].linger_s == 0.2
+    assert filled(125_000_000, 0.0005, 3)[0].linger_s == 0.005
+
+
+@pytest.mark.parametrize(
+    ("rate", "codec", "size", "forwards"),
+    [
+        (125_000, CODEC_ZSTD, 40_000, True),
+        (125_000, CODEC_ZSTD, 20_000, False),
+        (125_000, CODEC_NONE, 400_000, False),
+        (50_000_000, CODEC_ZSTD, 20_000, True),
+        (50_000_000, CODEC_ZSTD, 2_000, False),
+        (50_000_000, CODEC_NONE, 400_000, False),
+    ],
+)
+def test_large_packed_batches_go_on_as_they_are(rate, codec, size, forwards):
+    link, _ = filled(rate, 0.001, 3, request_bytes=65_536)
+    assert link.forwards(codec, size, CODEC_ZSTD) is forwards
+
+
+def test_a_thin_link_is_worth_the_processors_time():
+    assert [filled(rate, 0.01, 5)[0].zstd_level for rate in (125_000, 50_000_000)] == [9, 1]
