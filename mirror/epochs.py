@@ -59,6 +59,8 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The leader epochs of the records that were read, by where each began; both rise."""
 
+    __slots__ = ("starts",)
+
     def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
         self.starts: tuple[EpochStart, ...] = tuple(starts)
 

@@ -84,6 +84,52 @@ class Lane:
     | True    | True      | nothing is sent until it is known which batches under way have arrived    |
     """
 
+    __slots__ = (
+        "_when_drained",
+        "at_target",
+        "batch_bytes_max",
+        "boundary",
+        "buffer",
+        "buffer_bytes",
+        "compacted_below",
+        "dealt_among",
+        "ensured",
+        "flight",
+        "floor",
+        "go_back_epoch",
+        "go_back_to",
+        "growth",
+        "held_bytes",
+        "is_disordered",
+        "is_gone",
+        "is_unsure",
+        "lag_shown",
+        "leader",
+        "leader_epoch",
+        "lingers",
+        "memory",
+        "offsets",
+        "packing",
+        "partition",
+        "partitions",
+        "pipe",
+        "producer",
+        "read_offset",
+        "rest_until",
+        "rests",
+        "sequence",
+        "settings",
+        "settings_at",
+        "settles",
+        "shrinkage",
+        "source_end",
+        "stored_at",
+        "target_topic",
+        "tasks",
+        "topic_id",
+        "waits_since",
+    )
+
     def __init__(
         self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str], memory: Memory | None = None
     ) -> None:
@@ -100,10 +146,11 @@ class Lane:
         self.leader = Leader(-1, -1)
         self.leader_epoch: int | None = None
         self.source_end: int | None = None  # the high watermark, as of the last fetch
+        self.lag_shown: int | None = None
         self.rest_until = 0.0  # before which it is not read: its own trouble
         self.go_back_to: int | None = None
         self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
-        self.drained = asyncio.Event()  # set while nothing read is left to be acknowledged
+        self._when_drained: asyncio.Future[None] | None = None
         self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
         self.ensured = False
         self.floor = 0  # of the target's offsets: nothing of ours that is not acknowledged lies below
@@ -122,7 +169,7 @@ class Lane:
         self.batch_bytes_max = 0
         self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
         self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
-        self.flight: deque[Batch] = deque()  # sent and not acknowledged, in order
+        self.flight: list[Batch] = []  # sent and not acknowledged, in order
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 
@@ -134,7 +181,6 @@ class Lane:
         self.buffer: deque[Piece] = deque()  # read and not packed
         self.buffer_bytes = 0
         self.waits_since = 0.0  # when the first in the buffer was read
-        self.drained.set()
 
     def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
         """Note the topic's settings of now, where its log ends at `log_end`."""
@@ -160,7 +206,6 @@ class Lane:
         self.buffer_bytes += len(piece.batch)
         self.hold(len(piece.batch))
         self.read_offset = piece.end_offset
-        self.drained.clear()
 
     def take(self) -> Piece:
         """Take the first out of the buffer, to be packed."""
@@ -186,8 +231,9 @@ class Lane:
         size = sum(len(piece.batch) for piece in pieces)
         self.held_bytes -= size
         self.memory.let_go(size)
-        if not (self.buffer or self.flight or self.packing):
-            self.drained.set()
+        if self._when_drained is not None and self.is_drained:
+            self._when_drained.set_result(None)
+            self._when_drained = None
 
     def clear(self) -> None:
         """Forget all that was read and is not under way."""
@@ -198,6 +244,18 @@ class Lane:
         """Note that the pieces held count for so many bytes more."""
         self.held_bytes += size
         self.memory.bytes += size
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing that was read is left to be acknowledged."""
+        return not (self.buffer or self.flight or self.packing)
+
+    async def drained(self) -> None:
+        """Wait until it is."""
+        if not self.is_drained:
+            if self._when_drained is None:
+                self._when_drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._when_drained)
 
     @property
     def ahead(self) -> int:
@@ -217,7 +275,7 @@ class Lane:
     @property
     def may_go_back(self) -> bool:
         """Whether it is to be read again from an offset, and all that was read is safe at the target."""
-        return self.go_back_to is not None and self.drained.is_set()
+        return self.go_back_to is not None and self.is_drained
 
     @property
     def has_epoch(self) -> bool:

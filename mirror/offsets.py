@@ -27,7 +27,6 @@ too low, exact for one restart where the mirror is the topic's only writer, and 
 from __future__ import annotations
 
 import json
-from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -109,6 +108,19 @@ class Acked(NamedTuple):
 class PartitionOffsets:
     """The state of one partition; its methods are the events of the table above."""
 
+    __slots__ = (
+        "_resend_end",
+        "_sent_times",
+        "_strangers",
+        "_under_way",
+        "acked",
+        "committed",
+        "epochs",
+        "position",
+        "target_end",
+        "topic_id",
+    )
+
     def __init__(self, offset: int, *, resend_end: int | None = None, target_end: int | None = None) -> None:
         self.acked = offset
         self.position = offset
@@ -117,7 +129,7 @@ class PartitionOffsets:
         self._resend_end = offset if resend_end is None else resend_end  # below it, a record may be there already
         self._sent_times = 1 if self._resend_end > offset else 0  # how often what is below it was sent before
         self._strangers = 0  # records at the target that are not from this life, not yet matched with one sent again
-        self._under_way: deque[tuple[int, int]] = deque()  # of each batch: where it ends at the source, its records
+        self._under_way: list[tuple[int, int]] = []  # of each batch: where it ends at the source, its records
         self.topic_id: str | None = None
         self.epochs = LeaderEpochs()
 
@@ -180,7 +192,7 @@ class PartitionOffsets:
 
     def ack(self, base_offset: int | None) -> Acked:
         """Note that the first batch under way is safe, from `base_offset` at the target on (None: it did not say)."""
-        end_offset, records = self._under_way.popleft()
+        end_offset, records = self._under_way.pop(0)
         unsure = max(0, self._resend_end - self.acked)
         again = min(records, unsure)
         self.acked = end_offset

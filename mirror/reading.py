@@ -5,8 +5,9 @@
 | 0 | all that is quiet, when it is free | WAIT_ALL_S where that is all there is, else WAIT_S |
 | 1 to SLOTS - 1 | what has just been read from, dealt among those that are free | WAIT_S |
 
-So a partition that is quiet holds up no other, and a link that is long is filled by several answers. How much a fetch
-asks for grows with what the link brought in FETCH_S.
+So a partition that is quiet holds up no other, and a link that is long is filled by several answers. What is quiet
+comes together: who finds slot 0 taken waits in another one until shortly before that one ends. How much a fetch asks
+for grows with what the link brought in FETCH_S.
 
 Lives here: what is asked together, and what the answers say. Must never come in: where a partition is read, whether it
 may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (what is read is the leader's alone).
@@ -15,6 +16,7 @@ may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (wha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from mirror.link import Best
 SLOTS = 4
 WAIT_S = 0.5
 WAIT_ALL_S = 5.0
+SOON_S = 0.05
 FETCH_S = 1.0
 FETCH_BYTES_FIRST = 256 * 1024
 FETCH_BYTES_MIN = 64 * 1024
@@ -48,7 +51,10 @@ class Place(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was answered of a partition that was read at a place; `failed` says why there is no answer at all."""
+    """What was answered of a partition that was read at a place; `failed` says why there is no answer at all.
+
+    Where there is nothing new there is none.
+    """
 
     partition: TopicPartition
     place: Place
@@ -60,9 +66,11 @@ class Answer(NamedTuple):
 
 
 class _Fetch(NamedTuple):
+    node: int
+    slot: int
     places: Mapping[TopicPartition, Place]
-    bytes_max: int
     began: float
+    ends: float  # at the latest, without records
 
 
 class Reader:
@@ -71,10 +79,12 @@ class Reader:
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._under_way: dict[asyncio.Task[FetchResponse], tuple[tuple[int, int], _Fetch]] = {}
+        self._under_way: dict[asyncio.Task[FetchResponse], _Fetch] = {}
         self._busy: set[TopicPartition] = set()
         self._hot: set[TopicPartition] = set()
         self._rates: dict[int, Best] = {}
+        self._ends: dict[TopicPartition, int] = {}  # the logs' ends that were told last
+        self._heard_at = time.monotonic()
 
     async def poll(
         self, wanted: Mapping[TopicPartition, Place], room_bytes: int, wait_s: float, woken: asyncio.Event
@@ -100,57 +110,62 @@ class Reader:
         self._busy.clear()
 
     @property
-    def under_way(self) -> bool:
-        """Whether something was asked and is not answered."""
-        return bool(self._under_way)
+    def silent_s(self) -> float:
+        """For how many seconds nothing was answered of what was asked."""
+        return time.monotonic() - self._heard_at if self._under_way else 0.0
 
     def _ask(self, wanted: Mapping[TopicPartition, Place], room_bytes: int) -> None:
         by_node: dict[int, dict[TopicPartition, Place]] = {}
         for partition, place in wanted.items():
             by_node.setdefault(place.node, {})[partition] = place
         for node, places in by_node.items():
-            taken = {slot for (at, slot), _ in self._under_way.values() if at == node}
-            free = [slot for slot in range(SLOTS) if slot not in taken]
-            if not free:
-                continue
-            hot = {partition: place for partition, place in places.items() if partition in self._hot}
-            quiet = {partition: place for partition, place in places.items() if partition not in self._hot}
-            if quiet:
-                alone = len(free) == SLOTS and not hot
-                self._fetch(node, free.pop(0), quiet, room_bytes, WAIT_ALL_S if alone else WAIT_S)
-            shares: list[dict[TopicPartition, Place]] = [{} for _ in free]
-            for number, (partition, place) in enumerate(hot.items()):
-                if shares:
-                    shares[number % len(shares)][partition] = place
-            for slot, share in zip(free, shares, strict=True):
-                if share:
-                    self._fetch(node, slot, share, room_bytes // max(1, len(free)), WAIT_S)
+            self._ask_node(node, places, room_bytes)
 
-    def _fetch(
-        self, node: int, slot: int, places: Mapping[TopicPartition, Place], room_bytes: int, wait_s: float
-    ) -> None:
-        size = max(FETCH_BYTES_MIN, min(self._size(node), room_bytes))
-        request = _request(places, size, wait_s)
-        task = asyncio.ensure_future(self._asked(node, slot, request, wait_s))
+    def _ask_node(self, node: int, places: Mapping[TopicPartition, Place], room_bytes: int) -> None:
         now = asyncio.get_running_loop().time()
-        self._under_way[task] = ((node, slot), _Fetch(places, size, now))
-        self._busy |= places.keys()
+        under_way = {fetch.slot: fetch for fetch in self._under_way.values() if fetch.node == node}
+        free = [slot for slot in range(SLOTS) if slot not in under_way]
+        quiet = {partition: place for partition, place in places.items() if partition not in self._hot}
+        hot = {partition: place for partition, place in places.items() if partition in self._hot}
+        ends = [fetch.ends - now for fetch in under_way.values()]
+        if quiet and free and not any(0 < left < SOON_S for left in ends):  # else it goes with those
+            if 0 in under_way:
+                wait_s = min(WAIT_S, max(SOON_S / 2, under_way[0].ends - now - SOON_S / 2))
+            else:
+                wait_s = WAIT_S if hot or under_way else WAIT_ALL_S
+            self._fetch(_Fetch(node, free.pop(0), quiet, now, now + wait_s), room_bytes)
+        shares: list[dict[TopicPartition, Place]] = [{} for _ in free]
+        for number, (partition, place) in enumerate(hot.items() if free else ()):
+            shares[number % len(shares)][partition] = place
+        for slot, share in zip(free, shares, strict=True):
+            if share:
+                self._fetch(_Fetch(node, slot, share, now, now + WAIT_S), room_bytes // len(free))
 
-    async def _asked(self, node: int, slot: int, request: FetchRequest, wait_s: float) -> FetchResponse:
-        connection = await self._cluster.connection(node, slot)
-        return await connection.ask(FETCH, request, timeout_s=wait_s + self._timeout_s)
+    def _fetch(self, fetch: _Fetch, room_bytes: int) -> None:
+        size = max(FETCH_BYTES_MIN, min(self._size(fetch.node), room_bytes))
+        request = _request(fetch.places, size, fetch.ends - fetch.began)
+        task = asyncio.ensure_future(self._asked(fetch, request))
+        if not self._under_way:
+            self._heard_at = time.monotonic()
+        self._under_way[task] = fetch
+        self._busy |= fetch.places.keys()
+
+    async def _asked(self, fetch: _Fetch, request: FetchRequest) -> FetchResponse:
+        connection = await self._cluster.connection(fetch.node, fetch.slot)
+        return await connection.ask(FETCH, request, timeout_s=fetch.ends - fetch.began + self._timeout_s)
 
     def _size(self, node: int) -> int:
         rate = self._rates[node].value if node in self._rates else None
         return FETCH_BYTES_FIRST if rate is None else min(FETCH_BYTES_MAX, int(rate * FETCH_S))
 
     def _answered(self, task: asyncio.Task[FetchResponse]) -> list[Answer]:
-        (node, _), fetch = self._under_way.pop(task)
+        fetch = self._under_way.pop(task)
         self._busy -= fetch.places.keys()
         try:
             response = task.result()
         except WireError as error:
             return [Answer(partition, place, failed=str(error)) for partition, place in fetch.places.items()]
+        self._heard_at = time.monotonic()
         told = {
             TopicPartition(topic.topic, data.partition_index): data
             for topic in response.responses
@@ -159,19 +174,24 @@ class Reader:
         size = sum(len(data.records or b"") for data in told.values())
         if size:
             now = asyncio.get_running_loop().time()
-            self._rates.setdefault(node, Best(RATE_S)).see(now, size / max(now - fetch.began, 1e-3))
+            self._rates.setdefault(fetch.node, Best(RATE_S)).see(now, size / max(now - fetch.began, 1e-3))
         alone = sum(bool(data.records) for data in told.values()) <= 1
-        return [
+        answers = (
             self._answer(partition, place, told.get(partition), response.error_code, alone=alone)
             for partition, place in fetch.places.items()
-        ]
+        )
+        return [answer for answer in answers if answer is not None]
 
     def _answer(
         self, partition: TopicPartition, place: Place, data: PartitionData | None, error_code: int, *, alone: bool
-    ) -> Answer:
+    ) -> Answer | None:
         self._hot.discard(partition)
         if data is None:
             return Answer(partition, place, error_code, failed="" if error_code else "it was not answered")
+        is_news = self._ends.get(partition) != data.high_watermark
+        if not (data.records or data.error_code or is_news):
+            return None
+        self._ends[partition] = data.high_watermark
         batches = memoryview(data.records or b"")
         if batches:
             self._hot.add(partition)

@@ -47,7 +47,8 @@ _log = Log("mirror")
 
 NOT_YET = "not reached yet"
 BACKOFF_FIRST_S = 0.1
-POLL_S = 0.2
+POLL_S = 1.0
+LOOK_AT_ALL_S = 60.0
 LANE_SHARE = 4  # of the memory, that one lane may fill
 BULK_SHARE = 0.75  # of the memory, beyond which only lanes that have nothing are read
 UNDER_WAY_SHARE = 4
@@ -82,7 +83,8 @@ class Replicator:
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
         self._sender = self._new_sender()
         self._commit_now = asyncio.Event()
-        self._heard_at = time.monotonic()
+        self._changed: set[Lane] = set()  # since they were looked at for a commit
+        self._stored_all_at = time.monotonic()
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
@@ -128,7 +130,7 @@ class Replicator:
 
     async def _last_commit(self) -> None:
         try:
-            await self._store(lambda lane: lane.offsets.last_commit())
+            await self._store(lambda lane: lane.offsets.last_commit(), self._lanes.values())
         except SourceError as error:
             _log.warning("last_commit_failed", error=error)
 
@@ -265,8 +267,6 @@ class Replicator:
         wanted = self._wanted()
         memory = self._memory
         memory.room.clear()
-        if not wanted and not self.source.reader.under_way:
-            self._heard_at = time.monotonic()  # nothing was asked, so that no answer means nothing
         room = self.config.buffer_bytes_max - memory.bytes
         answers = await self.source.reader.poll(wanted, room, POLL_S, memory.room)
         moved, out_of_range = False, []
@@ -278,7 +278,6 @@ class Replicator:
                 self._set_trouble("source", answer.failed)
                 lane.leader_epoch, moved = None, True
                 continue
-            self._heard_at = time.monotonic()
             if answer.error_code in FENCED:
                 lane.leader_epoch, moved = None, True
             elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -289,8 +288,7 @@ class Replicator:
                 await self._accept(lane, answer)
         if out_of_range:
             await self._settle_out_of_range(out_of_range)
-        if time.monotonic() - self._heard_at > SOURCE_SILENT_REOPEN_S:
-            self._heard_at = time.monotonic()
+        if self.source.reader.silent_s > SOURCE_SILENT_REOPEN_S:
             raise SourceError(f"no answer for {SOURCE_SILENT_REOPEN_S:.0f} s")
         return moved
 
@@ -385,7 +383,7 @@ class Replicator:
     async def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
         """Start the lane again from the log's start, once what was read before is safe at the target."""
         _log.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
-        await lane.drained.wait()
+        await lane.drained()
         lane.start(PartitionOffsets.rewind(log_start, log_end, lane.offsets.target_end))
         lane.offsets.topic_id = lane.topic_id
         self._commit_now.set()
@@ -467,9 +465,11 @@ class Replicator:
         """Count a connection to the target that ended."""
         self.metrics.restarts.labels("target").inc()
 
-    def want_commit(self) -> None:
-        """Commit before the next interval is over."""
-        self._commit_now.set()
+    def changed(self, lane: Lane, *, waits: bool) -> None:
+        """Have a lane's position committed, at once where it waits for that."""
+        self._changed.add(lane)
+        if waits:
+            self._commit_now.set()
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
@@ -481,7 +481,7 @@ class Replicator:
                     await self._commit_now.wait()
             self._commit_now.clear()
             try:
-                await self._store(self._next_commit)
+                await self._store(self._next_commit, self._to_commit())
                 backoff.reset()
                 self._set_trouble("commit", "")
             except SourceError as error:
@@ -493,12 +493,24 @@ class Replicator:
         again = time.monotonic() - lane.stored_at >= self.config.commit_again_ms / 1000
         return lane.offsets.next_commit(self._sender.window(lane), again=again)
 
-    async def _store(self, choose: Callable[[Lane], Commit | None]) -> None:
-        chosen = {lane: (lane.offsets, choose(lane)) for lane in self._lanes.values()}
+    def _to_commit(self) -> set[Lane]:
+        """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
+        changed, self._changed = self._changed, set()
+        if time.monotonic() - self._stored_all_at >= min(LOOK_AT_ALL_S, self.config.commit_again_ms / 1000):
+            self._stored_all_at = time.monotonic()
+            changed.update(self._lanes.values())
+        return {lane for lane in changed if not lane.is_gone}
+
+    async def _store(self, choose: Callable[[Lane], Commit | None], lanes: Iterable[Lane]) -> None:
+        chosen = {lane: (lane.offsets, choose(lane)) for lane in lanes}
         commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
         if not commits:
             return
-        await self.source.commit(commits, self.config.stop_timeout_ms / 1000)
+        try:
+            await self.source.commit(commits, self.config.stop_timeout_ms / 1000)
+        except SourceError:
+            self._changed.update(chosen)
+            raise
         for lane, (offsets, commit) in chosen.items():
             if commit is not None:
                 offsets.stored(commit)
@@ -510,16 +522,19 @@ class Replicator:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            for partition, lane in self._lanes.items():
-                if lane.source_end is not None:
-                    lag = max(0, lane.source_end - lane.offsets.acked)
-                    self.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
+            self._show_lags()
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
             self._sender.grow()
-            silent_s = time.monotonic() - self._heard_at if self._lanes else 0.0
-            self._tell_silence("source fetch", "no answer", silent_s - WAIT_ALL_S)
+            self._tell_silence("source fetch", "no answer", self.source.reader.silent_s - WAIT_ALL_S)
             self._tell_silence("target ack", "none", self._sender.oldest_s(asyncio.get_running_loop().time()))
+
+    def _show_lags(self) -> None:
+        for partition, lane in self._lanes.items():
+            lag = 0 if lane.source_end is None else max(0, lane.source_end - lane.offsets.acked)
+            if lag != lane.lag_shown:
+                lane.lag_shown = lag
+                self.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
 
     def _tell_silence(self, name: str, what: str, seconds: float) -> None:
         self._set_trouble(name, f"{what} for {seconds:.0f} s" if seconds > SILENT_S else "")

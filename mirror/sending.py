@@ -134,8 +134,8 @@ class Host(Protocol):
     def connection_lost(self) -> None:
         """A connection to the target ended."""
 
-    def want_commit(self) -> None:
-        """A lane may soon send no more for want of a commit."""
+    def changed(self, lane: Lane, *, waits: bool) -> None:
+        """A lane's offsets may have changed; it may soon send no more for want of a commit where it `waits`."""
 
 
 class Settings(NamedTuple):
@@ -326,8 +326,7 @@ class Sender:
         offsets = lane.offsets
         if not lane.packing and offsets.position < lane.ahead:
             offsets.skip(lane.ahead)  # explained or in the ledger, and perhaps wider than the window
-        if offsets.wants_commit(self.window(lane)):
-            self.host.want_commit()
+        self.host.changed(lane, waits=offsets.wants_commit(self.window(lane)))
         if lane.is_gone or lane.is_unsure or lane.rests or lane.packing or not lane.ensured or self.stopping:
             return
         pipe: Pipe = lane.pipe
@@ -573,7 +572,7 @@ class Sender:
             lane.is_unsure = lane.is_disordered = True
             return
         while lane.flight:
-            first = lane.flight.popleft()
+            first = lane.flight.pop(0)
             last = first is batch
             self.host.acked(lane, first, base_offset if last else None)
             if last and base_offset is not None:
@@ -699,6 +698,7 @@ class Sender:
             try:
                 if lane.producer is None:
                     lane.producer = await self.target.producer()
+                self.target.look_anew(lane.target_topic)
                 made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
             except TargetError as error:
                 self.host.tell(lane.name, str(error))

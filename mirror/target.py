@@ -84,9 +84,9 @@ class Target(Asking):
             finally:
                 self._waiting.pop(partition.topic, None)
 
-    def forget(self, topic: str) -> None:
-        """Ask anew about a topic when that is needed next."""
-        super().forget(topic)
+    def look_anew(self, topic: str) -> None:
+        """Ask anew whether a topic is there when that is needed next."""
+        self.forget(topic)
         self._partitions.pop(topic, None)
 
     async def _ensure_topic(
@@ -97,7 +97,7 @@ class Target(Asking):
         if unknown:
             found = await self.topics(unknown)
             self._partitions |= {topic: len(found[topic].leaders) if topic in found else 0 for topic in unknown}
-        had = self._partitions[name]
+        had = self._partitions.get(name, 0)
         if not had and name not in self._created:
             self._waiting[name] = (partitions, settings)  # another partition of it may have been refused meanwhile
             await self._create_waiting(self._partitions)
@@ -106,7 +106,7 @@ class Target(Asking):
             with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
                 raise created
         if not had and created is None:
-            self.forget(name)  # someone else was quicker; how many partitions they made is asked next time
+            self.look_anew(name)  # someone else was quicker; how many partitions they made is asked next time
         elif 0 < had <= partition.partition:  # that others are missing is no matter of this one
             await self._grow(name, partitions)
             self.forget(name)

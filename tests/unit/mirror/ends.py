@@ -49,7 +49,7 @@ class MemorySource:
     `epochs` are where its leader epochs began, the last is the leader's; none: a source that tells none.
     """
 
-    under_way = False
+    silent_s = 0.0
 
     def __init__(self, log, *, start=0, raw=(), aborted=(), policy="delete", epochs=(), topic_id=None):
         self.log, self.start, self.policy = log, start, policy
@@ -161,6 +161,8 @@ class MemoryTarget(Target):
     async def close(self): ...
 
     def forget(self, topic): ...
+
+    def look_anew(self, topic): ...
 
     async def topics(self, names=None):
         return {}
