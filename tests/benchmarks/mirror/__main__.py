@@ -1,0 +1,104 @@
+"""`make bench-mirror`: edge-mirror and MirrorMaker 2 in the same cells, over the same links, in one run (root).
+
+Lives here: the command line, the order, the time that is left. A cell whose figures are in the file is not measured
+again, so a run that was broken off, or whose minutes were over, is gone on with by the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.benchmarks.mirror.bulk import Figures, bare, bulk
+from tests.benchmarks.mirror.cells import MIRROR, SIDES, Cell, chosen, grid
+from tests.benchmarks.mirror.lab import Lab
+from tests.benchmarks.mirror.results import Results
+from tests.benchmarks.mirror.trickle import trickle
+from tests.support import runtimes
+
+ROOT = Path(__file__).resolve().parents[3]
+RESULTS = ROOT / "bench-results/mirror.json"
+MEASURES = {"bulk": bulk, "pull": bulk, "tcp": bare, "trickle": trickle, "alarms": trickle}
+
+
+def say(text: str) -> None:
+    """Say how far the run is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def measured(lab: Lab, cell: Cell, side: str) -> Figures:
+    """Figures of a cell; what broke is one of them."""
+    lab.use(cell.link)
+    return MEASURES[cell.family](lab, cell, side)
+
+
+def run(options: argparse.Namespace, cells: list[Cell], results: Results) -> int:
+    """Measure what is missing until the minutes are over; how many cells are left."""
+    sides = [side for side in (*SIDES, "bare") if side in options.side.split(",") or side == "bare"]
+    wanted = [(cell, side) for cell in cells for side in sides if side in cell.sides]
+    left = [(cell, side) for cell, side in wanted if options.again or not results.has(cell.name, side)]
+    if not left:
+        return 0
+    end = time.monotonic() + 60 * options.minutes
+    with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=options.scratch) as name:
+        settings = tomllib.loads("\n".join(options.setting))
+        with Lab(Path(name), options.mirror, settings, say, options.scale) as lab:
+            while left:
+                cell, side = left[0]
+                if time.monotonic() + cell.estimate_s > end:
+                    break
+                began = time.monotonic()
+                found = measured(lab, cell, side)
+                took = time.monotonic() - began
+                about = {"took_s": round(took, 1), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+                about |= {"program": str(options.mirror), "settings": settings} if side == MIRROR else {}
+                results.put(cell.name, side, found, **about)
+                left.pop(0)
+                told = ", ".join(f"{key} {value:.4g}" for key, value in found.items() if isinstance(value, int | float))
+                say(f"{cell.name:<16} {side:<7} {took:4.0f} s  {told}  ({len(left)} left)")
+    return len(left)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(prog="python -m tests.benchmarks.mirror", description=__doc__)
+    made.add_argument("--only", default="*", help="cells, with commas between; `*` as in a shell, say 'bulk-a@*'")
+    made.add_argument("--side", default=",".join(SIDES), help="mirror, mm2, or both")
+    made.add_argument("--minutes", type=float, default=60, help="no cell is begun that would end later")
+    made.add_argument("--again", action="store_true", help="measure also what the file holds already")
+    made.add_argument("--mirror", type=Path, metavar="PROGRAM", help="the edge-mirror of another checkout")
+    made.add_argument("--setting", action="append", default=[], metavar="KEY=VALUE", help="a line of its TOML file")
+    made.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where figures are kept")
+    made.add_argument("--scratch", type=Path, default=ROOT, metavar="DIR", help="where 2 GB are free")
+    made.add_argument("--scale", type=float, default=1.0, help="factor on backlogs, for a trial")
+    made.add_argument("--list", action="store_true", help="name the cells and end")
+    return made
+
+
+def main() -> int:
+    """Measure; 0 when no cell is left."""
+    options = parser().parse_args()
+    try:
+        cells, results = chosen(grid(), options.only), Results(options.results)
+    except ValueError as error:
+        sys.exit(str(error))
+    if options.list:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    if os.geteuid() != 0:
+        sys.exit("Network namespaces need root: sudo make bench-mirror")
+    options.mirror = options.mirror or runtimes.console_script("edge-mirror")
+    left = run(options, cells, results)
+    if left:
+        say(f"{left} cells are left: the same command goes on with them")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

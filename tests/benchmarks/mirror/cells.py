@@ -1,0 +1,104 @@
+"""The grid: which cells there are, on which link, with which data, for how long. Pure.
+
+A cell's name is `KIND@LINK`, by which it is asked for and kept; kinds carry their data: `bulk-a`, `bulk-a-1p` (one
+partition), `pull-a`. Must never come in: how a cell is measured, what it should come to (levels.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tests.support.linked_hosts import Link
+
+LAN = Link("lan")
+GOOD = Link("10M", 0.050, 0.0, 10_000_000)
+LOSSY = Link("1M", 0.150, 0.02, 1_000_000)
+THIN = Link("256k", 0.300, 0.0, 256_000, queue_bytes=64 * 1024)  # 2 s wait in it at most, as in LOSSY's
+LINKS = {link.name: link for link in (LAN, GOOD, LOSSY, THIN)}
+SHAPED = (GOOD, LOSSY, THIN)
+
+MIRROR, MM2, BARE = "mirror", "mm2", "bare"  # BARE: no mirror at all, the link alone
+SIDES = (MIRROR, MM2)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement: `first_s` bounds the wait for its begin, `warm_s` pass behind that, then it lasts `seconds`."""
+
+    kind: str
+    link: Link
+    seconds: float
+    warm_s: float = 0.0
+    first_s: float = 60.0
+    data: str = "a"
+    partitions: int = 4
+    rate: float = 0.0
+    is_pull: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is asked for by."""
+        return f"{self.kind}@{self.link.name}"
+
+    @property
+    def family(self) -> str:
+        """Which way it is measured: bulk, pull, trickle, alarms …"""
+        return self.kind.partition("-")[0]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Whom it is measured with."""
+        return (BARE,) if self.family == "tcp" else SIDES
+
+    @property
+    def estimate_s(self) -> float:
+        """About how long it takes, starts included."""
+        return 8.0 + self.warm_s + self.seconds
+
+
+WINDOWS = {GOOD: (4.0, 12.0), LOSSY: (10.0, 30.0), THIN: (10.0, 30.0)}  # to warm up, to measure
+
+
+def _bulks(link: Link) -> list[Cell]:
+    if not link.is_shaped:
+        return [Cell(f"bulk-{data}", link, 20.0, data=data) for data in "abc"] + [
+            Cell("bulk-a-1p", link, 20.0, partitions=1),
+            Cell("pull-a", link, 20.0, is_pull=True),
+        ]
+    warm_s, seconds = WINDOWS[link]
+    times = {"seconds": seconds, "warm_s": warm_s}
+    found = [Cell(f"bulk-{data}", link, data=data, **times) for data in "abc"]
+    found.append(Cell("tcp", link, partitions=1, **times))
+    found += [
+        Cell(f"bulk-{data}-1p", link, data=data, partitions=1, **times) for data in ("abc" if link == GOOD else "a")
+    ]
+    return [*found, Cell("pull-a", link, is_pull=True, **times)]
+
+
+def grid() -> list[Cell]:
+    """Every cell, those of one link together."""
+    trickle = {"rate": 500.0, "warm_s": 5.0}
+    alarms = {"rate": 5.0, "warm_s": 5.0, "seconds": 40.0}
+    return [
+        *_bulks(LAN),
+        *_bulks(GOOD),
+        Cell("trickle-500", GOOD, 25.0, **trickle),
+        Cell("alarms", GOOD, **alarms),
+        *_bulks(LOSSY),
+        Cell("trickle-500", LOSSY, 40.0, **trickle),
+        Cell("alarms", LOSSY, **alarms),
+        *_bulks(THIN),
+        Cell("alarms", THIN, **alarms),
+    ]
+
+
+def chosen(cells: list[Cell], patterns: str) -> list[Cell]:
+    """Those that match one of the patterns, with commas between (`*` as in a shell); ValueError: one matches none."""
+    found: list[Cell] = []
+    for pattern in patterns.split(","):
+        matching = [cell for cell in cells if fnmatchcase(cell.name, pattern)]
+        if not matching:
+            raise ValueError(f"no cell is called {pattern!r}: `--list` names them")
+        found += matching
+    return [cell for cell in cells if cell in found]

@@ -1,0 +1,129 @@
+"""Where the cells are measured: an edge broker, a link, Apache Kafka 4.3.1; the backlogs, made when first needed.
+
+Must never come in: what is measured.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+from tests.benchmarks.mirror import ends
+from tests.benchmarks.mirror.cells import Cell
+from tests.benchmarks.mirror.subjects import EdgeMirror, MirrorMaker, Way, subject
+from tests.support.kafka_reading import create_topic
+from tests.support.linked_hosts import CENTER_ADDRESS, EDGE_ADDRESS, Host, Link, LinkedHosts
+from tests.support.processes import ApacheKafka, EdgeBroker
+
+PORT, CONTROLLER_PORT = 9092, 9093
+SOURCE, TARGET = f"{EDGE_ADDRESS}:{PORT}", f"{CENTER_ADDRESS}:{PORT}"
+BACKLOG_RECORDS = {("a", 4): 2_000_000, ("b", 4): 250_000, ("c", 4): 200_000}
+BACKLOG_RECORDS |= {("a", 1): 1_000_000, ("b", 1): 200_000, ("c", 1): 60_000}
+EDGE = {"listeners": f"PLAINTEXT://{SOURCE}", "edge.network.trusted": "true"}
+KAFKA = {
+    "listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
+    "advertised.listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
+    "controller.quorum.bootstrap.servers": f"127.0.0.1:{CONTROLLER_PORT}",
+}
+
+
+class Lab:
+    """Both hosts with their brokers; `program` is the edge-mirror that is measured, `settings` keys of its file."""
+
+    def __init__(
+        self,
+        directory: Path,
+        program: Path,
+        settings: Mapping[str, object],
+        say: Callable[[str], None],
+        scale: float = 1,
+    ) -> None:
+        """`scale` is a factor on backlogs."""
+        self._directory, self._program, self._settings = directory, program, settings
+        self._say, self._scale = say, scale
+        self.hosts = LinkedHosts(directory / "hosts")
+        self._link: Link | None = None
+        self._filled: set[str] = set()
+        self._stack = ExitStack()
+        self._lives = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self.hosts)
+            edge = EdgeBroker(self._directory, port=PORT, settings=EDGE)
+            edge._ready = f"edge-broker ready on {SOURCE}"
+            kafka = ApacheKafka(self._directory, port=PORT, settings=KAFKA)
+            for host, broker in ((self.hosts.edge, edge), (self.hosts.center, kafka)):
+                broker.command = [*host.inside, *broker.command]
+                stack.callback(broker.kill)
+                broker.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def use(self, link: Link) -> None:
+        """Have this link between the two, from now on."""
+        if link != self._link:
+            self.hosts.use(link)
+            self._link = link
+
+    def backlog(self, data: str, partitions: int) -> str:
+        """The source's topic that is full of such data."""
+        topic = f"{data}{partitions}"
+        if topic not in self._filled:
+            records = self.records(topic)
+            self._say(f"filling {topic} with {records:,} records")
+            self.new_topic(topic, partitions)
+            self.hosts.edge.call(ends.fill, SOURCE, topic, data, records, partitions)
+            self._filled.add(topic)
+        return topic
+
+    def records(self, topic: str) -> int:
+        """How many records a backlog has."""
+        return int(BACKLOG_RECORDS[topic[0], int(topic[1:])] * self._scale)
+
+    def new_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic at the source."""
+        self.hosts.edge.call(create_topic, SOURCE, topic, partitions)
+
+    def host_of(self, cell: Cell) -> Host:
+        """Where the mirror stands."""
+        return self.hosts.center if cell.is_pull else self.hosts.edge
+
+    def way(self, cell: Cell, side: str, *topics: str) -> Way:
+        """A way that was never gone."""
+        self._lives += 1
+        name = re.sub("[^a-z0-9]", "", f"{side}{cell.name}".lower()) + f"x{self._lives}"
+        return Way(name, SOURCE, TARGET, topics)
+
+    @contextmanager
+    def running(self, cell: Cell, side: str, way: Way) -> Iterator[EdgeMirror | MirrorMaker]:
+        """The mirror of a side, just begun; it is killed at the end, and what it made at the target deleted."""
+        made = subject(side, self.host_of(cell), self._directory / "mirrors", way, self._program, self._settings)
+        made.spawn()
+        try:
+            yield made
+        finally:
+            made.kill()
+            self.hosts.center.call(ends.delete, TARGET, [way.at_target(topic) for topic in way.topics])
+
+    def target_ends(self, way: Way, topic: str, partitions: int) -> Callable[[], int]:
+        """How many offsets a topic has at the target, whenever it is called."""
+        found = self.hosts.center.call(ends.Ends, TARGET, way.at_target(topic), partitions)
+        return lambda: self.hosts.center.call(found.total)
+
+
+def until(condition: Callable[[], bool], seconds: float, each_s: float = 0.05) -> bool:
+    """Whether a condition came true within so many seconds, which are measured ones: nothing stretches them."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(each_s)
+    return True
