@@ -3,8 +3,8 @@
     python link_emulator.py IF_A IF_B DELAY_MS LOSS RATE_BPS QUEUE_BYTES
 
 Each direction has its own queue: a frame waits until those before it are sent at RATE_BPS (0: at once), then travels
-for DELAY_MS. One that finds more than QUEUE_BYTES waiting is dropped, and of all others LOSS (0 to 1), by a seed that is
-always the same. SIGUSR1 cuts the link, SIGUSR2 mends it: nobody is told, as when a radio is out of reach.
+for DELAY_MS. One that finds more than QUEUE_BYTES waiting is dropped, and of all others LOSS (0 to 1), by a seed that
+is always the same. SIGUSR1 cuts the link, SIGUSR2 mends it: nobody is told, as when a radio is out of reach.
 
 Lives here: that link, with nothing but the standard library, since it is run as a file. Must never come in: addresses,
 protocols. Checksums and segments that a card would make must be turned off at both ends: linked_hosts.py does.

@@ -15,16 +15,25 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from tests.benchmarks.mirror.bulk import Figures, bare, bulk
-from tests.benchmarks.mirror.cells import MIRROR, SIDES, Cell, chosen, grid
+from tests.benchmarks.mirror.cells import MIRROR, MM2, SIDES, Cell, chosen, grid
+from tests.benchmarks.mirror.faults import OUTAGE_S, first, kills, outage
 from tests.benchmarks.mirror.lab import Lab
+from tests.benchmarks.mirror.plot import lag_plot
 from tests.benchmarks.mirror.results import Results
+from tests.benchmarks.mirror.table import table
 from tests.benchmarks.mirror.trickle import trickle
 from tests.support import runtimes
+from tests.support.processes import DeadlineError, ProcessError
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "bench-results/mirror.json"
 MEASURES = {"bulk": bulk, "pull": bulk, "tcp": bare, "trickle": trickle, "alarms": trickle}
+MEASURES |= {"outage": outage, "kills": kills, "first": first}
+WHO = {MIRROR: "edge-mirror", MM2: "MirrorMaker 2"}
+BROKE = (ProcessError, DeadlineError, KafkaException, TimeoutError)
 
 
 def say(text: str) -> None:
@@ -35,7 +44,11 @@ def say(text: str) -> None:
 def measured(lab: Lab, cell: Cell, side: str) -> Figures:
     """Figures of a cell; what broke is one of them."""
     lab.use(cell.link)
-    return MEASURES[cell.family](lab, cell, side)
+    try:
+        return MEASURES[cell.family](lab, cell, side)
+    except BROKE as error:
+        say(f"{cell.name} {side}: {error}")
+        return {"failed": str(error).splitlines()[0]}
 
 
 def run(options: argparse.Namespace, cells: list[Cell], results: Results) -> int:
@@ -65,6 +78,17 @@ def run(options: argparse.Namespace, cells: list[Cell], results: Results) -> int
     return len(left)
 
 
+def draw(results: Results, path: Path) -> None:
+    """Draw the lag over each outage that was measured, beside the figures."""
+    for cell in grid():
+        lags = {WHO[side]: results.figures(cell.name, side).get("lag", []) for side in SIDES}
+        if cell.family == "outage" and any(lags.values()):
+            title = f"Lag over a minute without the link, in records ({cell.rate:g}/s, {cell.link.name}bit/s)"
+            drawn = path.with_name(f"{path.stem}-outage-{cell.link.name}.svg")
+            drawn.write_text(lag_plot(title, {who: lag for who, lag in lags.items() if lag}, OUTAGE_S))
+            say(f"drawn: {drawn}")
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="python -m tests.benchmarks.mirror", description=__doc__)
@@ -89,12 +113,15 @@ def main() -> int:
     except ValueError as error:
         sys.exit(str(error))
     if options.list:
-        print("\n".join(cell.name for cell in cells))
+        for cell in cells:
+            print(f"{cell.name:<16} {cell.estimate_s * len(cell.sides):4.0f} s")
         return 0
     if os.geteuid() != 0:
         sys.exit("Network namespaces need root: sudo make bench-mirror")
     options.mirror = options.mirror or runtimes.console_script("edge-mirror")
     left = run(options, cells, results)
+    print(table(cells, results.figures))
+    draw(results, options.results)
     if left:
         say(f"{left} cells are left: the same command goes on with them")
     return 1 if left else 0

@@ -57,6 +57,7 @@ class Cell:
         return 8.0 + self.warm_s + self.seconds
 
 
+OUTAGE_S = 110.0  # of which the link is away for a minute
 WINDOWS = {GOOD: (4.0, 12.0), LOSSY: (10.0, 30.0), THIN: (10.0, 30.0)}  # to warm up, to measure
 
 
@@ -80,15 +81,24 @@ def grid() -> list[Cell]:
     """Every cell, those of one link together."""
     trickle = {"rate": 500.0, "warm_s": 5.0}
     alarms = {"rate": 5.0, "warm_s": 5.0, "seconds": 40.0}
+    outage = {"data": "b", "seconds": OUTAGE_S, "warm_s": 5.0}
     return [
         *_bulks(LAN),
+        Cell("first", LAN, 4.0),
         *_bulks(GOOD),
+        Cell("first", GOOD, 4.0),
         Cell("trickle-500", GOOD, 25.0, **trickle),
+        Cell("trickle-0.1", GOOD, 60.0, rate=0.1, warm_s=20.0, partitions=1),
         Cell("alarms", GOOD, **alarms),
+        Cell("kills", GOOD, 40.0, rate=300.0),
+        Cell("outage", GOOD, rate=1500.0, **outage),
         *_bulks(LOSSY),
+        Cell("first", LOSSY, 10.0),
         Cell("trickle-500", LOSSY, 40.0, **trickle),
         Cell("alarms", LOSSY, **alarms),
+        Cell("outage", LOSSY, rate=200.0, **outage),
         *_bulks(THIN),
+        Cell("first", THIN, 15.0),
         Cell("alarms", THIN, **alarms),
     ]
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -76,14 +77,14 @@ class Ends:
 
 
 class Trickle:
-    """Readings at a steady pace from a thread; `sent_at` and `acked` go by the number of the reading."""
+    """Readings at a steady pace from a thread; `sent_at` and `acked` go by their numbers."""
 
     def __init__(self, bootstrap: str, topic: str, data: str, rate: float, partitions: int) -> None:
         """So many records a second, to one partition after the other."""
         self._bootstrap, self._topic, self._rate, self._partitions = bootstrap, topic, rate, partitions
         self._values = cycle(data)
         self.sent_at: list[float] = []
-        self.acked = 0
+        self.acked: list[int] = []
         self._stop = threading.Event()
 
     def run(self) -> None:
@@ -96,18 +97,18 @@ class Trickle:
             while not self._stop.is_set() and began + len(self.sent_at) / self._rate <= time.monotonic():
                 self._send(producer)
         if producer.flush(CALL_S):
-            raise TimeoutError(f"{self._topic} took only {self.acked} of {len(self.sent_at)} records")
+            raise TimeoutError(f"{self._topic} took only {len(self.acked)} of {len(self.sent_at)} records")
 
     def _send(self, producer: Producer) -> None:
         number = len(self.sent_at)
-        value, partition = self._values[number], number % self._partitions
+        value, partition = self._values[number % len(self._values)], number % self._partitions
         self.sent_at.append(time.monotonic())
-        producer.produce(self._topic, value, partition=partition, on_delivery=self._answered)
+        producer.produce(self._topic, value, partition=partition, on_delivery=partial(self._answered, number))
         producer.poll(0)
 
-    def _answered(self, error: KafkaError | None, _: object) -> None:
+    def _answered(self, number: int, error: KafkaError | None, _: object) -> None:
         if error is None:
-            self.acked += 1
+            self.acked.append(number)
 
     def stop(self) -> None:
         """Let run() return."""
@@ -121,6 +122,7 @@ class Arrivals:
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
         self.read_at: dict[int, float] = {}
         self.times: dict[int, int] = {}
+        self.newest = -1
         self._stop = threading.Event()
 
     def run(self) -> None:
@@ -143,12 +145,13 @@ class Arrivals:
             found = consumer.list_topics(timeout=CALL_S).topics
             if self._topic in found and len(found[self._topic].partitions) >= self._partitions:
                 return
-            self._stop.wait(0.1)
+            self._stop.wait(0.02)
 
     def _take(self, value: bytes, now: float) -> None:
         number = sequence_of(value)
         self.read_at.setdefault(number, now)
         self.times[number] = self.times.get(number, 0) + 1
+        self.newest = max(self.newest, number)
 
     def stop(self) -> None:
         """Let run() return."""

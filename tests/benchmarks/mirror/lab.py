@@ -79,7 +79,7 @@ class Lab:
         if topic not in self._filled:
             records = self.records(topic)
             self._say(f"filling {topic} with {records:,} records")
-            self.new_topic(topic, partitions)
+            self.hosts.edge.call(create_topic, SOURCE, topic, partitions)
             self.hosts.edge.call(ends.fill, SOURCE, topic, data, records, partitions)
             self._filled.add(topic)
         return topic
@@ -88,9 +88,11 @@ class Lab:
         """How many records a backlog has."""
         return int(BACKLOG_RECORDS[topic[0], int(topic[1:])] * self._scale)
 
-    def new_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic at the source."""
+    def new_topic(self, name: str, partitions: int) -> str:
+        """Make a topic at the source that was never there, and return how it is called."""
+        topic = f"{name}-{time.monotonic_ns():x}"
         self.hosts.edge.call(create_topic, SOURCE, topic, partitions)
+        return topic
 
     def host_of(self, cell: Cell) -> Host:
         """Where the mirror stands."""

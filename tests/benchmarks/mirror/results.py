@@ -29,8 +29,9 @@ class Results:
                 raise ValueError(f"{path} holds no figures of this benchmark: move it away") from error
 
     def has(self, cell: str, side: str) -> bool:
-        """Whether this was measured."""
-        return "figures" in self._cells.get(cell, {}).get(side, {})
+        """Whether this was measured; what failed is to be measured again."""
+        found = self.figures(cell, side)
+        return bool(found) and "failed" not in found
 
     def figures(self, cell: str, side: str) -> dict[str, Any]:
         """What was measured; empty when nothing was."""

@@ -40,8 +40,7 @@ def flowing(lab: Lab, way: Way, topic: str, cell: Cell) -> Iterator[tuple[ends.T
 
 def trickle(lab: Lab, cell: Cell, side: str) -> Figures:
     """Age and bytes of a trickle; one of `alarms` has a backlog beside it."""
-    topic = f"{cell.family}-{side}-{time.monotonic_ns():x}"
-    lab.new_topic(topic, cell.partitions)
+    topic = lab.new_topic(f"{cell.family}-{side}", cell.partitions)
     topics = [topic] + ([lab.backlog("a", 4)] if cell.family == "alarms" else [])
     way = lab.way(cell, side, *topics)
     backlog = lab.target_ends(way, topics[-1], cell.partitions)
