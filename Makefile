@@ -36,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -151,6 +151,11 @@ bench-writes: install-test  ## bytes written to the device for each byte of payl
 
 bench-starts: install-test  ## starts with 20 GB in 200 partitions, after a clean stop and after a kill
 	$(PYTHON) -m tests.benchmarks.starts $(ARGS)
+
+bench-mirror: root-only install-test  ## edge-mirror beside MirrorMaker 2 over emulated links, an hour at most, gone on with where it ended (root; ARGS="--only 'bulk-*@1M' --side mirror")
+	@$(SETUP) jars kafka-jars
+	@$(SETUP) jars mirrormaker-jars
+	$(PYTHON) -m tests.benchmarks.mirror $(ARGS)
 
 molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root; SCENARIO=mirror: that one alone)
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2

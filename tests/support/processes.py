@@ -282,6 +282,7 @@ class EdgeBroker(Process):
         directory: Path,
         *,
         name: str = "edge-broker",
+        address: str = "127.0.0.1",
         port: int | None = None,
         data_dir: Path | None = None,
         advertise: str | None = None,
@@ -291,12 +292,13 @@ class EdgeBroker(Process):
     ) -> None:
         """Describe a broker; `settings` are Kafka broker keys for `--set`, `directory` keeps its logs (and data).
 
+        Another `address` than loopback's is one of a network namespace, in which the command is run.
         With another `protocol` the listener is called CLIENT. The first of `listeners` in `settings` must have `port`.
         """
         self.port = port if port is not None else free_port()
         self.metrics_port = free_port()
         self.data_dir = data_dir if data_dir is not None else directory / f"{name}-data"
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.bootstrap = f"{address}:{self.port}"
         self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         command: list[str | Path] = [runtimes.console_script("edge-broker"), "serve", "--data-dir", self.data_dir]
         command += ["--metrics", f"127.0.0.1:{self.metrics_port}"]

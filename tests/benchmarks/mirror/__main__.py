@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
 import tomllib
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
 from tests.benchmarks.mirror.bulk import Figures, bare, bulk
-from tests.benchmarks.mirror.cells import MIRROR, MM2, SIDES, Cell, chosen, grid
+from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, SIDES, Cell, chosen, grid
 from tests.benchmarks.mirror.faults import OUTAGE_S, first, kills, outage
 from tests.benchmarks.mirror.lab import Lab
 from tests.benchmarks.mirror.plot import lag_plot
 from tests.benchmarks.mirror.results import Results
-from tests.benchmarks.mirror.table import table
+from tests.benchmarks.mirror.table import number, table
 from tests.benchmarks.mirror.trickle import trickle
 from tests.support import runtimes
 from tests.support.processes import DeadlineError, ProcessError
@@ -52,29 +54,27 @@ def measured(lab: Lab, cell: Cell, side: str) -> Figures:
 
 
 def run(options: argparse.Namespace, cells: list[Cell], results: Results) -> int:
-    """Measure what is missing until the minutes are over; how many cells are left."""
-    sides = [side for side in (*SIDES, "bare") if side in options.side.split(",") or side == "bare"]
-    wanted = [(cell, side) for cell in cells for side in sides if side in cell.sides]
+    """Measure what is missing until the minutes are over; how many measurements are left."""
+    sides = [*options.side.split(","), BARE]
+    wanted = [(cell, side) for cell in cells for side in cell.sides if side in sides]
     left = [(cell, side) for cell, side in wanted if options.again or not results.has(cell.name, side)]
-    if not left:
-        return 0
     end = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=options.scratch) as name:
-        settings = tomllib.loads("\n".join(options.setting))
-        with Lab(Path(name), options.mirror, settings, say, options.scale) as lab:
-            while left:
-                cell, side = left[0]
-                if time.monotonic() + cell.estimate_s > end:
-                    break
-                began = time.monotonic()
-                found = measured(lab, cell, side)
-                took = time.monotonic() - began
-                about = {"took_s": round(took, 1), "at": datetime.now(UTC).isoformat(timespec="seconds")}
-                about |= {"program": str(options.mirror), "settings": settings} if side == MIRROR else {}
-                results.put(cell.name, side, found, **about)
-                left.pop(0)
-                told = ", ".join(f"{key} {value:.4g}" for key, value in found.items() if isinstance(value, int | float))
-                say(f"{cell.name:<16} {side:<7} {took:4.0f} s  {told}  ({len(left)} left)")
+    settings = tomllib.loads("\n".join(options.setting))
+    with ExitStack() as stack:
+        lab = None
+        while left and time.monotonic() + left[0][0].estimate_s < end:
+            if lab is None:
+                name = stack.enter_context(tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=options.scratch))
+                lab = stack.enter_context(Lab(Path(name), options.mirror, settings, say, options.scale))
+            cell, side = left.pop(0)
+            began = time.monotonic()
+            found = measured(lab, cell, side)
+            took_s = time.monotonic() - began
+            about = {"took_s": round(took_s, 1), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+            about |= {"program": str(options.mirror), "settings": settings} if side == MIRROR else {}
+            results.put(cell.name, side, found, **about)
+            told = ", ".join(f"{key} {number(value)}" for key, value in found.items() if isinstance(value, int | float))
+            say(f"{cell.name:<16} {side:<7} {took_s:4.0f} s  {told}  ({len(left)} left)")
     return len(left)
 
 
@@ -112,6 +112,8 @@ def main() -> int:
         cells, results = chosen(grid(), options.only), Results(options.results)
     except ValueError as error:
         sys.exit(str(error))
+    if unknown := set(options.side.split(",")) - set(SIDES):
+        sys.exit(f"no side is called {', '.join(sorted(unknown))}: there are {' and '.join(SIDES)}")
     if options.list:
         for cell in cells:
             print(f"{cell.name:<16} {cell.estimate_s * len(cell.sides):4.0f} s")
@@ -119,6 +121,7 @@ def main() -> int:
     if os.geteuid() != 0:
         sys.exit("Network namespaces need root: sudo make bench-mirror")
     options.mirror = options.mirror or runtimes.console_script("edge-mirror")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that what was begun is taken away
     left = run(options, cells, results)
     print(table(cells, results.figures))
     draw(results, options.results)

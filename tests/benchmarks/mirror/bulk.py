@@ -37,11 +37,8 @@ def bulk(lab: Lab, cell: Cell, side: str) -> Figures:
         first_s = time.monotonic() - began
         time.sleep(cell.warm_s)
         cpu_s, _ = mirror.used()
-        samples = (
-            _sampled(lab, cell, mirror, offsets, cell.seconds)
-            if cell.link.is_shaped
-            else _drained(lab, cell, mirror, offsets, lab.records(topic))
-        )
+        watch = _sampled if cell.link.is_shaped else _drained
+        samples = watch(lab, cell, mirror, offsets, lab.records(topic))
         cpu_end_s, peak_mb = mirror.used()
         health = mirror.health()
     found = figures(samples, mean_bytes(cell.data), cell.link.rate_bps)
@@ -66,12 +63,11 @@ def _sample(lab: Lab, cell: Cell, offsets: int) -> Sample:
     return Sample(time.monotonic(), offsets, wire, lab.hosts.center.counters().received)
 
 
-def _sampled(
-    lab: Lab, cell: Cell, mirror: EdgeMirror | MirrorMaker, offsets: ends.Count, seconds: float
-) -> list[Sample]:
-    samples = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def _sampled(lab: Lab, cell: Cell, mirror: EdgeMirror | MirrorMaker, offsets: ends.Count, records: int) -> list[Sample]:
+    """Until the cell's time is over, or the backlog, which was too small then."""
+    samples: list[Sample] = []
+    end = time.monotonic() + cell.seconds
+    while time.monotonic() < end and not (samples and samples[-1].offsets >= ALL * records):
         mirror.check()
         samples.append(_sample(lab, cell, offsets()))
         time.sleep(EACH_S)

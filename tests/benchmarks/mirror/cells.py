@@ -61,6 +61,11 @@ OUTAGE_S = 110.0  # of which the link is away for a minute
 WINDOWS = {GOOD: (4.0, 12.0), LOSSY: (10.0, 30.0), THIN: (10.0, 30.0)}  # to warm up, to measure
 
 
+def one_partition(link: Link) -> str:
+    """Which data are moved in one partition alone, too."""
+    return "abc" if link == GOOD else "a"
+
+
 def _bulks(link: Link) -> list[Cell]:
     if not link.is_shaped:
         return [Cell(f"bulk-{data}", link, 20.0, data=data) for data in "abc"] + [
@@ -71,9 +76,7 @@ def _bulks(link: Link) -> list[Cell]:
     times = {"seconds": seconds, "warm_s": warm_s}
     found = [Cell(f"bulk-{data}", link, data=data, **times) for data in "abc"]
     found.append(Cell("tcp", link, partitions=1, **times))
-    found += [
-        Cell(f"bulk-{data}-1p", link, data=data, partitions=1, **times) for data in ("abc" if link == GOOD else "a")
-    ]
+    found += [Cell(f"bulk-{data}-1p", link, data=data, partitions=1, **times) for data in one_partition(link)]
     return [*found, Cell("pull-a", link, is_pull=True, **times)]
 
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -21,6 +22,7 @@ from tests.support.linked_hosts import CENTER_ADDRESS
 from tests.support.waiting import CALL_S, Deadline
 
 BATCHES = {"linger.ms": 5, "batch.size": 65_536}  # as the gateway sends them
+QUIET = {"log_level": 3}  # topics come and go, of which librdkafka says much
 BARE_PORT = 5000
 BARE_BYTES = 65_536
 # What a broker says of a topic that it has just made: the ends are those of a moment before.
@@ -34,7 +36,9 @@ Count = Callable[[], int]
 
 def fill(bootstrap: str, topic: str, data: str, records: int, partitions: int) -> None:
     """Produce a backlog, value after value to partition after partition."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", **BATCHES, "queue.buffering.max.kbytes": 131_072})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "1", **BATCHES, **QUIET, "queue.buffering.max.kbytes": 131_072}
+    )
     values = itertools.cycle(cycle(data))
     for number in range(records):
         value = next(values)
@@ -54,7 +58,7 @@ class Ends:
     """The ends of a topic's partitions, asked again and again; all 0 while the topic is not there."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
         self._topic = topic
         self._asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
         self._is_there = False
@@ -89,7 +93,7 @@ class Trickle:
 
     def run(self) -> None:
         """Produce until stop(); raises TimeoutError when the source does not take it."""
-        producer = Producer({"bootstrap.servers": self._bootstrap, "acks": "all", "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": self._bootstrap, "acks": "all", "linger.ms": 0, **QUIET})
         began = time.monotonic()
         while not self._stop.is_set():
             due = began + len(self.sent_at) / self._rate
@@ -127,7 +131,7 @@ class Arrivals:
 
     def run(self) -> None:
         """Read all partitions from their start until stop()."""
-        settings = {"bootstrap.servers": self._bootstrap, "group.id": "-", "enable.auto.commit": False}
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": "-", "enable.auto.commit": False, **QUIET}
         more = {"auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 200}
         consumer = Consumer({**settings, **more, "allow.auto.create.topics": False})
         try:
@@ -165,8 +169,9 @@ def take_bare() -> None:
         connection, _ = server.accept()
         with connection:
             connection.settimeout(CALL_S)
-            while connection.recv(1 << 20):
-                continue
+            with suppress(ConnectionResetError):  # how send_bare() ends
+                while connection.recv(1 << 20):
+                    continue
 
 
 def send_bare(seconds: float) -> None:
@@ -191,7 +196,7 @@ def _connected() -> socket.socket:
 
 def delete(bootstrap: str, topics: list[str]) -> None:
     """Delete those of the topics that are there."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     there = admin.list_topics(timeout=CALL_S).topics
     deadline = Deadline(30)
     if known := [topic for topic in topics if topic in there]:

@@ -21,9 +21,9 @@ from tests.support.processes import ApacheKafka, EdgeBroker
 
 PORT, CONTROLLER_PORT = 9092, 9093
 SOURCE, TARGET = f"{EDGE_ADDRESS}:{PORT}", f"{CENTER_ADDRESS}:{PORT}"
-BACKLOG_RECORDS = {("a", 4): 2_000_000, ("b", 4): 250_000, ("c", 4): 200_000}
-BACKLOG_RECORDS |= {("a", 1): 1_000_000, ("b", 1): 200_000, ("c", 1): 60_000}
-EDGE = {"listeners": f"PLAINTEXT://{SOURCE}", "edge.network.trusted": "true"}
+BACKLOG_RECORDS = {("a", 4): 3_000_000, ("b", 4): 250_000, ("c", 4): 200_000}
+BACKLOG_RECORDS |= {("a", 1): 1_000_000, ("b", 1): 300_000, ("c", 1): 60_000}
+EDGE = {"edge.network.trusted": "true"}
 KAFKA = {
     "listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
     "advertised.listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
@@ -54,8 +54,7 @@ class Lab:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self.hosts)
-            edge = EdgeBroker(self._directory, port=PORT, settings=EDGE)
-            edge._ready = f"edge-broker ready on {SOURCE}"
+            edge = EdgeBroker(self._directory, address=EDGE_ADDRESS, port=PORT, settings=EDGE)
             kafka = ApacheKafka(self._directory, port=PORT, settings=KAFKA)
             for host, broker in ((self.hosts.edge, edge), (self.hosts.center, kafka)):
                 broker.command = [*host.inside, *broker.command]

@@ -13,6 +13,7 @@ NEEDS = {
     " FuseDisk(": 'pytest.mark.root("fuse")',
     " small_device(": 'pytest.mark.root("mount")',
     "[*OWN_NETWORK,": 'pytest.mark.root("net")',
+    " Lab(": "pytest.mark.root\n",  # nor hosts on links
     '"losetup",': "pytest.mark.root\n",  # no user namespace has loop devices
 }
 
