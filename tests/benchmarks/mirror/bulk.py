@@ -33,17 +33,17 @@ def bulk(lab: Lab, cell: Cell, side: str) -> Figures:
     began = time.monotonic()
     with lab.running(cell, side, way) as mirror:
         if not until(lambda: offsets() >= BEGUN_OFFSETS, cell.first_s):
-            return {"records_per_s": 0.0, "waited_s": time.monotonic() - began, "health": mirror.health()}
+            return {"records_per_s": 0.0, "waited_s": time.monotonic() - began, **mirror.told()}
         first_s = time.monotonic() - began
         time.sleep(cell.warm_s)
         cpu_s, _ = mirror.used()
         watch = _sampled if cell.link.is_shaped else _drained
         samples = watch(lab, cell, mirror, offsets, lab.records(topic))
         cpu_end_s, peak_mb = mirror.used()
-        health = mirror.health()
+        told = mirror.told()
     found = figures(samples, mean_bytes(cell.data), cell.link.rate_bps)
     records = samples[-1].offsets - samples[0].offsets
-    found |= {"first_s": first_s, "rss_mb": peak_mb, "health": health}
+    found |= {"first_s": first_s, "rss_mb": peak_mb, **told}
     found["records_per_cpu_s"] = records / max(cpu_end_s - cpu_s, 0.01)
     return found
 

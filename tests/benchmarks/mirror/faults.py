@@ -48,7 +48,7 @@ def outage(lab: Lab, cell: Cell, side: str) -> Figures:
     lags: list[tuple[float, int]] = []
     with lab.running(cell, side, way) as mirror, _into(lab, cell, topic) as sent:
         if not until(lambda: offsets() > cell.rate, cell.first_s):
-            return {"records_per_s": 0.0, "waited_s": cell.first_s, "health": mirror.health()}
+            return {"records_per_s": 0.0, "waited_s": cell.first_s, **mirror.told()}
         time.sleep(cell.warm_s)
         zero = time.monotonic() + BEFORE_S + OUTAGE_S  # the link is back
 
@@ -71,10 +71,10 @@ def outage(lab: Lab, cell: Cell, side: str) -> Figures:
                 caught_s = lags[-1][0]
         delivered = lab.hosts.center.counters().received - before
         _, peak_mb = mirror.used()
-        health = mirror.health()
+        told = mirror.told()
     own_s = delivered * 8 / cell.link.rate_bps
     found: Figures = {"first_s": first_s, "caught_up_s": caught_s, "own_s": own_s, "of_own_time": caught_s / own_s}
-    return found | {"usual_lag": usual, "rss_mb": peak_mb, "health": health, "lag": thinned(lags)}
+    return found | {"usual_lag": usual, "rss_mb": peak_mb, **told, "lag": thinned(lags)}
 
 
 def thinned(lags: list[tuple[float, int]]) -> list[tuple[float, int]]:

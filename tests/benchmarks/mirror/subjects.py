@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.benchmarks.mirror.cells import MIRROR
 from tests.support import runtimes
@@ -21,6 +22,8 @@ from tests.support.processes import JVM_STOP_STATUSES, Process
 
 METRICS_PORT = 9399
 HTTP_S = 5.0
+PAGES = ("health", "metrics")
+RESTARTS = re.compile(r"^edge_mirror_restarts_total(?:{.*})? (\S+)$", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 # MirrorMaker 2 as somebody sets it up who knows it: zstd, batches that fill, no heartbeats and checkpoints on the wire.
 MM2_HEAP = "1g"
@@ -91,9 +94,10 @@ class EdgeMirror(Subject):
         command += ["--metrics", f"127.0.0.1:{METRICS_PORT}"]
         super().__init__(f"edge-mirror-{way.name}", command, directory)
 
-    def health(self) -> str:
-        """What it says of itself."""
-        return self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/health")
+    def told(self) -> dict[str, Any]:
+        """What it says of itself: its health in a line, and how often it had to make a client anew."""
+        health, metrics = (self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/{page}") for page in PAGES)
+        return {"health": health, "restarts": sum(map(float, RESTARTS.findall(metrics)))}
 
 
 class MirrorMaker(Subject):
@@ -117,9 +121,9 @@ class MirrorMaker(Subject):
         command = [*host.inside, *java, str(properties)]
         super().__init__(f"mm2-{way.name}", command, directory, stop_statuses=JVM_STOP_STATUSES)
 
-    def health(self) -> str:
+    def told(self) -> dict[str, Any]:
         """It says nothing of itself but in its log."""
-        return "running" if self.running else self.log_tail()
+        return {"health": "running"}
 
 
 def subject(

@@ -46,7 +46,7 @@ def trickle(lab: Lab, cell: Cell, side: str) -> Figures:
     backlog = lab.target_ends(way, topics[-1], cell.partitions)
     with lab.running(cell, side, way) as mirror, flowing(lab, way, topic, cell) as (sent, arrived):
         if not until(lambda: backlog() > 0, cell.first_s):
-            return {"arrived": len(arrived.read_at), "waited_s": cell.first_s, "health": mirror.health()}
+            return {"arrived": len(arrived.read_at), "waited_s": cell.first_s, **mirror.told()}
         time.sleep(cell.warm_s)
         first, before, began = len(sent.sent_at), lab.host_of(cell).counters(), time.monotonic()
         bulk_before = backlog()
@@ -55,15 +55,11 @@ def trickle(lab: Lab, cell: Cell, side: str) -> Figures:
         seconds, bulk_moved = time.monotonic() - began, backlog() - bulk_before
         until(lambda: all(number in arrived.read_at for number in range(first, last)), LATE_S)
         ages = [arrived.read_at.get(each, math.inf) - sent.sent_at[each] for each in range(first, last)]
+        mirror.check()
         _, peak_mb = mirror.used()
-        health = mirror.health()
+        told = mirror.told()
     found: Figures = {"p50_s": percentile(ages, 50), "p99_s": percentile(ages, 99), "records": len(ages)}
-    found |= {
-        "never_came": ages.count(math.inf),
-        "rss_mb": peak_mb,
-        "health": health,
-        "wire_bytes_per_s": wire / seconds,
-    }
+    found |= {"never_came": ages.count(math.inf), "wire_bytes_per_s": wire / seconds, "rss_mb": peak_mb, **told}
     if len(topics) > 1:
         return found | {"backlog_records_per_s": bulk_moved / seconds}
     return found | {"wire_per_payload": wire / (len(ages) * mean_bytes(cell.data))}
