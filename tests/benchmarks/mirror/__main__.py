@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from tests.benchmarks.mirror.bulk import Figures, bare, bulk
-from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, SIDES, Cell, chosen, grid
+from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, SIDES, Cell, chosen, every, grid
 from tests.benchmarks.mirror.faults import OUTAGE_S, first, kills, outage
 from tests.benchmarks.mirror.lab import Lab
 from tests.benchmarks.mirror.plot import lag_plot
@@ -32,7 +32,7 @@ from tests.support.processes import DeadlineError, ProcessError
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "bench-results/mirror.json"
-MEASURES = {"bulk": bulk, "pull": bulk, "tcp": bare, "trickle": trickle, "alarms": trickle}
+MEASURES = {"bulk": bulk, "tcp": bare, "trickle": trickle, "alarms": trickle}
 MEASURES |= {"outage": outage, "kills": kills, "first": first}
 WHO = {MIRROR: "edge-mirror", MM2: "MirrorMaker 2"}
 BROKE = (ProcessError, DeadlineError, KafkaException, TimeoutError)
@@ -92,7 +92,7 @@ def draw(results: Results, path: Path) -> None:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="python -m tests.benchmarks.mirror", description=__doc__)
-    made.add_argument("--only", default="*", help="cells, with commas between; `*` as in a shell, say 'bulk-a@*'")
+    made.add_argument("--only", metavar="CELLS", help="with commas between; `*` as in a shell, say 'bulk-a@*'")
     made.add_argument("--side", default=",".join(SIDES), help="mirror, mm2, or both")
     made.add_argument("--minutes", type=float, default=60, help="no cell is begun that would end later")
     made.add_argument("--again", action="store_true", help="measure also what the file holds already")
@@ -109,7 +109,8 @@ def main() -> int:
     """Measure; 0 when no cell is left."""
     options = parser().parse_args()
     try:
-        cells, results = chosen(grid(), options.only), Results(options.results)
+        cells = chosen(every(), options.only) if options.only else grid()
+        results = Results(options.results)
     except ValueError as error:
         sys.exit(str(error))
     if unknown := set(options.side.split(",")) - set(SIDES):

@@ -1,12 +1,13 @@
 """The grid: which cells there are, on which link, with which data, for how long. Pure.
 
 A cell's name is `KIND@LINK`, by which it is asked for and kept; kinds carry their data: `bulk-a`, `bulk-a-1p` (one
-partition), `pull-a`. Must never come in: how a cell is measured, what it should come to (levels.py).
+partition), `pull-bulk-a` (the mirror at the target's side). Must never come in: how a cell is measured, what it should
+come to (levels.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from tests.support.linked_hosts import Link
@@ -18,6 +19,7 @@ THIN = Link("256k", 0.300, 0.0, 256_000, queue_bytes=64 * 1024)  # 2 s wait in i
 LINKS = {link.name: link for link in (LAN, GOOD, LOSSY, THIN)}
 SHAPED = (GOOD, LOSSY, THIN)
 
+PULL = "pull-"
 MIRROR, MM2, BARE = "mirror", "mm2", "bare"  # BARE: no mirror at all, the link alone
 SIDES = (MIRROR, MM2)
 
@@ -44,7 +46,7 @@ class Cell:
     @property
     def family(self) -> str:
         """Which way it is measured: bulk, pull, trickle, alarms …"""
-        return self.kind.partition("-")[0]
+        return self.kind.removeprefix(PULL).partition("-")[0]
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -70,14 +72,14 @@ def _bulks(link: Link) -> list[Cell]:
     if not link.is_shaped:
         return [Cell(f"bulk-{data}", link, 20.0, data=data) for data in "abc"] + [
             Cell("bulk-a-1p", link, 20.0, partitions=1),
-            Cell("pull-a", link, 20.0, is_pull=True),
+            Cell("pull-bulk-a", link, 20.0, is_pull=True),
         ]
     warm_s, seconds = WINDOWS[link]
     times = {"seconds": seconds, "warm_s": warm_s}
     found = [Cell(f"bulk-{data}", link, data=data, **times) for data in "abc"]
     found.append(Cell("tcp", link, partitions=1, **times))
     found += [Cell(f"bulk-{data}-1p", link, data=data, partitions=1, **times) for data in one_partition(link)]
-    return [*found, Cell("pull-a", link, is_pull=True, **times)]
+    return [*found, Cell("pull-bulk-a", link, is_pull=True, **times)]
 
 
 def grid() -> list[Cell]:
@@ -104,6 +106,15 @@ def grid() -> list[Cell]:
         Cell("first", THIN, 15.0),
         Cell("alarms", THIN, **alarms),
     ]
+
+
+def every() -> list[Cell]:
+    """The grid, and behind it all others with the mirror at the target's side, measured when they are asked for."""
+    found = grid()
+    pushed = [cell for cell in found if not cell.is_pull and cell.family != "tcp"]
+    pulls = [replace(cell, kind=PULL + cell.kind, is_pull=True) for cell in pushed]
+    names = {cell.name for cell in found}
+    return [*found, *(cell for cell in pulls if cell.name not in names)]
 
 
 def chosen(cells: list[Cell], patterns: str) -> list[Cell]:

@@ -64,7 +64,7 @@ def _levels() -> list[Level]:
             least(f"bulk-{data}-1p@{link.name}", "delivered_bytes_per_s", 0.9, (BARE, f"tcp@{link.name}"))
         most(f"first@{link.name}", "round_trips", 14)
     for name in ("lan", *(link.name for link in SHAPED)):
-        least(f"pull-a@{name}", "records_per_s", 1)
+        least(f"pull-bulk-a@{name}", "records_per_s", 1)
     for link in (GOOD, LOSSY):
         most(f"trickle-500@{link.name}", "wire_per_payload", 0.30)
         most(f"outage@{link.name}", "first_s", 3)

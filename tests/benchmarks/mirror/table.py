@@ -20,7 +20,6 @@ SHOWN = {
     "kills": ("lost", "doubled", "back_worst_s"),
     "first": ("first_s", "round_trips"),
 }
-SHOWN["pull"] = SHOWN["bulk"]
 WORDS = {
     "payload_mb_per_s": "MB/s",
     "link_used": "share of the link used",

@@ -11,13 +11,13 @@ import pytest
 
 from tests.benchmarks.mirror import data
 from tests.benchmarks.mirror.bulk import figures
-from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, chosen, grid
+from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, chosen, every, grid
 from tests.benchmarks.mirror.faults import thinned
 from tests.benchmarks.mirror.levels import LEVELS, Level, verdict
 from tests.benchmarks.mirror.plot import lag_plot
 from tests.benchmarks.mirror.results import Results
 from tests.benchmarks.mirror.sums import Sample, percentile, slope
-from tests.benchmarks.mirror.table import WORDS, rows, table
+from tests.benchmarks.mirror.table import SHOWN, WORDS, rows, table
 
 NAMES = [cell.name for cell in grid()]
 
@@ -27,6 +27,14 @@ def test_each_cell_has_a_name_of_its_own_and_each_level_a_cell_and_words() -> No
     assert {level.cell for level in LEVELS} <= set(NAMES)
     assert {level.figure for level in LEVELS} <= set(WORDS)
     assert {level.beside[1] for level in LEVELS if level.beside} <= set(NAMES)
+
+
+def test_each_cell_can_be_measured_from_the_targets_side() -> None:
+    names = [cell.name for cell in every()]
+    assert len(set(names)) == len(names)
+    pulls = {cell.name for cell in every() if cell.is_pull}
+    assert pulls == {f"pull-{cell.name}" for cell in grid() if not cell.is_pull and cell.family != "tcp"}
+    assert all(cell.family in SHOWN for cell in every())
 
 
 def test_both_sides_fit_into_an_hour() -> None:
