@@ -59,7 +59,7 @@ class Cell:
         return 8.0 + self.warm_s + self.seconds
 
 
-OUTAGE_S = 110.0  # of which the link is away for a minute
+OUTAGE_S = 125.0  # of which the link is away for a minute
 WINDOWS = {GOOD: (4.0, 12.0), LOSSY: (10.0, 30.0), THIN: (10.0, 30.0)}  # to warm up, to measure
 
 

@@ -21,7 +21,8 @@ from tests.benchmarks.mirror.data import cycle, sequence_of
 from tests.support.linked_hosts import CENTER_ADDRESS
 from tests.support.waiting import CALL_S, Deadline
 
-BATCHES = {"linger.ms": 5, "batch.size": 65_536}  # as the gateway sends them
+LINGER_MS = 5
+BATCHES = {"linger.ms": LINGER_MS, "batch.size": 65_536}  # as the gateway sends them
 QUIET = {"log_level": 3}  # topics come and go, of which librdkafka says much
 BARE_PORT = 5000
 BARE_BYTES = 65_536
@@ -83,9 +84,10 @@ class Ends:
 class Trickle:
     """Readings at a steady pace from a thread; `sent_at` and `acked` go by their numbers."""
 
-    def __init__(self, bootstrap: str, topic: str, data: str, rate: float, partitions: int) -> None:
-        """So many records a second, to one partition after the other."""
+    def __init__(self, bootstrap: str, topic: str, data: str, rate: float, partitions: int, linger_ms: int = 0) -> None:
+        """So many records a second, to one partition after the other, each its own batch but for `linger_ms`."""
         self._bootstrap, self._topic, self._rate, self._partitions = bootstrap, topic, rate, partitions
+        self._linger_ms = linger_ms
         self._values = cycle(data)
         self.sent_at: list[float] = []
         self.acked: list[int] = []
@@ -93,7 +95,9 @@ class Trickle:
 
     def run(self) -> None:
         """Produce until stop(); raises TimeoutError when the source does not take it."""
-        producer = Producer({"bootstrap.servers": self._bootstrap, "acks": "all", "linger.ms": 0, **QUIET})
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "acks": "all", "linger.ms": self._linger_ms, **QUIET}
+        )
         began = time.monotonic()
         while not self._stop.is_set():
             due = began + len(self.sent_at) / self._rate

@@ -17,9 +17,10 @@ from tests.benchmarks.mirror.cells import Cell
 from tests.benchmarks.mirror.lab import SOURCE, TARGET, Lab, until
 from tests.benchmarks.mirror.trickle import flowing
 
-BEFORE_S, OUTAGE_S, AFTER_S = 10.0, 60.0, 90.0
+BEFORE_S, OUTAGE_S, AFTER_S = 10.0, 60.0, 75.0
 EACH_S = 0.05
 KEPT_EACH_S = 0.5  # of the lag that is drawn
+CAUGHT_UP_S = 2.0  # of records that the target may lack when the outage is about to begin
 AS_BEFORE = 1.2  # times the greatest lag before the outage: caught up
 KILLS, BETWEEN_S, BACK_S, ALL_S = 5, 3.0, 90.0, 60.0
 FIRST_RECORDS = 100
@@ -27,7 +28,7 @@ FIRST_RECORDS = 100
 
 @contextmanager
 def _into(lab: Lab, cell: Cell, topic: str) -> Iterator[ends.Trickle]:
-    trickle = ends.Trickle(SOURCE, topic, cell.data, cell.rate, cell.partitions)
+    trickle = ends.Trickle(SOURCE, topic, cell.data, cell.rate, cell.partitions, linger_ms=ends.LINGER_MS)
     running = lab.hosts.edge.submit(trickle.run)
     try:
         yield trickle
@@ -49,12 +50,13 @@ def outage(lab: Lab, cell: Cell, side: str) -> Figures:
     with lab.running(cell, side, way) as mirror, _into(lab, cell, topic) as sent:
         if not until(lambda: offsets() > cell.rate, cell.first_s):
             return {"records_per_s": 0.0, "waited_s": cell.first_s, **mirror.told()}
+        until(lambda: len(sent.acked) - offsets() <= CAUGHT_UP_S * cell.rate, AFTER_S)
         time.sleep(cell.warm_s)
         zero = time.monotonic() + BEFORE_S + OUTAGE_S  # the link is back
 
         def lag() -> int:
             mirror.check()
-            found = len(sent.sent_at) - offsets()
+            found = len(sent.acked) - offsets()
             lags.append((time.monotonic() - zero, found))
             return found
 
@@ -67,7 +69,7 @@ def outage(lab: Lab, cell: Cell, side: str) -> Figures:
         first_s = caught_s = math.inf
         if until(lambda: lag() is not None and offsets() > at_target, AFTER_S, EACH_S):
             first_s = lags[-1][0]
-            if until(lambda: lag() <= AS_BEFORE * usual, AFTER_S, EACH_S):
+            if until(lambda: lag() <= AS_BEFORE * usual, AFTER_S - first_s, EACH_S):
                 caught_s = lags[-1][0]
         delivered = lab.hosts.center.counters().received - before
         _, peak_mb = mirror.used()
