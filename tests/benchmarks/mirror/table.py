@@ -64,7 +64,9 @@ def number(value: object) -> str:
         return str(value)
     if math.isinf(value):
         return "never"
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def rows(cells: list[Cell], look: Look) -> list[Row]:
