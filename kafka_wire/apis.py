@@ -12,6 +12,10 @@
 | OffsetFetch | 2 to 7 | from 2 on an error of the whole group is told; from 8 on another form, of several groups |
 | OffsetForLeaderEpoch | 2 to 4 | below 2 not in Apache Kafka 4 |
 | InitProducerId | 0 to 5 | all |
+| CreateTopics | 2 to 7 | below 2 not in Apache Kafka 4 |
+| AddPartitionsToTxn | 0 to 3 | from 4 on brokers ask each other; not served by the edge broker |
+| EndTxn | 0 to 4 | 5 raises the epoch with each transaction (KIP-890); not served by the edge broker |
+| DescribeProducers | 0 | all; not served by the edge broker |
 | SaslHandshake | 1 | 0 is followed by tokens without frames |
 | SaslAuthenticate | 0 to 2 | all; a session's lifetime is told from 1 on |
 
@@ -22,7 +26,11 @@ from __future__ import annotations
 
 from edge_broker.protocol import api
 from edge_broker.protocol.api import asked
+from edge_broker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from edge_broker.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -50,6 +58,10 @@ OFFSET_FOR_LEADER_EPOCH = asked(
     api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4
 )
 INIT_PRODUCER_ID = asked(api.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, 0, 5)
+CREATE_TOPICS = asked(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, 2, 7)
+ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
+END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
+DESCRIBE_PRODUCERS = asked(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
 SASL_HANDSHAKE = asked(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
 
@@ -64,6 +76,10 @@ ALL = (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     INIT_PRODUCER_ID,
+    CREATE_TOPICS,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    DESCRIBE_PRODUCERS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )
