@@ -1,0 +1,155 @@
+"""PURE. Where a partition is gone on with, judged by what a look at the target's log has shown.
+
+| the topics' ids | last batch of ours | the target's log | verdict |
+|---|---|---|---|
+| source's is another | | | `source_anew` |
+| target's is another | | | `target_anew` |
+| same | of this life | | `found`: behind its last record, by sequence |
+| same | of an earlier life | | `found`: behind its last record, by target offset |
+| same | none | nothing was mirrored yet, or begins at the end of what was safe | `position` |
+| same | none | was not looked at down to its floor | `unknown`: look on |
+| same | none | begins above the end of what was safe | `unsure` |
+| same | none | compacts, and ends at or above that | `position`: what is missing there has given way to newer records |
+| same | none | was looked at down to the floor alone | `unknown`: look from its start, it has lost what was safe |
+| same | none | has nothing of ours | `found`: as much as lies below its start by the map |
+
+- `source_anew`, `target_anew`: from the source's start, with a map that begins anew.
+- `unsure`: what was sent behind the stored position was deleted before anybody looked. It is sent again: twice rather
+  than not at all, but nothing that is there now is there twice.
+- `lost`, of `found`: so many records were acknowledged, and the target no longer has them (an unclean election).
+- In a log that compacts the last batch of ours that is left may lie below the stored position: the position holds.
+
+The floor is the offset of the last record that was safe by the stored position: its batch is found, or the log was cut.
+
+No client, no clock, no chance may come in here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from mirror.offset_map import End, OffsetMap
+from mirror.state_records import StateError, StepsMissing, Topics
+
+SEQUENCES = 2**31  # behind 2^31 - 1 comes 0
+
+Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "unknown"]
+
+
+class Batch(NamedTuple):
+    """A batch of ours as the target's log has it; sequences and offsets inclusive."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class Seen(NamedTuple):
+    """What a look has shown of [searched_from, end_offset) at the target; `last` is the last batch of ours."""
+
+    start_offset: int
+    end_offset: int
+    searched_from: int
+    last: Batch | None
+    is_compacted: bool = False
+
+
+class Life(NamedTuple):
+    """The epoch under which the last batches were sent, and how many records were mirrored before its sequence 0."""
+
+    producer_id: int
+    producer_epoch: int
+    records: int
+
+
+class Resumed(NamedTuple):
+    """So many records are mirrored, and the next one lies at `source_offset` or behind it.
+
+    `placed` is what the log told of a batch: the records before it, and its first offset.
+    """
+
+    verdict: Verdict
+    records: int = 0
+    source_offset: int = 0
+    lost: int = 0
+    placed: tuple[int, int] | None = None
+
+
+def floor_of(end: End) -> int:
+    """The target offset that a look must reach."""
+    return max(0, end.target_offset - 1)
+
+
+def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *, holds_all: bool = True) -> Resumed:
+    """Judge by the table; `holds_all` says whether no step is left out of the map. Raises StateError, StepsMissing."""
+    end = known.end
+    position = Resumed("position", end.records, end.source_offset)
+    if _differ(was.source_id, now.source_id):
+        return Resumed("source_anew", end.records)
+    if _differ(was.target_id, now.target_id) or was.target != now.target:
+        return Resumed("target_anew")
+    is_kept = seen.is_compacted and seen.end_offset >= end.target_offset
+    if seen.last is not None:
+        found = _behind(seen.last, life, known, holds_all)
+        return position if is_kept and found.records < end.records else found
+    if not known.steps or seen.start_offset == end.target_offset:
+        return position
+    if seen.searched_from > max(floor_of(end), seen.start_offset):
+        return Resumed("unknown")
+    if seen.start_offset > end.target_offset:
+        return position._replace(verdict="unsure")
+    if is_kept:
+        return position
+    if seen.searched_from > seen.start_offset:
+        return Resumed("unknown")
+    return _below(seen.start_offset, known, holds_all)
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def _behind(batch: Batch, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
+    if (batch.producer_id, batch.producer_epoch) != life[:2]:
+        return _below(batch.last_offset + 1, known, holds_all)
+    before = _records_before(batch.base_sequence, life, known.end)
+    if before < life.records:
+        raise StateError(f"The target has {batch}, and that life began later by the state: was it changed by hand?")
+    count = (batch.last_sequence - batch.base_sequence) % SEQUENCES + 1
+    return _at(before + count, known)._replace(placed=(before, batch.base_offset))
+
+
+def _records_before(sequence: int, life: Life, end: End) -> int:
+    """How many records were mirrored before that of a sequence: of the counts it may mean, the nearest to the end."""
+    near = max(life.records, end.records - 1)
+    away = (sequence - (near - life.records) + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+    return near + away
+
+
+def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
+    """As many as lie below a target offset by the map."""
+    below = [step for step in known.steps if step.target_offset < target_offset]
+    if not below and not holds_all:
+        raise StepsMissing(f"Target offset {target_offset} lies below the steps that are held.")
+    if not below:
+        return _at(known.steps[0].records if known.steps else known.end.records, known)
+    step, beyond = below[-1], known.steps[len(below) :]
+    records = step.records + target_offset - step.target_offset
+    return _at(min([records, *(one.records for one in beyond[:1])]), known)
+
+
+def _at(records: int, known: OffsetMap) -> Resumed:
+    """Behind so many records."""
+    end, first = known.end, known.steps[:1]
+    if records == end.records:
+        return Resumed("found", records, end.source_offset)
+    lost = max(0, end.records - records)
+    before = known.place_of(records - 1)
+    if before is not None:
+        return Resumed("found", records, before.source_offset + 1, lost)
+    if not first or first[0].records != records:
+        raise StepsMissing(f"Where record {records} came from is told by none of the steps that are held.")
+    return Resumed("found", records, first[0].source_offset, lost)

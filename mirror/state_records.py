@@ -1,0 +1,242 @@
+"""PURE. How the state topic at the target holds each partition: records of a compacted topic with one partition.
+
+| key | value, JSON |
+|---|---|
+| `head:TOPIC:PARTITION` | the keys below |
+| `steps:TOPIC:PARTITION:N` | `version`, and `steps`: at most 128, numbered from N * 128 on |
+
+A step is [records, source offset, source epoch, target offset] (offset_map.py). The first of a record is as it is; of
+each later one stand how many records lie between, and by how much more than these the others grew: a lost offset at
+the source is [12,1,0,0].
+
+| head | meaning |
+|---|---|
+| version | 1. What is newer is refused, with a sentence; keys that are not known are passed over |
+| target | the topic's name at the target |
+| source_id, target_id | the ids of both topics, in Kafka's text form; null where there are none |
+| producer_id, producer_epoch | who writes |
+| life | since when: sequence 0 of that epoch is the record before which so many were mirrored |
+| chunks | the first and the last N that count; what other records say is old |
+| steps | how many steps of the last one count |
+| records, source_offset, target_end | what was safe when this was written, all exclusive ends |
+
+What is written of a partition at one time is in one batch, so a reader never finds half of it.
+
+No client, no clock, no chance may come in here; state_topic.py reads and writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from mirror.offset_map import End, Step
+
+VERSION = 1
+CHUNK_STEPS = 128
+
+Partition = tuple[str, int]
+Record = tuple[bytes, bytes | None]  # key and value; None removes what had the key
+
+
+class StateError(Exception):
+    """What the state topic holds cannot be gone by; one sentence for a person."""
+
+
+class StepsMissing(StateError):
+    """The steps that are held do not tell; those before them do: read them all."""
+
+
+class Topics(NamedTuple):
+    """The topic's name at the target, and the ids of both topics."""
+
+    target: str
+    source_id: str | None
+    target_id: str | None
+
+
+class Head(NamedTuple):
+    """A partition's head, by the table above."""
+
+    topics: Topics
+    producer_id: int
+    producer_epoch: int
+    life: int
+    first_chunk: int
+    last_chunk: int
+    last_steps: int
+    end: End
+
+
+class Stored(NamedTuple):
+    """What was read of a partition: its head, and its steps from chunk `held_chunk` on."""
+
+    head: Head
+    held_chunk: int
+    steps: list[Step]
+
+
+def head_record(partition: Partition, head: Head) -> Record:
+    """The record of a head."""
+    fields = {
+        "version": VERSION,
+        "target": head.topics.target,
+        "source_id": head.topics.source_id,
+        "target_id": head.topics.target_id,
+        "producer_id": head.producer_id,
+        "producer_epoch": head.producer_epoch,
+        "life": head.life,
+        "chunks": [head.first_chunk, head.last_chunk],
+        "steps": head.last_steps,
+        "records": head.end.records,
+        "source_offset": head.end.source_offset,
+        "target_end": head.end.target_offset,
+    }
+    return _key("head", partition), _json(fields)
+
+
+def steps_record(partition: Partition, chunk: int, steps: Sequence[Step]) -> Record:
+    """The record of a chunk."""
+    return _key("steps", partition, chunk), _json({"version": VERSION, "steps": list(_rows(steps))})
+
+
+def no_steps_record(partition: Partition, chunk: int) -> Record:
+    """The record that removes a chunk."""
+    return _key("steps", partition, chunk), None
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _key(kind: str, partition: Partition, *number: int) -> bytes:
+    topic, of = partition
+    return ":".join([kind, topic, str(of), *map(str, number)]).encode()
+
+
+def _rows(steps: Sequence[Step]) -> list[list[int]]:
+    rows = [list(step) for step in steps[:1]]
+    for before, step in pairwise(steps):
+        records, sources, epochs, targets = (one - other for one, other in zip(step, before, strict=True))
+        rows.append([records, sources - records, epochs, targets - records])
+    return rows
+
+
+def _steps(rows: Sequence[Sequence[int]]) -> list[Step]:
+    steps: list[Step] = []
+    for row in rows:
+        records, source, epoch, target = row
+        if steps:
+            last = steps[-1]
+            step = Step(
+                last.records + records,
+                last.source_offset + records + source,
+                last.source_epoch + epoch,
+                last.target_offset + records + target,
+            )
+        else:
+            step = Step(records, source, epoch, target)
+        steps.append(step)
+    return steps
+
+
+class Reading:
+    """The topic's records, put together as they are read in order; of each partition the last chunks alone are held.
+
+    `chunks_max` None holds all, which translating takes. StateError for what a newer version wrote, and for what cannot
+    be read.
+    """
+
+    def __init__(self, chunks_max: int | None = 2) -> None:
+        self._chunks_max = chunks_max
+        self._heads: dict[Partition, Head] = {}
+        self._chunks: dict[Partition, dict[int, list[list[int]]]] = {}
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Take one record."""
+        kind, partition, chunk = _read_key(key)
+        if value is None:
+            if kind == "steps":
+                self._chunks.get(partition, {}).pop(chunk, None)
+            else:
+                self._heads.pop(partition, None)
+            return
+        try:
+            fields = json.loads(value)
+            _check_version(fields["version"], key)
+            if kind == "steps":
+                self._chunks.setdefault(partition, {})[chunk] = fields["steps"]
+            else:
+                self._heads[partition] = head = _head(fields)
+                self._drop(partition, head)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"The state topic's record {key!r} cannot be read: {error!r}.") from error
+
+    def _drop(self, partition: Partition, head: Head) -> None:
+        held = self._chunks.get(partition, {})
+        for chunk in [chunk for chunk in held if chunk < self._oldest(head)]:
+            del held[chunk]
+
+    def _oldest(self, head: Head) -> int:
+        if self._chunks_max is None:
+            return head.first_chunk
+        return max(head.first_chunk, head.last_chunk - self._chunks_max + 1)
+
+    def partitions(self) -> dict[Partition, Stored]:
+        """What was read of each."""
+        return {partition: self._stored(partition, head) for partition, head in self._heads.items()}
+
+    def _stored(self, partition: Partition, head: Head) -> Stored:
+        held, chunk = self._chunks.get(partition, {}), head.last_chunk
+        steps = self._steps(partition, chunk, head.last_steps) if head.last_steps else []
+        while chunk > self._oldest(head) and (chunk - 1 in held or self._chunks_max is None):
+            chunk -= 1
+            steps = self._steps(partition, chunk, CHUNK_STEPS) + steps
+        return Stored(head, chunk, steps)
+
+    def _steps(self, partition: Partition, chunk: int, count: int) -> list[Step]:
+        rows = self._chunks.get(partition, {}).get(chunk, [])
+        name = f"{partition[0]}-{partition[1]}"
+        if len(rows) < count:
+            raise StateError(f"The state of {name} lacks steps of number {chunk}: was the state topic changed by hand?")
+        try:
+            return _steps(rows[:count])
+        except (TypeError, ValueError) as error:
+            raise StateError(f"The steps of number {chunk} of {name} cannot be read: {error}.") from error
+
+
+def _check_version(version: int, key: bytes | None) -> None:
+    if version > VERSION:
+        raise StateError(
+            f"The state topic's record {key!r} is of version {version}, and this mirror knows {VERSION}: "
+            "install the version that wrote it, or a newer one."
+        )
+
+
+def _head(fields: Mapping[str, Any]) -> Head:
+    first, last = fields["chunks"]
+    numbers = first, last, *(fields[name] for name in ("producer_id", "producer_epoch", "life", "steps"))
+    numbers += fields["records"], fields["source_offset"], fields["target_end"]
+    if not all(type(number) is int for number in numbers):
+        raise TypeError("a number of it is none")
+    return Head(
+        Topics(fields["target"], fields["source_id"], fields["target_id"]),
+        fields["producer_id"],
+        fields["producer_epoch"],
+        fields["life"],
+        first,
+        last,
+        fields["steps"],
+        End(fields["records"], fields["source_offset"], fields["target_end"]),
+    )
+
+
+def _read_key(key: bytes | None) -> tuple[str, Partition, int]:
+    match (key or b"").decode("utf-8", "replace").split(":"):
+        case ["head", topic, number] if number.isdecimal():
+            return "head", (topic, int(number)), 0
+        case ["steps", topic, number, chunk] if number.isdecimal() and chunk.isdecimal():
+            return "steps", (topic, int(number)), int(chunk)
+    raise StateError(f"The state topic has a record with key {key!r}, which no mirror of this version writes.")

@@ -1,0 +1,405 @@
+"""The mirror's state and map against a model of both logs, under any order of sends, losses, fences and restarts.
+
+Invariants, whatever is lost on the way, and with others writing to the target in between:
+1. When all is drained, every record of the source is at the target, all once and in order; also where the source has
+   dropped some before anybody knew that they were safe.
+2. Of one epoch, a sequence was never sent with two meanings.
+3. The map tells for every offset of either end what the logs tell; what others wrote since the last stored position of
+   a life that was killed may be off by as many.
+4. Nothing is sent before the state topic holds what it means; and what is read there is what was written.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror.offset_map import End, Found, OffsetMap, Step
+from mirror.resuming import SEQUENCES, Batch, Life, Resumed, Seen, floor_of, resume
+from mirror.state import Contradiction, PartitionState
+from mirror.state_records import (
+    CHUNK_STEPS,
+    Head,
+    Reading,
+    StateError,
+    StepsMissing,
+    Stored,
+    Topics,
+    head_record,
+    steps_record,
+)
+
+PARTITION = ("readings", 0)
+TOPICS = Topics("lab.readings", "s", "t")
+PRODUCER = 7
+
+
+class Entry(NamedTuple):
+    """What the target holds at one offset; a record of ours has its source offset and epoch."""
+
+    batch: int = -1
+    epoch: int = -1
+    sequence: int = -1
+    source: tuple[int, int] | None = None
+
+
+class Road:
+    """Both ends and what is between; with `fences` each restart has a new epoch, without it goes on in the same."""
+
+    def __init__(self, source, first_records=0, fences=True):
+        self.source = list(source)  # offset and epoch of each record, ascending
+        self.source_end = source[-1][0] + 1 if source else 0
+        self.target = []
+        self.topic = {}
+        self.meanings = {}
+        self.epoch = 0 if fences else -1
+        self.batches = 0
+        self.fences = fences
+        self.may_be_off = False
+        if first_records:
+            head = Head(TOPICS, PRODUCER, 0, 0, 0, 0, 0, End(first_records, 0, 0))
+            self.topic = dict([head_record(PARTITION, head)])
+        self.state = self.read()
+        self.start()
+
+    def read(self, chunks_max=2):
+        reading = Reading(chunks_max)
+        for key, value in self.topic.items():
+            reading.take(key, value)
+        return PartitionState(PARTITION, TOPICS, reading.partitions().get(PARTITION))
+
+    def look(self, floor):
+        last = next((entry for entry in reversed(self.target[floor:]) if entry.source), None)
+        if last is None:
+            return Seen(0, len(self.target), min(floor, len(self.target)), None)
+        own = [(at, entry) for at, entry in enumerate(self.target) if entry.batch == last.batch]
+        batch = Batch(PRODUCER, last.epoch, own[0][1].sequence, last.sequence, own[0][0], own[-1][0])
+        return Seen(0, len(self.target), own[0][0], batch)
+
+    def start(self, fence=False):
+        """Fence, look, and begin: what was on its way is lost or has arrived."""
+        fences = fence or self.fences or self.epoch < 0
+        if fences:
+            self.epoch += 1
+            if self.fences:
+                self.target.append(Entry(epoch=self.epoch))
+        resumed = self.state.resume(self.look(floor_of(self.state.map.end)), TOPICS)
+        if resumed.verdict == "unknown":
+            resumed = self.state.resume(self.look(0), TOPICS)
+        if fences:
+            self.state.begin(TOPICS, PRODUCER, self.epoch, resumed, len(self.target))
+        else:
+            self.state.go_on(resumed, len(self.target))
+        self.at = resumed.source_offset
+        self.sent = []
+
+    def write(self, *, lost=False):
+        records = self.state.write()
+        if lost:
+            self.state.not_stored()
+            return
+        for key, value in records:
+            if value is None:
+                self.topic.pop(key, None)
+            else:
+                self.topic.pop(key, None)
+                self.topic[key] = value
+        self.state.stored()
+
+    def send(self, count):
+        epochs = {epoch for _, epoch in self.ahead()[:1]}
+        some = [record for record in self.ahead()[:count] if record[1] in epochs]
+        if not some or len(self.sent) == 5:
+            return
+        runs = []
+        for offset, _ in some:
+            if runs and sum(runs[-1]) == offset:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((offset, 1))
+        try:
+            sent = self.state.send(runs, *epochs)
+        except Contradiction:
+            self.arrive_all()
+            self.start(fence=True)
+            return
+        self.sent.append((sent, some))
+        self.at = some[-1][0] + 1
+
+    def ahead(self):
+        return [record for record in self.source if record[0] >= self.at]
+
+    def arrive(self, *, answered=True):
+        """The oldest request that may go reaches the target."""
+        sent, some = self.sent[0]
+        if not self.state.may_go(sent):
+            self.write()
+        assert self.state.may_go(sent)
+        held = self.read()
+        base = len(self.target)
+        for delta, record in enumerate(some):
+            sequence = (sent.base_sequence + delta) % SEQUENCES
+            assert self.meanings.setdefault((self.epoch, sequence), record) == record
+            assert held.life == self.state.life
+            assert held.map.is_promised(Step(sent.records_before + delta, *record, 0), 1)
+            self.target.append(Entry(self.batches, self.epoch, sequence, record))
+        self.batches += 1
+        del self.sent[0]
+        if answered:
+            assert self.state.acked(base) >= 0
+        return answered
+
+    def arrive_all(self):
+        while self.sent:
+            self.arrive()
+
+    def kill(self, arriving):
+        """A new life, or a connection that broke: some of what is under way arrives, nobody hears of it."""
+        for _ in range(min(arriving, len(self.sent))):
+            self.arrive(answered=False)
+        self.state = self.read()
+        self.start()
+
+    def reconnect(self, arriving):
+        for _ in range(min(arriving, len(self.sent))):
+            self.arrive(answered=False)
+        self.start()
+
+    def compact(self, number):
+        """The source drops a record that it has not been told to be safe."""
+        free = [record for record in self.source if record[0] >= self.state.map.end.source_offset]
+        if free:
+            self.source.remove(free[number % len(free)])
+
+    def drain(self):
+        while self.sent or self.ahead():
+            self.arrive_all()
+            self.send(3)
+        self.state.pass_over(self.source_end)
+        self.write()
+
+    def check(self):
+        own = [(at, entry.source) for at, entry in enumerate(self.target) if entry.source]
+        assert [record for _, record in own] == sorted({record for _, record in own})
+        assert {record for _, record in own} >= set(self.source)
+        assert self.state.map.end.target_offset == (own[-1][0] + 1 if own else 0)
+        if self.may_be_off:
+            return
+        for known in (self.state.map, self.read(None).map):
+            self.check_map(known, own)
+
+    def check_map(self, known, own):
+        there = {offset: at for at, (offset, _) in own}
+        back = {at: offset for at, (offset, _) in own}
+        first_source, first_target = (own[0][1][0], own[0][0]) if own else (self.source_end, 0)
+        end = (self.source_end, own[-1][0] + 1 if own else 0)
+        for here, pairs, first, (last, other) in (
+            (known.to_target, there, first_source, end),
+            (known.to_source, back, first_target, end[::-1]),
+        ):
+            for offset in range(-1, last + 3):
+                if offset in pairs:
+                    expected = Found(pairs[offset], True)
+                elif offset > last or (offset < first and offset != last):
+                    expected = None
+                else:
+                    expected = Found(next((pairs[later] for later in sorted(pairs) if later > offset), other), False)
+                assert here(offset) == expected, offset
+
+
+@st.composite
+def sources(draw):
+    offset, epoch, records = draw(st.integers(0, 50)), 0, []
+    for _ in range(draw(st.sampled_from([0, 1, 30]))):
+        offset += draw(st.sampled_from([1, 1, 1, 1, 2, 9]))
+        epoch += draw(st.sampled_from([0, 0, 0, 0, 0, 1]))
+        records.append((offset, epoch))
+    return records
+
+
+ACTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 6)),
+        st.tuples(st.just("arrive"), st.just(0)),
+        st.tuples(st.just("write"), st.booleans()),
+        st.tuples(st.sampled_from(["kill", "reconnect"]), st.integers(0, 5)),
+        st.tuples(st.just("foreign"), st.integers(1, 3)),
+        st.tuples(st.just("compact"), st.integers(0, 10)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+def act(road, name, number):
+    if name == "arrive":
+        if road.sent:
+            road.arrive()
+    elif name == "write":
+        road.write(lost=number)
+    elif name == "foreign":
+        road.target += [Entry()] * number
+        road.may_be_off |= road.is_killed_later
+    else:
+        getattr(road, name)(number)
+
+
+@settings(max_examples=400)
+@given(sources(), ACTS, st.sampled_from([0, SEQUENCES - 5, 3 * SEQUENCES - 1]), st.booleans())
+def test_every_record_once_and_the_map_exact(source, acts, first_records, fences):
+    road = Road(source, first_records, fences)
+    road.is_killed_later = any(name in ("kill", "reconnect") for name, _ in acts)
+    for name, number in acts:
+        act(road, name, number)
+    road.drain()
+    road.check()
+
+
+def test_after_a_kill_the_last_batch_tells_how_much_others_have_written():
+    road = Road([(offset, 0) for offset in range(20)])
+    road.send(5)
+    road.arrive()
+    road.write()
+    for _ in range(2):
+        road.send(5)
+        road.target.append(Entry())
+        road.arrive()
+    road.kill(0)
+    road.drain()
+    for at, entry in enumerate(road.target):
+        if entry.source and not 5 <= entry.source[0] < 10:  # which side of these others wrote is not known
+            assert road.state.map.to_target(entry.source[0]) == Found(at, True)
+            assert road.state.map.to_source(at) == Found(entry.source[0], True)
+
+
+def test_a_life_is_written_down_before_its_first_record_though_no_step_is_new():
+    state = state_with(STEPS, END)
+    state.begin(TOPICS, PRODUCER, 4, Resumed("position", 20, 130), 520)
+    sent = state.send([(130, 5)], 7)
+    assert not state.may_go(sent)
+    assert len(state.write()) == 2
+    state.not_stored()
+    assert not state.may_go(sent)
+    assert len(state.write()) == 2
+    state.stored()
+    assert state.may_go(sent)
+    assert not state.is_urgent
+
+
+def state_with(steps, end, life=(PRODUCER, 3, 0)):
+    head = Head(TOPICS, *life, 0, 0, len(steps), end)
+    return PartitionState(PARTITION, TOPICS, Stored(head, 0, list(steps)))
+
+
+STEPS = (Step(0, 100, 7, 500), Step(10, 120, 7, 510))
+END = End(20, 130, 520)
+
+
+@pytest.mark.parametrize(
+    ("now", "seen", "resumed"),
+    [
+        (TOPICS._replace(source_id="other"), Seen(0, 520, 519, None), Resumed("source_anew", 20)),
+        (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew")),
+        (TOPICS._replace(target_id=None), Seen(520, 520, 520, None), Resumed("position", 20, 130)),
+        (TOPICS, Seen(0, 530, 525, Batch(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
+        (TOPICS, Seen(0, 530, 525, Batch(7, 2, 4, 9, 504, 509)), Resumed("found", 10, 110, lost=10)),
+        (TOPICS, Seen(0, 530, 525, Batch(6, 9, 4, 9, 512, 514)), Resumed("found", 15, 125, lost=5)),
+        (TOPICS, Seen(0, 505, 0, Batch(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
+        (TOPICS, Seen(0, 530, 525, None), Resumed("unknown")),
+        (TOPICS, Seen(0, 530, 519, None), Resumed("unknown")),
+        (TOPICS, Seen(0, 530, 519, None, is_compacted=True), Resumed("position", 20, 130)),
+        (TOPICS, Seen(0, 530, 0, Batch(7, 3, 0, 4, 500, 504), True), Resumed("position", 20, 130)),
+        (TOPICS, Seen(520, 521, 520, None), Resumed("position", 20, 130)),
+        (TOPICS, Seen(525, 525, 525, None), Resumed("unsure", 20, 130)),
+        (TOPICS, Seen(0, 10, 0, None), Resumed("found", 0, 100, lost=20)),
+        (TOPICS, Seen(505, 512, 505, None), Resumed("found", 5, 105, lost=15)),
+    ],
+)
+def test_where_it_goes_on(now, seen, resumed):
+    assert state_with(STEPS, END).resume(seen, now) == resumed
+
+
+def test_what_steps_do_not_tell_is_not_guessed():
+    known = OffsetMap(STEPS[1:], END)
+    earlier = Seen(0, 530, 0, Batch(7, 2, 4, 9, 502, 504))
+    with pytest.raises(StepsMissing, match="505 lies below the steps that are held"):
+        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier, holds_all=False)
+    with pytest.raises(StepsMissing, match="record 5 came from"):
+        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier._replace(last=Batch(7, 3, 0, 4, 500, 504)))
+    with pytest.raises(StateError, match="began later"):
+        resume(TOPICS, TOPICS, Life(7, 3, 20), known, earlier._replace(last=Batch(7, 3, SEQUENCES - 5, 4, 500, 509)))
+
+
+def test_many_steps_are_kept_in_records_of_their_own_and_the_last_in_memory():
+    source = [(offset * 2, 0) for offset in range(12 * CHUNK_STEPS)]
+    road = Road(source)
+    most = 0
+    while road.ahead():
+        for _ in range(5):
+            road.send(20)
+        road.arrive_all()
+        most = max(most, len(road.state.map.steps))
+        size = max(len(value) for value in road.topic.values())
+    road.drain()
+    assert most <= 6 * CHUNK_STEPS
+    assert size < 20 * CHUNK_STEPS
+    assert [read.map.steps[-1] for read in (road.read(), road.read(None))] == [road.state.map.steps[-1]] * 2
+    assert len(road.read().map.steps) <= 2 * CHUNK_STEPS
+    road.check_map(road.read(None).map, [(at, entry.source) for at, entry in enumerate(road.target) if entry.source])
+    road.state.forget_below(len(road.target) - CHUNK_STEPS)
+    road.write()
+    assert len(road.topic) <= 3
+    assert road.read(None).map.steps == road.read().map.steps
+
+
+def test_a_source_that_lost_its_end_is_mapped_under_its_new_epoch():
+    road = Road([(offset, 0) for offset in range(10)])
+    road.drain()
+    road.state.go_back(6)
+    road.at = 6
+    road.source = [*road.source, (6, 1), (7, 1)]
+    road.send(2) if road.ahead()[0][1] == 1 else None
+    runs = road.state.send([(6, 2)], 1)
+    road.write()
+    assert road.state.may_go(runs)
+    assert road.state.acked(len(road.target)) == 0
+    assert road.state.map.to_target(6) == Found(len(road.target), True)
+    assert road.state.map.to_source(7) == Found(6, True)
+    assert [(start.offset, start.leader_epoch) for start in road.state.epoch_starts] == [(0, 0), (6, 1)]
+
+
+def test_an_older_answer_moves_nothing():
+    road = Road([(offset, 0) for offset in range(10)])
+    road.send(3)
+    road.arrive()
+    road.send(3)
+    before = road.state.map.end
+    assert road.state.acked(0) == -4
+    assert road.state.map.end == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        (b"head:t:0", b'{"version":2}', "of version 2, and this mirror knows 1: install"),
+        (b"head:t:0", b'{"version":1}', "cannot be read: KeyError"),
+        (b"head:t:0", b"{", "cannot be read"),
+        (b"steps:t:0", b"{}", "no mirror of this version writes"),
+        (None, b"{}", "no mirror of this version writes"),
+    ],
+)
+def test_what_cannot_be_gone_by_is_refused(key, value, sentence):
+    with pytest.raises(StateError, match=sentence):
+        Reading().take(key, value)
+
+
+def test_missing_steps_are_noticed():
+    reading = Reading()
+    reading.take(*head_record(PARTITION, Head(TOPICS, 7, 3, 0, 0, 1, 2, END)))
+    with pytest.raises(StateError, match="readings-0 lacks steps of number 1"):
+        reading.partitions()
+    reading.take(*steps_record(PARTITION, 1, STEPS))
+    assert reading.partitions()[PARTITION].steps == list(STEPS)
