@@ -19,13 +19,16 @@ from edge_broker.protocol.messages.find_coordinator import FindCoordinatorReques
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
 from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection
-from kafka_wire.errors import ConnectionLost, Refused, WireError
+from kafka_wire.errors import ConnectionLost, NoCoordinator, Refused
 from kafka_wire.line import Line
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
 SIDE = -1  # the number of the connection for questions, which must not wait behind fetches
 
+GROUP, TRANSACTION = 0, 1  # what a coordinator looks after
+
 Place = tuple[str, int]  # host and port
+Partition = tuple[str, int]  # topic and number
 
 
 class Leader(NamedTuple):
@@ -107,12 +110,13 @@ class Cluster:
         """The connection for questions to the node that coordinates a group now; it is asked for each time."""
         return await self.connection(await self.coordinator_node(group_id), SIDE)
 
-    async def coordinator_node(self, group_id: str) -> int:
-        """The node that coordinates a group now."""
-        request = FindCoordinatorRequest(key=group_id)
+    async def coordinator_node(self, key: str, kind: int = GROUP) -> int:
+        """The node that coordinates a group now, or a transactional id; raises NoCoordinator."""
+        request = FindCoordinatorRequest(key=key, key_type=kind)
         answer = await (await self.any_connection()).ask(FIND_COORDINATOR, request, timeout_s=self._timeout_s)
         if answer.error_code != ErrorCode.NONE:
-            raise WireError(f"the coordinator of group {group_id} is not known: {error_name(answer.error_code)}")
+            what = f"the coordinator of {'group' if kind == GROUP else 'transactional id'} {key} is not known"
+            raise NoCoordinator(f"{what}: {error_name(answer.error_code)}", answer.error_code)
         self.nodes[answer.node_id] = (answer.host, answer.port)
         return answer.node_id
 

@@ -1,6 +1,6 @@
 """What goes wrong with a connection: each error is one sentence for a person.
 
-Must never come in: error codes that brokers answer, which are for whoever asked.
+Must never come in: what error codes mean, which is for whoever asked.
 """
 
 from __future__ import annotations
@@ -20,3 +20,11 @@ class Refused(ConnectionLost):
 
 class VersionUnknown(WireError):
     """There is no version of an API that both sides speak."""
+
+
+class NoCoordinator(WireError):
+    """No broker looks after a group or a transactional id for us now; `code` is the one that was answered."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code

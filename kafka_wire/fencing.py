@@ -1,0 +1,265 @@
+"""Has a cluster refuse what older lives of a producer still have on the way, by an aborted transaction without data.
+
+| round trip | request, all to the coordinator of the transactional id | why |
+|---|---|---|
+| 1 | FindCoordinator, of any broker | |
+| 2 | InitProducerId | the same producer id, its epoch one higher; an open transaction of an older life is aborted |
+| 3 | AddPartitionsToTxn and, behind it at once, EndTxn (abort) | a marker of that epoch for each partition |
+| 4 | EndTxn (abort) again | EndTxn is answered before its markers are written; only the same one again tells when |
+
+What then holds, by Apache Kafka 3.9.2 and 4.3.1 (tests/conformance/test_fencing.py; ProducerAppendInfo,
+ProducerStateManager, TransactionCoordinator of the source):
+- A batch of a lower epoch is refused with INVALID_PRODUCER_EPOCH, one that is sent again with equal bounds, too. The
+  first batch of the new epoch must have sequence 0 and need not be transactional.
+- A marker of a transaction without data opens nothing: the last stable offset stays the high watermark. Markers are
+  acknowledged by all in-sync replicas, so whatever lies below one is below the high watermark as well.
+- A leader remembers a producer by the *timestamp of its last batch or marker*. The marker's is the coordinator's clock:
+  older lives are refused for `producer.id.expiration.ms` (1 day) after it. A batch that we append makes its own
+  max_timestamp the producer's: if that is older than the expiration, the next look of the broker
+  (`producer.id.expiration.check.interval.ms`, 10 minutes; also its start, and each new leader's) forgets the producer
+  with its epoch. Then *any* epoch and sequence is taken, an older life's too, and what is sent again is not recognised.
+  Our next batch is then refused with OUT_OF_ORDER_SEQUENCE_NUMBER if an older life's came between: its epoch is not
+  the one remembered, its sequence not 0. So nothing of this stays unseen, but it is not prevented either.
+- The coordinator forgets a transactional id that has had no transaction for `transactional.id.expiration.ms` (7 days),
+  and then gives another producer id, whose epoch says nothing about the old one's: `extend` once a day, with one
+  partition, keeps it.
+- A partition without a leader gets its marker when it has one again. Until then the coordinator answers
+  CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader.
+- Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left
+  under the last epoch: the coordinator then aborts it with epoch 32767, which refuses whatever the old id still sends.
+
+Must never come in: which partitions, what is looked for or written afterwards, another attempt after a lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from edge_broker.protocol.messages.end_txn import EndTxnRequest
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from kafka_wire.cluster import SIDE, TRANSACTION, Cluster, Partition
+from kafka_wire.connection import Connection
+from kafka_wire.errors import NoCoordinator, VersionUnknown, WireError
+
+BOUND_S = 30.0
+BACKOFF_S = 0.02, 1.0  # first and longest wait before the coordinator is asked again
+PARTITIONS_MAX = 2000  # of one transaction, whose record in the coordinator's log is then below 600 KB
+LAST_EPOCH = 32766
+TRANSACTION_TIMEOUT_MS = 60_000
+
+_FIND_AGAIN = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_AGAIN = _FIND_AGAIN | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+_OVERTAKEN = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+}
+_REFUSED = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.INVALID_REQUEST,
+}
+_OF_A_PARTITION = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+}
+
+
+class NoFence(WireError):
+    """The cluster takes no transactional id from us, by rights or because it has none: nothing can be fenced there."""
+
+
+class Overtaken(WireError):
+    """A newer life has the transactional id, or the coordinator has forgotten it: what we send may be refused."""
+
+
+class Fence(NamedTuple):
+    """The producer whose batches are taken from sequence 0 on, and what became of the partitions.
+
+    `refused` are those that got no marker, with the error code of each. `is_confirmed` is false where not all markers
+    were written in time: then a partition is fenced once a marker of this epoch is seen in its log.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    refused: dict[Partition, int]
+    is_confirmed: bool
+
+
+class Fencing:
+    """One transactional id. Of one event loop; what is asked at the same time is done one after the other.
+
+    Every coroutine raises NoFence, Overtaken, ConnectionLost (then nothing is known: `begin` anew), or WireError where
+    the coordinator is not there within `bound_s`.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float, bound_s: float = BOUND_S) -> None:
+        """`timeout_s` is for one request, `bound_s` for all that one call waits for the coordinator."""
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout_s, self._bound_s = timeout_s, bound_s
+        self._node: int | None = None
+        self._producer = -1, -1
+        self._lock = asyncio.Lock()
+
+    async def begin(self, partitions: Collection[Partition]) -> Fence:
+        """Take the next epoch, and fence these partitions with it; of others the former epoch stays in force."""
+        async with self._lock:
+            patience = _Patience(self._bound_s)
+            await self._raise_epoch(patience)
+            if self._producer[1] >= LAST_EPOCH:
+                for some in _slices(partitions):  # into one transaction, which the coordinator aborts
+                    await self._add(some, patience)
+                await self._raise_epoch(patience)
+            return await self._mark(partitions, patience)
+
+    async def extend(self, partitions: Collection[Partition]) -> Fence:
+        """Fence more partitions with the epoch that is there; those with batches of this epoch go on undisturbed."""
+        async with self._lock:
+            assert self._producer[1] >= 0, "there is no epoch yet"
+            return await self._mark(partitions, _Patience(self._bound_s))
+
+    async def _raise_epoch(self, patience: _Patience) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+        )
+
+        async def ask(connection: Connection) -> int:
+            answer = await connection.ask(INIT_PRODUCER_ID, request, timeout_s=self._timeout_s)
+            if answer.error_code == ErrorCode.NONE:
+                self._producer = answer.producer_id, answer.producer_epoch
+            return answer.error_code
+
+        await self._until_done("a producer id", ask, patience)
+
+    async def _mark(self, partitions: Collection[Partition], patience: _Patience) -> Fence:
+        refused: dict[Partition, int] = {}
+        is_confirmed = True
+        for some in _slices(partitions):
+            if not is_confirmed:  # the coordinator takes no other transaction before
+                refused |= dict.fromkeys(some, int(ErrorCode.CONCURRENT_TRANSACTIONS))
+                continue
+            refused |= await self._add(some, patience, and_end=True)
+            is_confirmed = refused.keys() >= set(some) or await self._are_written(patience)
+        return Fence(*self._producer, refused, is_confirmed)
+
+    async def _add(
+        self, partitions: list[Partition], patience: _Patience, *, and_end: bool = False
+    ) -> dict[Partition, int]:
+        """Add what can be added, and return the others; the end goes behind it without a wait for the answer."""
+        left, refused = set(partitions), dict[Partition, int]()
+
+        async def ask(connection: Connection) -> int:
+            added = connection.send(ADD_PARTITIONS_TO_TXN, self._added(left), timeout_s=self._timeout_s)
+            ended = connection.send(END_TXN, self._end(), timeout_s=self._timeout_s) if and_end else None
+            codes = _codes(await added)
+            code_of_end = ErrorCode.NONE if ended is None else (await ended).error_code
+            bad = {partition: code for partition, code in codes.items() if code in _OF_A_PARTITION}
+            refused.update(bad)
+            left.difference_update(bad)
+            if bad and left:
+                return await ask(connection)  # all or none are added: they were not attempted
+            code = next((code for code in codes.values() if code not in _OF_A_PARTITION), ErrorCode.NONE)
+            return code or (code_of_end if left else ErrorCode.NONE)
+
+        await self._until_done("a fence", ask, patience)
+        return refused
+
+    async def _are_written(self, patience: _Patience) -> bool:
+        async def ask(connection: Connection) -> int:
+            return (await connection.ask(END_TXN, self._end(), timeout_s=self._timeout_s)).error_code
+
+        try:
+            await self._until_done("the fence's markers", ask, patience)
+        except _OutOfPatience:
+            return False
+        return True
+
+    def _added(self, partitions: Collection[Partition]) -> AddPartitionsToTxnRequest:
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(partitions):
+            topics.setdefault(topic, []).append(number)
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._producer[0],
+            v3_and_below_producer_epoch=self._producer[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=them) for name, them in topics.items()],
+        )
+
+    def _end(self) -> EndTxnRequest:
+        producer_id, epoch = self._producer
+        return EndTxnRequest(transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=False)
+
+    async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: _Patience) -> None:
+        """Ask until NONE is answered; whatever may change by itself is asked again, within the bound."""
+        patience.begin_anew()
+        while True:
+            try:
+                if self._node is None:
+                    self._node = await self._cluster.coordinator_node(self._id, TRANSACTION)
+                code = await ask(await self._cluster.connection(self._node, SIDE))
+            except NoCoordinator as error:
+                code = error.code
+            except VersionUnknown as error:
+                raise NoFence(str(error)) from error
+            except WireError:
+                self._node = None
+                raise
+            if code == ErrorCode.NONE:
+                return
+            told = f"{what} cannot be had for transactional id {self._id}: {error_name(code)}"
+            if code in _REFUSED:
+                raise NoFence(f"transactional id {self._id} is refused: {error_name(code)}")
+            if code in _OVERTAKEN:
+                raise Overtaken(f"transactional id {self._id} is another's now: {error_name(code)}")
+            if code not in _AGAIN:
+                raise WireError(told)
+            if code in _FIND_AGAIN:
+                self._node = None
+            await patience.wait(told)
+
+
+class _OutOfPatience(WireError):
+    """What could change by itself has not, within the bound."""
+
+
+class _Patience:
+    """The time that is left for one call, and how long to wait before the next attempt."""
+
+    def __init__(self, bound_s: float) -> None:
+        self._end = asyncio.get_running_loop().time() + bound_s
+        self._next_s = BACKOFF_S[0]
+
+    def begin_anew(self) -> None:
+        self._next_s = BACKOFF_S[0]
+
+    async def wait(self, told: str) -> None:
+        if asyncio.get_running_loop().time() + self._next_s > self._end:
+            raise _OutOfPatience(told)
+        await asyncio.sleep(self._next_s)
+        self._next_s = min(2 * self._next_s, BACKOFF_S[1])
+
+
+def _slices(partitions: Collection[Partition]) -> Iterator[list[Partition]]:
+    left = iter(sorted(partitions))
+    while some := list(islice(left, PARTITIONS_MAX)):
+        yield some
+
+
+def _codes(answer: AddPartitionsToTxnResponse) -> dict[Partition, int]:
+    return {
+        (topic.name, one.partition_index): one.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    }

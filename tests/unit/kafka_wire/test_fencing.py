@@ -1,0 +1,223 @@
+"""How a coordinator is asked for a fence: in which order, how often again, and what its refusals mean."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from edge_broker.protocol.messages.end_txn import EndTxnResponse
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
+from edge_broker.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from kafka_wire import fencing
+from kafka_wire.cluster import Cluster
+from kafka_wire.errors import ConnectionLost, WireError
+from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
+from tests.support.scripted_wire import APIS, playing
+from tests.support.waiting import CALL_S
+
+A, B = ("a", 0), ("b", 3)
+
+
+class Coordinator:
+    """A broker with a coordinator; `says` has what it answers next in place of NONE, by the API's name."""
+
+    def __init__(self):
+        self.port = 0
+        self.says = {}
+        self.asked = []
+        self.epoch, self.producer_id = 4, 11
+        self.unknown = {}
+        self.versions = {}
+        self.together = []
+
+    async def play(self, peer):
+        await peer.begin(**self.versions)
+        while True:
+            request = await peer.request()
+            name = APIS[request.key].name
+            self.asked.append(name)
+            if name == "AddPartitionsToTxn":  # the end comes before this is answered
+                behind = await peer.request() if self.pipelined() else None
+                peer.answer(request, self.answer(name, request.message))
+                if behind is not None:
+                    self.asked.append("EndTxn")
+                    peer.answer(behind, self.answer("EndTxn", behind.message))
+                continue
+            answer = self.answer(name, request.message)
+            if answer is None:
+                return
+            peer.answer(request, answer)
+
+    def pipelined(self):
+        return self.epoch < fencing.LAST_EPOCH
+
+    def answer(self, name, asked):
+        code = self.says[name].pop(0) if self.says.get(name) else 0
+        if code == "lost":
+            return None
+        if name == "FindCoordinator":
+            assert (asked.key, asked.key_type) == ("edge-mirror-lab", 1)
+            return FindCoordinatorResponse(error_code=code, node_id=7, host="127.0.0.1", port=self.port)
+        if name == "InitProducerId":
+            assert (asked.transactional_id, asked.producer_id) == ("edge-mirror-lab", -1)
+            if not code:
+                self.epoch += 1
+                if self.epoch > fencing.LAST_EPOCH:
+                    self.epoch, self.producer_id = 0, self.producer_id + 1
+            return InitProducerIdResponse(error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch)
+        if name == "AddPartitionsToTxn":
+            assert asked.v3_and_below_producer_epoch == self.epoch
+            return self.added(asked.v3_and_below_topics, code)
+        if name == "EndTxn":
+            assert not asked.committed
+            return EndTxnResponse(error_code=code)
+        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)])
+
+    def added(self, topics, code):
+        self.together.append(sum(len(topic.partitions) for topic in topics))
+        if any(topic.name in self.unknown for topic in topics):
+            code = ErrorCode.OPERATION_NOT_ATTEMPTED
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(
+                            partition_index=number, partition_error_code=self.unknown.get(topic.name, code)
+                        )
+                        for number in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ]
+        )
+
+
+@pytest.fixture
+async def coordinator():
+    coordinator = Coordinator()
+    async with playing(coordinator.play) as coordinator.port:
+        yield coordinator
+
+
+@pytest.fixture
+async def fence(coordinator):
+    cluster = Cluster(ClientSettings(f"127.0.0.1:{coordinator.port}", "unit", int(CALL_S * 1000)))
+    yield Fencing(cluster, "edge-mirror-lab", timeout_s=CALL_S)
+    cluster.close()
+
+
+async def test_a_fence_takes_four_round_trips(coordinator, fence):
+    assert await fence.begin([B, A]) == Fence(11, 5, {}, True)
+    assert coordinator.asked == ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "EndTxn", "EndTxn"]
+    assert coordinator.together == [2]
+    coordinator.asked.clear()
+    assert await fence.extend([("c", 1)]) == Fence(11, 5, {}, True)
+    assert coordinator.asked == ["AddPartitionsToTxn", "EndTxn", "EndTxn"]
+    coordinator.asked.clear()
+    assert await fence.begin([]) == Fence(11, 6, {}, True)
+    assert coordinator.asked == ["InitProducerId"]
+
+
+async def test_what_passes_by_itself_is_asked_again(coordinator, fence):
+    busy, loading = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    coordinator.says = {
+        "FindCoordinator": [ErrorCode.COORDINATOR_NOT_AVAILABLE],
+        "InitProducerId": [busy, loading, ErrorCode.NOT_COORDINATOR],
+        "AddPartitionsToTxn": [busy],
+        "EndTxn": [0, 0, busy, busy],
+    }
+    assert await fence.begin([A]) == Fence(11, 5, {}, True)
+    assert coordinator.asked.count("FindCoordinator") == 3
+    assert coordinator.asked.count("InitProducerId") == 4
+    assert coordinator.asked.count("EndTxn") == 5
+
+
+async def test_a_bad_partition_does_not_spoil_the_others(coordinator, fence):
+    coordinator.unknown = {"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    coordinator.says = {"EndTxn": [ErrorCode.INVALID_TXN_STATE]}
+    assert await fence.begin([A, B]) == Fence(11, 5, {B: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, True)
+    assert coordinator.together == [2, 1]
+    coordinator.unknown["a"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    fenced = await fence.begin([A, B])
+    assert fenced.refused.keys() == {A, B}
+    assert fenced.is_confirmed
+
+
+async def test_markers_that_are_not_written_in_time_are_told(coordinator, fence, monkeypatch):
+    monkeypatch.setattr(fence, "_bound_s", 0.1)
+    monkeypatch.setattr(fencing, "PARTITIONS_MAX", 1)
+    coordinator.says = {"EndTxn": [0, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 50]}
+    assert await fence.begin([A, B]) == Fence(11, 5, {B: ErrorCode.CONCURRENT_TRANSACTIONS}, False)
+    coordinator.says = {"InitProducerId": [ErrorCode.CONCURRENT_TRANSACTIONS] * 50}
+    with pytest.raises(WireError, match=r"a producer id cannot be had for .*edge-mirror-lab: CONCURRENT_TRANSACTIONS"):
+        await fence.begin([A])
+
+
+async def test_many_partitions_go_in_several_transactions(coordinator, fence, monkeypatch):
+    monkeypatch.setattr(fencing, "PARTITIONS_MAX", 2)
+    assert (await fence.begin([("t", number) for number in range(5)])).is_confirmed
+    assert coordinator.together == [2, 2, 1]
+    assert coordinator.asked[-9:] == ["AddPartitionsToTxn", "EndTxn", "EndTxn"] * 3
+
+
+async def test_an_id_whose_epochs_end_is_fenced_before_the_next_one(coordinator, fence):
+    coordinator.epoch = fencing.LAST_EPOCH - 1
+    coordinator.says = {"InitProducerId": [0, ErrorCode.CONCURRENT_TRANSACTIONS]}
+    assert await fence.begin([A, B]) == Fence(12, 0, {}, True)
+    assert coordinator.asked[1:] == [
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        *["InitProducerId"] * 2,
+        "AddPartitionsToTxn",
+        *["EndTxn"] * 2,
+    ]
+
+
+@pytest.mark.parametrize("name", ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn"])
+async def test_a_cluster_that_takes_no_transactional_id_says_so(coordinator, fence, name):
+    coordinator.says = {name: [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]}
+    with pytest.raises(NoFence, match="edge-mirror-lab is refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        await fence.begin([A])
+
+
+async def test_a_cluster_without_transactions_says_so(coordinator, fence):
+    coordinator.versions = {"ADD_PARTITIONS_TO_TXN": (4, 5)}
+    with pytest.raises(NoFence, match="serves versions 4 to 5 of AddPartitionsToTxn"):
+        await fence.begin([A])
+
+
+@pytest.mark.parametrize(("name", "code"), [("AddPartitionsToTxn", 90), ("AddPartitionsToTxn", 49), ("EndTxn", 47)])
+async def test_who_was_overtaken_is_told(coordinator, fence, name, code):
+    coordinator.says = {name: [code]}
+    with pytest.raises(Overtaken, match="edge-mirror-lab is another's now"):
+        await fence.begin([A])
+
+
+async def test_what_nobody_foresees_is_told(coordinator, fence):
+    coordinator.says = {"InitProducerId": [ErrorCode.UNKNOWN_SERVER_ERROR]}
+    with pytest.raises(WireError, match=r"a producer id cannot be had .*: UNKNOWN_SERVER_ERROR"):
+        await fence.begin([A])
+
+
+async def test_after_a_lost_connection_the_coordinator_is_looked_for_again(coordinator, fence):
+    coordinator.says = {"InitProducerId": ["lost"]}
+    with pytest.raises(ConnectionLost):
+        await fence.begin([A])
+    assert await fence.begin([A]) == Fence(11, 5, {}, True)
+    assert coordinator.asked.count("FindCoordinator") == 2
+
+
+async def test_two_calls_go_one_after_the_other(coordinator, fence):
+    one, other = await asyncio.gather(fence.begin([A]), fence.begin([B]))
+    assert {one.producer_epoch, other.producer_epoch} == {5, 6}
+    assert coordinator.asked[1:5] == coordinator.asked[5:] or coordinator.asked[1:] == coordinator.asked[1:5] * 2
