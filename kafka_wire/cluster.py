@@ -49,7 +49,8 @@ class Topic(NamedTuple):
 class Cluster:
     """The brokers behind some bootstrap servers; of one event loop. Every coroutine raises WireError.
 
-    `nodes` has the address of each broker, as the last answer told.
+    `nodes` has the address of each broker, as the last answer told, and `controller` is the one that makes topics; any
+    other does, too, but for clusters with ZooKeeper.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Cluster:
         silent_s_max: float = SILENT_S_MAX,
     ) -> None:
         self.nodes: dict[int, Place] = {}
+        self.controller = -1
         self._settings = settings
         self._unsent_bytes_max = unsent_bytes_max
         self._silent_s_max = silent_s_max
@@ -74,6 +76,7 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer = await (await self.any_connection()).ask(METADATA, request, timeout_s=self._timeout_s)
         self.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self.controller = answer.controller_id
         self._forget_places()
         return {topic.name: _topic(topic) for topic in answer.topics if topic.name}
 

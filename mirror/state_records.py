@@ -28,11 +28,13 @@ No client, no clock, no chance may come in here; state_topic.py reads and writes
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mirror.offset_map import End, Step
+from mirror.topics import TOPIC_NAME_LENGTH_MAX
 
 VERSION = 1
 CHUNK_STEPS = 128
@@ -76,6 +78,11 @@ class Stored(NamedTuple):
     head: Head
     held_chunk: int
     steps: list[Step]
+
+
+def topic_name(group_id: str) -> str:
+    """The state topic of a mirror, by its group at the source; `__` keeps it out of every mirror's selection."""
+    return f"__{re.sub(r'[^a-zA-Z0-9._-]', '_', group_id)}-state"[:TOPIC_NAME_LENGTH_MAX]
 
 
 def head_record(partition: Partition, head: Head) -> Record:
