@@ -6,6 +6,7 @@
 | send(runs) | a step where offsets or the epoch do not run on | that step |
 | acked(base offset) | the end moves on; another offset than expected: a step | no, that can wait |
 | pass_over, go_back | the end's source offset moves | no |
+| take_back (all was refused) | steps behind are dropped | the head and the steps |
 | go_on (no fence) | stays: what was promised is kept | nothing, as nothing may be new |
 
 A life is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from 0,
@@ -58,6 +59,15 @@ class Sent(NamedTuple):
     target_offset: int
 
 
+class Write(NamedTuple):
+    """What is written at one time, in one batch; the rest is the state's own."""
+
+    records: list[Record]
+    changed: int | None
+    promises: int
+    removed: int
+
+
 class _UnderWay(NamedTuple):
     records_before: int
     size: int
@@ -86,7 +96,11 @@ class PartitionState:
         self._under_way: deque[_UnderWay] = deque()
         self._changed: int | None = None  # the first step, by its place in the list, that is not stored as it is
         self._promises: list[int] = []  # records before each step that must be stored first, ascending
-        self._written: tuple[int | None, int, int] | None = None
+        self._writing: Write | None = None
+
+    @property
+    def _name(self) -> str:
+        return f"{self.partition[0]}-{self.partition[1]}"
 
     # a life's begin
 
@@ -104,10 +118,8 @@ class PartitionState:
             self._first_chunk = self._held_chunk = last + 1
             self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
         self._go_to(resumed, target_end)
-        self.map.cut(self._next)
-        self._written = None
-        self._changed = len(self.map.steps) if self._changed is None else min(self._changed, len(self.map.steps))
-        self._promises = [self._next]
+        self._promises = []
+        self._must_write_from(self._next)
         self.topics = topics
         self.life = Life(producer_id, producer_epoch, self._next)
         self._is_bound = False
@@ -157,10 +169,31 @@ class PartitionState:
     def _keep(self, places: Sequence[tuple[Step, int]]) -> None:
         for step, count in places:
             if not self.map.is_promised(step, count):
-                name = f"{self.partition[0]}-{self.partition[1]}"
-                raise Contradiction(f"{name}: offset {step.source_offset} is not what was promised to come next")
+                raise Contradiction(f"{self._name}: offset {step.source_offset} is not what was promised to come next")
         for step, _ in places:
             self._shift(step.records, step.target_offset)
+
+    def take_back(self, sent: Sent) -> None:
+        """Give this batch's sequences, and all behind, to what is sent next: none of it was appended, by the answers.
+
+        So where a record is left out that the target does not take. What may have arrived must never be taken back:
+        Contradiction, and nothing is, after `go_on`.
+        """
+        if self._is_bound:
+            raise Contradiction(f"{self._name}: what a former life may have sent cannot be taken back")
+        place = self.map.place_of(sent.records_before)
+        assert place is not None
+        while self._under_way and self._under_way[-1].records_before >= sent.records_before:
+            self._under_way.pop()
+        self._next, self._next_target = sent.records_before, place.target_offset
+        self._must_write_from(self._next)
+
+    def _must_write_from(self, records: int) -> None:
+        """Drop what was said of records from there on; before anything else is sent of them, that is written."""
+        self.map.cut(records)
+        self._change(len(self.map.steps))
+        self._writing = None
+        self._promises = [*(promise for promise in self._promises if promise < records), records]
 
     def may_go(self, sent: Sent) -> bool:
         """Whether the state topic has all that says what these sequences mean."""
@@ -223,9 +256,9 @@ class PartitionState:
         """Whether something waits for a write."""
         return bool(self._promises)
 
-    def write(self) -> list[Record]:
-        """Return what is to be written now, for one batch; then tell `stored`, or `not_stored`. One write at a time."""
-        assert self._written is None, "one write at a time"
+    def write(self) -> Write:
+        """Return what is to be written now; then tell `stored` or `not_stored`. One write at a time."""
+        assert self._writing is None, "one write at a time"
         steps, removed = self.map.steps, self._removed[:REMOVED_MAX]
         last = max(0, len(steps) - 1) // CHUNK_STEPS
         first = last + 1 if self._changed is None else min(self._changed // CHUNK_STEPS, last)
@@ -243,26 +276,26 @@ class PartitionState:
             len(steps) - last * CHUNK_STEPS,
             self.map.end,
         )
-        self._written, self._changed = (self._changed, len(self._promises), len(removed)), None
-        return [*records, head_record(self.partition, head)]
+        records.append(head_record(self.partition, head))
+        self._writing, self._changed = Write(records, self._changed, len(self._promises), len(removed)), None
+        return self._writing
 
-    def stored(self) -> None:
-        """Note that the state topic has what `write` gave; after a `begin` in between, nothing."""
-        if self._written is None:
+    def stored(self, write: Write) -> None:
+        """Note that the state topic has this; nothing, where a life began or sequences were taken back meanwhile."""
+        if write is not self._writing:
             return
-        _, promises, removed = self._written
-        self._written = None
-        del self._promises[:promises]
-        del self._removed[:removed]
+        self._writing = None
+        del self._promises[: write.promises]
+        del self._removed[: write.removed]
         if self._changed is None:
             self._let_go()
 
-    def not_stored(self) -> None:
-        """Note that it may have it, or not."""
-        if self._written is not None:
-            changed, self._written = self._written[0], None
-            if changed is not None:
-                self._change(changed)
+    def not_stored(self, write: Write) -> None:
+        """Note that it may have this, or not."""
+        if write is self._writing:
+            self._writing = None
+            if write.changed is not None:
+                self._change(write.changed)
 
     def _change(self, at: int) -> None:
         self._changed = at if self._changed is None else min(self._changed, at)

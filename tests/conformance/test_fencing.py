@@ -344,11 +344,12 @@ async def test_the_state_topic_has_one_writer(kafka):
         states = [PartitionState(("t", number), Topics(target.topic, "s", "t")) for number in range(300)]
         for state in states:
             state.begin(state.topics, *fenced[:2], state.resume(Seen(0, 0, 0, None), state.topics), 0)
-        await topic.write([state.write() for state in states])
-        for state in states:
-            state.stored()
+        writes = [state.write() for state in states]
+        await topic.write([write.records for write in writes])
+        for state, write in zip(states, writes, strict=True):
+            state.stored(write)
             state.send([(5, 1)], 0)
-        await topic.write([state.write() for state in states])
+        await topic.write([state.write().records for state in states])
         reading = Reading()
         await same.read(reading)
         read = reading.partitions()
@@ -410,8 +411,9 @@ class Life:
                 runs.append((offset, 1))
         sent = self.state.send(runs, 0)
         if not self.state.may_go(sent):
-            await self.state_topic.write([self.state.write()])
-            self.state.stored()
+            write = self.state.write()
+            await self.state_topic.write([write.records])
+            self.state.stored(write)
         producer = self.state.life[:2]
         now = int((time.time() - self.age_s) * 1000)
         batch = make_batch(
@@ -465,7 +467,7 @@ async def test_the_edge_broker_says_that_it_has_no_fence(tmp_path):
             topic.begin(producer.producer_id, 0)
             state = PartitionState(("t", 0), Topics("t", None, None))
             state.begin(state.topics, producer.producer_id, 0, state.resume(Seen(0, 0, 0, None), state.topics), 0)
-            await topic.write([state.write()])
+            await topic.write([state.write().records])
             reading = Reading()
             await topic.read(reading)
             assert reading.partitions().keys() == {("t", 0)}
