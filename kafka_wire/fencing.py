@@ -18,13 +18,16 @@ ProducerStateManager, TransactionCoordinator of the source):
   max_timestamp the producer's: if that is older than the expiration, the next look of the broker
   (`producer.id.expiration.check.interval.ms`, 10 minutes; also its start, and each new leader's) forgets the producer
   with its epoch. Then *any* epoch and sequence is taken, an older life's too, and what is sent again is not recognised.
-  Our next batch is then refused with OUT_OF_ORDER_SEQUENCE_NUMBER if an older life's came between: its epoch is not
-  the one remembered, its sequence not 0. So nothing of this stays unseen, but it is not prevented either.
+  If an older life's batch came between, our next one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER, as its epoch is not
+  the one remembered and its sequence not 0; or, if that batch was forgotten in its turn, gets another base offset than
+  the only writer would. So it is always noticed, but not prevented.
 - The coordinator forgets a transactional id that has had no transaction for `transactional.id.expiration.ms` (7 days),
   and then gives another producer id, whose epoch says nothing about the old one's: `extend` once a day, with one
   partition, keeps it.
 - A partition without a leader gets its marker when it has one again. Until then the coordinator answers
   CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader.
+- A batch that head deletion or DeleteRecords has removed is still remembered. A marker of the epoch that is in force
+  already leaves the sequences as they are.
 - Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left
   under the last epoch: the coordinator then aborts it with epoch 32767, which refuses whatever the old id still sends.
 

@@ -396,6 +396,13 @@ def test_where_it_goes_on(now, seen, resumed):
     assert state_with(STEPS, END).resume(seen, now) == resumed
 
 
+def test_a_batch_over_the_end_of_the_sequences():
+    records = SEQUENCES - 3
+    state = state_with(STEPS[:1], End(records, 100 + records, 500 + records))
+    seen = Seen(0, 505 + records, 0, Batch(PRODUCER, 3, records, 1, 500 + records, 504 + records))
+    assert state.resume(seen, TOPICS) == Resumed("found", records + 5, 105 + records, placed=(records, 500 + records))
+
+
 def test_what_steps_do_not_tell_is_not_guessed():
     known = OffsetMap(STEPS[1:], END)
     earlier = Seen(0, 530, 0, Batch(7, 2, 4, 9, 502, 504))
