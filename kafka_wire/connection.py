@@ -45,7 +45,7 @@ from kafka_wire.dialling import (
     unacknowledged,
     unsent,
 )
-from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown, WireError
+from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
 from kafka_wire.frames import Frames, as_transport
 from kafka_wire.login import encrypted, log_in, tls_context
 
@@ -168,7 +168,8 @@ class Connection:
         except UnicodeError as error:
             raise NotConnected(NOT_FOUND) from error
         except OSError as error:
-            kind = Refused if error.errno in (errno.ECONNREFUSED, errno.ECONNRESET) else ConnectionLost
+            kinds = {errno.ECONNREFUSED: NobodyListens, errno.ECONNRESET: Refused}
+            kind = kinds.get(error.errno or 0, ConnectionLost)
             raise kind(f"{self.place} {explained(error)}") from error
 
     def _learn(self, answer: ApiVersionsResponse) -> None:

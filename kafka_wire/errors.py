@@ -18,6 +18,10 @@ class Refused(ConnectionLost):
     """The connection was never made, though somebody is there: the port is closed, or TLS or the log-in fails."""
 
 
+class NobodyListens(Refused):
+    """The port is closed: the broker is not up, and may be at any moment."""
+
+
 class VersionUnknown(WireError):
     """There is no version of an API that both sides speak."""
 

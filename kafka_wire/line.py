@@ -2,8 +2,8 @@
 
 | a connect | the next begins |
 |---|---|
-| nobody answered, or the link is down | a second after this one |
-| refused: the port, TLS, the log-in | after a wait that grows to BACKOFF_MAX_S |
+| nobody answered, the link is down, nobody listens (yet) | a second after this one |
+| refused: TLS, the log-in, what is no Kafka | after a wait that grows to BACKOFF_MAX_S |
 | was made, and lost | at once, a second after this one at the earliest |
 | was made, and the first request, or a later log-in, refused | as refused |
 
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from drupelet.backoff import FIRST_S, Backoff
 from kafka_wire.connection import Connection
-from kafka_wire.errors import ConnectionLost, Refused
+from kafka_wire.errors import ConnectionLost, NobodyListens, Refused
 
 LINK_S = 1.0
 BACKOFF_MAX_S = 60.0
@@ -88,6 +88,8 @@ class Line:
         self.next_at = loop.time() + LINK_S
         try:
             return await self._open(limit_s)
+        except NobodyListens:
+            raise
         except Refused:
             self.next_at = loop.time() + self._backoff.next_s()
             raise

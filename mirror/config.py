@@ -52,7 +52,7 @@ class Config:
     """Offsets per partition that may be sent beyond the commit: the bound on duplicates after a kill."""
     batch_bytes_max: int = 512 * 1024
     """Bytes of one merged batch before compression; must stay below the target's max.message.bytes."""
-    buffer_bytes_max: int = 16 * 1024 * 1024
+    buffer_bytes_max: int = 8 * 1024 * 1024
     """Bytes read and not yet acknowledged, over all partitions; also the most that is under way to the target."""
     commit_interval_ms: int = 1_000
     """Longest time between an acknowledgement and its commit."""

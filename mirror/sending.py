@@ -205,8 +205,7 @@ class Sender:
         for task in lane.tasks:
             task.cancel()
         if lane.pipe is not None:
-            lane.pipe.lanes.discard(lane)
-            lane.pipe.ready.pop(lane, None)
+            lane.pipe.let_go(lane)
         self._failures.pop(lane, None)
         flight = [piece for batch in lane.flight for piece in batch.pieces]
         lane.flight.clear()
@@ -290,8 +289,7 @@ class Sender:
             pipe = self._pipes[leader.node, number] = Pipe(self, leader.node, number)
         if lane.pipe is not pipe:
             if lane.pipe is not None:
-                lane.pipe.lanes.discard(lane)
-                lane.pipe.ready.pop(lane, None)
+                lane.pipe.let_go(lane)
             lane.pipe = pipe
             pipe.lanes.add(lane)
         lane.dealt_among = self.connections
@@ -367,12 +365,18 @@ class Sender:
             return True
         if not lane.lingers:
             lane.lingers = True
+            lane.pipe.lingering[lane] = None
             loop.call_later(waits_s, self._lingered, lane)
         return False
 
     def _lingered(self, lane: Lane) -> None:
         lane.lingers = False
+        lane.pipe.lingering.pop(lane, None)
         self.consider(lane)
+
+    def waited(self, lane: Lane) -> bool:
+        """Whether a lane has lingered for so long that it goes with others: a request of its own costs more."""
+        return asyncio.get_running_loop().time() >= lane.waits_since + self.link.linger_s / 2
 
     def take(self, lane: Lane, bytes_max: int) -> Batch | _Job | None:
         """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
@@ -741,6 +745,7 @@ class Pipe:
         self.node, self.number = node, number
         self.lanes: set[Lane] = set()
         self.ready: dict[Lane, None] = {}  # in the order of their turns
+        self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run(sender))
         self.task.add_done_callback(sender.ended)
@@ -752,6 +757,12 @@ class Pipe:
         if lane not in self.ready:
             self.ready[lane] = None
             self.wake.set()
+
+    def let_go(self, lane: Lane) -> None:
+        """Carry a lane no more."""
+        self.lanes.discard(lane)
+        self.ready.pop(lane, None)
+        self.lingering.pop(lane, None)
 
     @property
     def is_lossy(self) -> bool:
@@ -810,6 +821,8 @@ class Pipe:
             return []
         load: list[Any] = []
         left = min(room, link.batch_bytes) if room > 0 else link.batch_bytes
+        if self.ready and len(self.lingering) < LANES_MAX:
+            self.ready.update((lane, None) for lane in self.lingering if sender.waited(lane))
         while self.ready and left > 0 and len(load) < LANES_MAX:
             lane = next(iter(self.ready))
             del self.ready[lane]

@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.metadata import (
 )
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
-from kafka_wire.errors import ConnectionLost, Refused, WireError
+from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, WireError
 from kafka_wire.line import BACKOFF_MAX_S, LINK_S, Line
 from tests.support.ports import free_port
 from tests.support.scripted_wire import APIS, playing, until
@@ -224,6 +224,13 @@ async def test_a_link_that_is_down_is_tried_each_second():
     with pytest.raises(ConnectionLost):
         await line.connection()
     assert attempts.begun[-1] >= began + LINK_S
+
+
+async def test_a_broker_that_is_not_up_yet_is_tried_each_second():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    for _ in range(8):
+        assert await outcome(line, attempts, NobodyListens("nobody")) <= LINK_S + CALL_S / 2
 
 
 async def test_who_refuses_is_tried_ever_more_rarely():
