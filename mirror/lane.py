@@ -87,12 +87,13 @@ class Lane:
     __slots__ = (
         "_when_drained",
         "at_target",
+        "backlog_until",
         "batch_bytes_max",
         "boundary",
         "buffer",
         "buffer_bytes",
         "compacted_below",
-        "dealt_among",
+        "dealt",
         "ensured",
         "flight",
         "floor",
@@ -162,7 +163,8 @@ class Lane:
         self.rests = False  # it waits, for a trouble of its own
         self.lingers = False  # a timer will consider it
         self.pipe: Any = None  # the connection to the target that carries it
-        self.dealt_among = 0  # so many connections, when it was given to that one
+        self.dealt = (0, 0)  # among which connections it was, when it was given to that one
+        self.backlog_until = 0.0  # until then it counts as one that has a backlog
         self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
         self.producer: Producer | None = None
         self.sequence = 0  # of the next record that is packed

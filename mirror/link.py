@@ -11,6 +11,7 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 | what follows | rule |
 |---|---|
 | may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
+| the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
 | a batch | what the link carries in BATCH_S |
 | linger | two round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
 | zstd's level | 9 on a thin link, 1 on a fast one, where the processor is what is short |
@@ -28,6 +29,7 @@ from collections import deque
 FIRST_BYTES = 64 * 1024  # under way before anything was measured
 LEAST_BYTES = 16 * 1024
 QUEUE_S = 0.5
+QUEUE_LOSSY_S = 1.2
 BATCH_S = 0.25
 BATCH_BYTES_MIN = 8 * 1024
 LINGER_S_MAX = 0.25
@@ -75,6 +77,7 @@ class Link:
 
     def __init__(self, bytes_max: int) -> None:
         self.under_way_bytes = 0
+        self.is_lossy = False
         self._bytes_max = bytes_max
         self._delivered = 0
         self._delivered_at = 0.0
@@ -116,7 +119,8 @@ class Link:
         """How much may be under way."""
         if self.rate is None or self.round_trip_s is None:
             return min(self._bytes_max, FIRST_BYTES)
-        return min(self._bytes_max, max(LEAST_BYTES, int(self.rate * (self.round_trip_s + QUEUE_S))))
+        queue_s = QUEUE_LOSSY_S if self.is_lossy else QUEUE_S
+        return min(self._bytes_max, max(LEAST_BYTES, int(self.rate * (self.round_trip_s + queue_s))))
 
     @property
     def batch_bytes(self) -> int:

@@ -28,7 +28,6 @@ Source: KIP-98 and Kafka's ProducerStateManager (five batches per partition are 
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -71,6 +70,8 @@ BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
 LANES_MAX = 200  # in a request
 CONNECTIONS_MAX = 4  # to a leader
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
+LOSS_S = 15
+BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 LOOKS_AT_ONCE = 16
 LOST = -2  # no answer, as an outcome beside Kafka's codes
 RESEND_S = 0.1
@@ -283,16 +284,28 @@ class Sender:
     async def _join(self, lane: Lane) -> None:
         """Have the pipe to the partition's leader carry the lane."""
         leader = await self.target.leader(lane.at_target)
-        number = zlib.crc32(lane.name.encode()) % self.connections
-        pipe = self._pipes.get((leader.node, number))
-        if pipe is None:
-            pipe = self._pipes[leader.node, number] = Pipe(self, leader.node, number)
-        if lane.pipe is not pipe:
-            if lane.pipe is not None:
-                lane.pipe.let_go(lane)
-            lane.pipe = pipe
-            pipe.lanes.add(lane)
-        lane.dealt_among = self.connections
+        if lane.pipe is not None:
+            lane.pipe.let_go(lane)
+        lane.dealt = self._dealing(lane)
+        lane.pipe = self._emptiest(leader.node, *lane.dealt)
+        lane.pipe.lanes.add(lane)
+
+    def _dealing(self, lane: Lane) -> tuple[int, int]:
+        """Among which connections a lane is dealt: of several, one is kept for those without a backlog."""
+        if self.connections == 1:
+            return 0, 1
+        has_backlog = asyncio.get_running_loop().time() < lane.backlog_until
+        return (1, self.connections) if has_backlog else (0, 1)
+
+    def _emptiest(self, node: int, first: int, end: int) -> Pipe:
+        """The pipe to a leader that carries the fewest lanes, made if it is not there yet."""
+        number = min(
+            range(first, end),
+            key=lambda number: len(pipe.lanes) if (pipe := self._pipes.get((node, number))) is not None else 0,
+        )
+        if (node, number) not in self._pipes:
+            self._pipes[node, number] = Pipe(self, node, number)
+        return self._pipes[node, number]
 
     async def moved(self, pipe: Pipe) -> None:
         """Look whether others lead now what a pipe carries, as its broker does not answer."""
@@ -309,9 +322,10 @@ class Sender:
 
     def grow(self) -> None:
         """Use a connection more per leader where the pipe is full and loses segments: one alone does not fill it."""
-        if self.connections >= CONNECTIONS_MAX or self.link.under_way_bytes * 2 < self.link.limit_bytes:
-            return
-        if any(pipe.is_lossy for pipe in self._pipes.values()):
+        losses = [pipe.loss for pipe in self._pipes.values()]
+        self.link.is_lossy = max(losses, default=0.0) >= LOSSY
+        is_full = self.link.under_way_bytes * 2 >= self.link.limit_bytes
+        if self.link.is_lossy and is_full and self.connections < CONNECTIONS_MAX:
             self.connections += 1
 
     def _backoff(self) -> Backoff:
@@ -330,13 +344,15 @@ class Sender:
         pipe: Pipe = lane.pipe
         if lane.flight and lane.flight[-1].mark is None:
             pipe.put(lane)
-        elif not lane.buffer or len(lane.flight) >= BATCHES_MAX or lane.buffer[0].first_offset >= offsets.reserved:
             return
-        elif lane.dealt_among != self.connections:
+        if not lane.buffer or len(lane.flight) >= BATCHES_MAX or lane.buffer[0].first_offset >= offsets.reserved:
+            return
+        is_enough = self._is_enough(lane)
+        if lane.dealt != self._dealing(lane):
             if not lane.flight:
-                lane.dealt_among = self.connections
+                lane.dealt = self._dealing(lane)
                 self.spawn(lane, self._rejoin(lane))
-        elif self._is_enough(lane):
+        elif is_enough:
             pipe.put(lane)
 
     async def _rejoin(self, lane: Lane) -> None:
@@ -354,12 +370,11 @@ class Sender:
         return max(self.settings.window_records_max, whole)
 
     def _is_enough(self, lane: Lane) -> bool:
-        link = self.link
-        if lane.buffer_bytes * lane.shrinkage >= link.batch_bytes:
+        link, loop = self.link, asyncio.get_running_loop()
+        whole_batch = lane.buffer_bytes * lane.shrinkage >= link.batch_bytes
+        if whole_batch or lane.buffer_bytes * lane.growth >= lane.batch_bytes_max:
+            lane.backlog_until = loop.time() + BACKLOG_S
             return True
-        if lane.buffer_bytes * lane.growth >= lane.batch_bytes_max:
-            return True
-        loop = asyncio.get_running_loop()
         waits_s = lane.waits_since + link.linger_s - loop.time()
         if waits_s <= 0:
             return True
@@ -745,33 +760,37 @@ class Pipe:
         self.node, self.number = node, number
         self.lanes: set[Lane] = set()
         self.ready: dict[Lane, None] = {}  # in the order of their turns
+        self.sparse: dict[Lane, None] = {}  # the same of those without a backlog, which go first
         self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run(sender))
         self.task.add_done_callback(sender.ended)
         self._connection: Connection | None = None
-        self._retransmitted = (0, 0)
+        self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
 
     def put(self, lane: Lane) -> None:
         """Note that a lane has something to send."""
-        if lane not in self.ready:
-            self.ready[lane] = None
+        turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
+        if lane not in self.ready and lane not in self.sparse:
+            turns[lane] = None
             self.wake.set()
 
     def let_go(self, lane: Lane) -> None:
         """Carry a lane no more."""
         self.lanes.discard(lane)
         self.ready.pop(lane, None)
+        self.sparse.pop(lane, None)
         self.lingering.pop(lane, None)
 
     @property
-    def is_lossy(self) -> bool:
-        """Whether, since this was asked last, more than LOSSY of its segments were sent again."""
+    def loss(self) -> float:
+        """Which share of its segments was sent again in the last LOSS_S, about."""
         if self._connection is None or self._connection.closed:
-            return False
-        before, self._retransmitted = self._retransmitted, self._connection.segments()
-        sent, again = (now - then for now, then in zip(self._retransmitted, before, strict=True))
-        return sent > 0 and again / sent >= LOSSY
+            return 0.0
+        self._segments.append(self._connection.segments())
+        del self._segments[:-LOSS_S]
+        (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
+        return (again - again_before) / (sent - before) if sent > before else 0.0
 
     async def _run(self, sender: Sender) -> None:
         while True:
@@ -785,7 +804,7 @@ class Pipe:
                 await sender.moved(self)
                 await asyncio.sleep(RESEND_S)  # the line itself says when it is tried again
                 continue
-            self._connection, self._retransmitted = connection, (0, 0)
+            self._connection, self._segments = connection, []
             sender.host.tell("target", "")
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
@@ -814,24 +833,27 @@ class Pipe:
                 sender.consider(one.lane)
 
     def _load(self, sender: Sender) -> list[Any]:
-        """Take from the lanes in turn, as much as there is room for."""
+        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room."""
         link = sender.link
         room = link.limit_bytes - link.under_way_bytes
-        if link.under_way_bytes and room < link.batch_bytes // 2:
-            return []
         load: list[Any] = []
-        left = min(room, link.batch_bytes) if room > 0 else link.batch_bytes
-        if self.ready and len(self.lingering) < LANES_MAX:
-            self.ready.update((lane, None) for lane in self.lingering if sender.waited(lane))
-        while self.ready and left > 0 and len(load) < LANES_MAX:
-            lane = next(iter(self.ready))
-            del self.ready[lane]
-            taken = sender.take(lane, left)
-            if taken is None:
-                continue
-            load.append(taken)
-            left -= _size(taken)
+        if self.sparse and len(self.lingering) < LANES_MAX:
+            self.sparse.update((lane, None) for lane in self.lingering if sender.waited(lane))
+        left = self._take(sender, self.sparse, load, link.batch_bytes)
+        if not link.under_way_bytes or room >= link.batch_bytes // 2:
+            self._take(sender, self.ready, load, max(left, link.batch_bytes // 2))
         return load
+
+    @staticmethod
+    def _take(sender: Sender, turns: dict[Lane, None], load: list[Any], left: int) -> int:
+        while turns and left > 0 and len(load) < LANES_MAX:
+            lane = next(iter(turns))
+            del turns[lane]
+            taken = sender.take(lane, left)
+            if taken is not None:
+                load.append(taken)
+                left -= _size(taken)
+        return left
 
 
 def _size(taken: Batch | _Job) -> int:
