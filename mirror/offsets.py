@@ -244,7 +244,9 @@ class PartitionOffsets:
 
     def _new_commit(self, sent_up_to: int) -> Commit | None:
         epoch = self.epochs.below(self.acked)
-        commit = Commit(self.acked, sent_up_to, self.target_end, self._sent_times + 1, self.topic_id, epoch)
+        # What a former life wrote and this one has not met yet is the next one's to count, too
+        target_end = None if self.target_end is None else max(0, self.target_end - self._strangers)
+        commit = Commit(self.acked, sent_up_to, target_end, self._sent_times + 1, self.topic_id, epoch)
         return None if commit == self.committed else commit
 
     def _may_be_there(self) -> int:
