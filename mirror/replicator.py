@@ -307,7 +307,9 @@ class Replicator:
         return Place(lane.leader.node, epoch, lane.read_offset)
 
     def _has_room(self, lane: Lane) -> bool:
-        if not (lane.is_read and lane.ensured):  # what has nowhere to go would fill the memory of the others
+        if not lane.is_read or lane.leader.node < 0:
+            return False
+        if not lane.ensured:  # what has nowhere to go would fill the memory of the others
             return False
         bytes_max = self.config.buffer_bytes_max
         if self._memory.bytes >= bytes_max * BULK_SHARE:

@@ -313,8 +313,9 @@ class Sender:
         with suppress(TargetError):  # the pipe itself has told what is wrong
             await self.target.topics(sorted({lane.target_topic for lane in lanes}))
             for lane in lanes:
-                await self._join(lane)
-                self.consider(lane)
+                if lane.pipe is pipe and not (lane.flight or lane.packing or lane.rests or lane.is_gone):
+                    await self._join(lane)
+                    self.consider(lane)
 
     def retire(self, pipe: Pipe) -> None:
         """Let a pipe go that carries nothing any more."""
@@ -349,8 +350,8 @@ class Sender:
             return
         is_enough = self._is_enough(lane)
         if lane.dealt != self._dealing(lane):
-            if not lane.flight:
-                lane.dealt = self._dealing(lane)
+            if not lane.flight:  # else two connections would carry it at once, in no order
+                lane.rests = True
                 self.spawn(lane, self._rejoin(lane))
         elif is_enough:
             pipe.put(lane)
@@ -361,8 +362,8 @@ class Sender:
         except TargetError as error:
             self.host.tell(lane.name, str(error))
             self._make_sure(lane)
-        else:
-            self.consider(lane)
+        lane.rests = False
+        self.consider(lane)
 
     def window(self, lane: Lane) -> int:
         """How many offsets a commit reserves: a batch of the source that is larger than the window must fit."""
@@ -700,7 +701,9 @@ class Sender:
             first, second = split(head.pieces)
         except ValueError:
             ((offset, _),) = head.packed.runs
+            lane.packing = True  # or it would count as drained
             await self.host.refused_record(lane, offset, record_bytes(head.pieces[0]))
+            lane.packing = False
             lane.offsets.skip(head.end_offset)
             lane.release(head.pieces)
             lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, None
