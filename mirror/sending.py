@@ -71,6 +71,7 @@ LANES_MAX = 200  # in a request
 CONNECTIONS_MAX = 4  # to a leader
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
 LOSS_S = 15
+SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 LOOKS_AT_ONCE = 16
 LOST = -2  # no answer, as an outcome beside Kafka's codes
@@ -168,6 +169,7 @@ class Sender:
         self.quiet.set()
         self.stopping = False
         self.connections = 1
+        self._sparse_until = 0.0  # until then there are lanes without a backlog
         self._pipes: dict[tuple[int, int], Pipe] = {}
         self._producer: Producer | None = None
         self._producer_lock = asyncio.Lock()
@@ -270,7 +272,6 @@ class Sender:
         """
         if lane.at_target in self._begun:
             return await self.target.producer()
-        self._begun.add(lane.at_target)
         async with self._producer_lock:
             if self._producer is None:
                 try:
@@ -279,7 +280,8 @@ class Sender:
                     self.host.tell("target producer", str(error))
                     raise
                 self.host.tell("target producer", "")
-            return self._producer
+        self._begun.add(lane.at_target)
+        return self._producer
 
     async def _join(self, lane: Lane) -> None:
         """Have the pipe to the partition's leader carry the lane."""
@@ -291,11 +293,11 @@ class Sender:
         lane.pipe.lanes.add(lane)
 
     def _dealing(self, lane: Lane) -> tuple[int, int]:
-        """Among which connections a lane is dealt: of several, one is kept for those without a backlog."""
-        if self.connections == 1:
+        """Among which connections a lane is dealt: one of several is kept for lanes without a backlog, if there are."""
+        now = asyncio.get_running_loop().time()
+        if self.connections == 1 or now >= lane.backlog_until:
             return 0, 1
-        has_backlog = asyncio.get_running_loop().time() < lane.backlog_until
-        return (1, self.connections) if has_backlog else (0, 1)
+        return (1 if now < self._sparse_until else 0), self.connections
 
     def _emptiest(self, node: int, first: int, end: int) -> Pipe:
         """The pipe to a leader that carries the fewest lanes, made if it is not there yet."""
@@ -349,6 +351,9 @@ class Sender:
         if not lane.buffer or len(lane.flight) >= BATCHES_MAX or lane.buffer[0].first_offset >= offsets.reserved:
             return
         is_enough = self._is_enough(lane)
+        now = asyncio.get_running_loop().time()
+        if self.connections > 1 and now >= lane.backlog_until:
+            self._sparse_until = now + SPARSE_S
         if lane.dealt != self._dealing(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
                 lane.rests = True

@@ -12,7 +12,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
 from mirror.config import Config
-from mirror.errors import PositionsError, SourceError, TopicRefusedError
+from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
 from mirror.offsets import read_commit
 from mirror.replicator import Replicator
@@ -266,6 +266,22 @@ async def test_several_batches_are_under_way_and_never_more_than_a_broker_rememb
     await run.until_safe(300)
     assert run.offsets == list(range(300))
     assert 1 < target.under_way_most <= 5
+
+
+async def test_a_target_that_gives_no_producer_id_yet_is_asked_again_and_well_then():
+    target, loading = MemoryTarget(), [True] * 3
+    give = target.producer
+
+    async def producer():
+        if loading and loading.pop():
+            raise TargetError("no producer id is given: COORDINATOR_LOAD_IN_PROGRESS")
+        return await give()
+
+    target.producer = producer
+    run = Run(MemorySource([record(o) for o in range(10)]), target)
+    await run.until_safe(10)
+    assert run.offsets == list(range(10))
+    assert run.replicator.trouble() == ""
 
 
 async def test_a_producer_that_the_target_does_not_know_any_more_is_replaced():
