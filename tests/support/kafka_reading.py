@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.entries import librdkafka
@@ -23,7 +23,11 @@ class Read:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Create a topic and return when its leader is known; raises what the broker answered."""
+    """Create a topic and return when its leaders answer; raises what the broker answered.
+
+    Apache Kafka names a leader in Metadata a moment before the partition is there: what comes between is
+    NOT_LEADER_OR_FOLLOWER, and with acks=0 it is lost without a word.
+    """
     admin = AdminClient(librdkafka(bootstrap))
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
@@ -36,7 +40,14 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
         found = leaders()
         return len(found) == partitions and min(found) >= 0
 
+    def refused() -> BaseException | None:
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(name, number): earliest for number in range(partitions)}
+        errors = [done.exception(CALL_S) for done in admin.list_offsets(asked, request_timeout=CALL_S).values()]
+        return next((error for error in errors if error is not None), None)
+
     wait_until(all_led, 30, f"leaders of {name}", seen=leaders)
+    wait_until(lambda: refused() is None, 30, f"answers of the leaders of {name}", seen=refused)
 
 
 def read_topic(bootstrap: str, topic: str, deadline_s: float = 30.0) -> list[Read]:

@@ -194,6 +194,28 @@ def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
     assert create(again, new("default", -1, -1))[0].num_partitions == 4
 
 
+def test_whose_leader_is_named_takes_records_at_once() -> None:
+    """Also before its maker is answered. Apache Kafka loses what acks=0 brings between the one and the other."""
+    site = Site()
+    maker, writer = site.client(), site.client()
+    maker.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t")]))
+    written = 0
+    while not maker.answers():
+        for worker in site.workers.values():
+            if worker:
+                worker.step()
+            writer.send(METADATA, metadata("t", allow=False))
+            for response in writer.answers():
+                if response.topics[0].partitions:
+                    writer.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=0))
+                    written += 1
+            site.loop.run()
+    assert not writer.transport.closed
+    assert written > 0
+    site.settle()
+    assert site.store.topics["t"].partitions[0].log_end_offset == written
+
+
 @pytest.mark.parametrize(
     ("topic", "refused"),
     [
