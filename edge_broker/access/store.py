@@ -28,4 +28,6 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
     store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause)
     if store.state.damage:
         raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")
+    if store.state.exposed:
+        print(f"edge-broker: {store.state.exposed}", file=sys.stderr)
     return store

@@ -4,7 +4,7 @@
 |---|---|
 | a handler changes users or ACLs | `change`: synced by the worker `files`, then `apply`, then its answer |
 | another process changed the file | `look`, once a second: read again by the worker `files`, then `apply` |
-| a user is gone | his sessions end |
+| a user is gone, or another one of his name has come meanwhile | his sessions end |
 
 Lives here: the state that holds now. Must never come in: files (storage/security_store.py), what a log-in is
 (security/sasl.py), what ACLs mean (security/authorizer.py).
@@ -43,8 +43,12 @@ class Security:
         self.apply(store.state)
 
     @property
-    def without_effect(self) -> str:
-        """What a person should know of ACLs that nobody asks; empty when they count, or there is none."""
+    def notes(self) -> list[str]:
+        """What a person should know, a sentence each: of ACLs that nobody asks, and of a file that others may read."""
+        return [sentence for sentence in (self._without_effect, self.state.exposed) if sentence]
+
+    @property
+    def _without_effect(self) -> str:
         if self._authorizer is not None or not self.state.acls:
             return ""
         return (
@@ -96,10 +100,13 @@ class Security:
         """What this state says holds from now on; `acls` are its own, where a worker has put them in order already."""
         if state.damage and state.damage != self.state.damage:
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
-        gone = frozenset(self.state.users.keys() - state.users.keys())
-        said, self.state = self.without_effect, state
-        if self.without_effect and not said:
-            self._effects.note(self.without_effect)
+        gone = self.state.gone(state)
+        exposed, without_effect = self.state.exposed, self._without_effect
+        self.state = state
+        if self._without_effect and not without_effect:
+            self._effects.note(self._without_effect)
+        if state.exposed and not exposed:
+            self._effects.note(state.exposed)
         if gone:
             self._effects.end_sessions(gone)
         if self._authorizer is not None:

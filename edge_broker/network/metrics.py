@@ -329,8 +329,7 @@ def health_problem(broker: Broker) -> str | None:
 def health_notes(broker: Broker) -> Iterator[str]:
     """What a person should know of a broker that is well, a sentence each."""
     yield from chain.from_iterable(broker.notes.values())
-    if broker.security.without_effect:
-        yield broker.security.without_effect
+    yield from broker.security.notes
 
 
 def health_text(notes: Iterable[str] = ()) -> str:

@@ -4,6 +4,7 @@
 |---|---|
 | secret | 32 random bytes, base64: false salts of users that do not exist are made of it |
 | users | name to mechanism to `salt`, `iterations`, `stored_key`, `server_key`; the bytes in base64 |
+| marks | name to a word that is another one when such a user is removed and added anew; older versions wrote none |
 | acls | rows of resource type, resource name, pattern type, principal, host, operation, permission type |
 
 Lives here: that value and its checks. Must never come in: files (storage/security_store.py), what the rights mean.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
@@ -30,13 +31,16 @@ Credentials = Mapping[str, ScramCredential]  # by mechanism
 class SecurityState(NamedTuple):
     """Users with their credentials by mechanism, and ACLs; never changed, always replaced.
 
-    `damage` says what is wrong with the file, in one sentence: then there are no users and no ACLs.
+    `damage` says what is wrong with the file, in one sentence: then there are no users and no ACLs. `exposed` says what
+    is wrong with who may read it. `marks` tell a user from an earlier one of the same name.
     """
 
     users: Mapping[str, Credentials] = {}
     acls: frozenset[AclBinding] = frozenset()
     damage: str = ""
     secret: bytes = b""
+    marks: Mapping[str, str] = {}
+    exposed: str = ""
 
     def with_user(self, name: str, credentials: Credentials) -> SecurityState:
         """The same with these credentials of a user and no others; without any the user is gone. Refusal."""
@@ -48,6 +52,19 @@ class SecurityState(NamedTuple):
         if len(users) > max(USERS_MAX, len(self.users)):
             raise Refusal(ErrorCode.POLICY_VIOLATION, f"{len(users)} users would be more than {USERS_MAX}; remove some")
         return self._replace(users=users)
+
+    def marked(self, before: SecurityState, new_mark: Callable[[], str]) -> SecurityState:
+        """The same with a mark of its own for each user that was not there `before`."""
+        if self.users.keys() == before.users.keys():
+            return self
+        kept = {user: mark for user, mark in before.marks.items() if user in self.users}
+        return self._replace(marks=kept | {user: new_mark() for user in self.users.keys() - before.users.keys()})
+
+    def gone(self, after: SecurityState) -> frozenset[str]:
+        """The users that are not there `after`wards, or are others of the same name."""
+        return frozenset(
+            user for user in self.users if user not in after.users or self.marks.get(user) != after.marks.get(user)
+        )
 
     def with_acls(self, acls: frozenset[AclBinding]) -> SecurityState:
         """The same with these ACLs; Refusal: more than ACLS_MAX."""
@@ -93,6 +110,7 @@ def encode(state: SecurityState) -> bytes:
             user: {mechanism: _credential_fields(one) for mechanism, one in credentials.items()}
             for user, credentials in state.users.items()
         },
+        "marks": dict(state.marks),
         "acls": sorted(list(binding) for binding in state.acls),
     }
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
@@ -109,6 +127,7 @@ def decode(data: bytes) -> SecurityState:
             },
             acls=frozenset(_binding(row) for row in document["acls"]),
             secret=_bytes(document["secret"], SECRET_BYTES),
+            marks={user: str(mark) for user, mark in document.get("marks", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or of another kind: {error}") from None

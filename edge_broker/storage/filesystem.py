@@ -82,6 +82,9 @@ class FileSystem(Protocol):
     def identity(self, path: str) -> str:
         """A word that is another one whenever the file of this name was replaced or written to."""
 
+    def mode(self, path: str) -> int:
+        """Permission bits of a file."""
+
     def size(self, path: str) -> int:
         """Bytes in a file."""
 
@@ -263,6 +266,10 @@ class Disk:
         """Inode number, size, and times of the last changes."""
         found = os.stat(path)
         return f"{found.st_ino}/{found.st_size}/{found.st_mtime_ns}/{found.st_ctime_ns}"
+
+    def mode(self, path: str) -> int:
+        """What owner, group and others may do with it, as chmod has it."""
+        return os.stat(path).st_mode & 0o7777
 
     def size(self, path: str) -> int:
         """Bytes in a file."""

@@ -12,6 +12,8 @@ it is shown. Several processes may change it (a running broker, `edge-broker use
 |---|---|
 | no file, and there never was one | no users, no ACLs |
 | a file whose CRC and fields are right | what it says |
+| a file that others may write | `damage`: who wrote it gave himself what rights he liked |
+| a file that others may read | what it says, and `exposed` |
 | anything else | `damage`: no users, no ACLs, and no change until somebody puts the file right |
 
 Lives here: that file. Must never come in: who may log in or do what, clocks, waiting.
@@ -19,6 +21,7 @@ Lives here: that file. Must never come in: who may log in or do what, clocks, wa
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -42,6 +45,9 @@ NAME = "security"
 LOCK_NAME = "security.lock"
 VERSION = 1
 LOCK_TRIES = 100
+MARK_BYTES = 8
+_WRITABLE = "see that what stands in it is yours, or restore it from a copy, then chmod 600"
+_READABLE = ", and give the users new passwords if somebody may have read it, as weak ones can be guessed from it"
 _MADE = b"there is a file named security beside this one; without it nobody gets in\n"
 
 
@@ -98,8 +104,10 @@ class SecurityStore:
             if before.damage:
                 raise StorageFault(self._path, 0, f"nothing can be changed while it is damaged: {before.damage}")
             after = edit(before if before.secret else before._replace(secret=self._new_bytes(SECRET_BYTES)))
+            after = after.marked(before, lambda: self._new_bytes(MARK_BYTES).hex())
             if after != before:
                 self._write(after)
+                after = after._replace(exposed="")
                 seen = self._identity()
         except OSError as error:
             self._seen = self._identity()  # what may not be on the disk is not shown
@@ -137,9 +145,15 @@ class SecurityStore:
         seen = ""
         try:
             seen = self._identity()
+            mode = self._fs.mode(self._path)
+            if mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return seen, SecurityState(damage=f"others may write {self._path}: {_WRITABLE} {self._path}")
             data = read_whole(self._fs, self._path)
             self._fs.sync_directory(self._data_dir)  # who replaced it may have been killed before that
-            return seen, decode(checked_body(self._path, data, NAME, VERSION))
+            state = decode(checked_body(self._path, data, NAME, VERSION))
+            if mode & (stat.S_IRGRP | stat.S_IROTH):
+                state = state._replace(exposed=f"others may read {self._path}: chmod 600 {self._path}{_READABLE}")
+            return seen, state
         except FileNotFoundError:
             return seen, SecurityState(damage=self._missing())
         except StorageFault as fault:

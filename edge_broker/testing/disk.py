@@ -123,6 +123,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         self.delayed = False
         self.mounts = 1
+        self.modes: dict[str, int] = {}  # of files that are not the owner's alone
         self.loses_all = False  # a crash keeps no byte that was not synced
         self.room = Space(1 << 35, 1 << 34)  # what space() says while there is no capacity
         self.fault: Fault | None = None
@@ -302,6 +303,7 @@ class SimulatedDisk:
         if old_name not in source.current:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", old)
         self._names.change([(target, new_name, source.current[old_name]), (source, old_name, None)])
+        self.modes.pop(new, None)
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -347,7 +349,12 @@ class SimulatedDisk:
         """Which file it is, and what it holds."""
         self.step("read", path)
         pages = self._pages(path)
-        return f"{id(pages)}/{crc32c(pages.current)}"
+        return f"{id(pages)}/{crc32c(pages.current)}/{self.mode(path)}"
+
+    def mode(self, path: str) -> int:
+        """What a test said in `modes`; else the owner's alone."""
+        self._pages(path)
+        return self.modes.get(path, 0o600)
 
     def lock(self, path: str, *, private: bool = False) -> SimulatedFile | None:
         """Hold a file until the crash, or until the result goes."""

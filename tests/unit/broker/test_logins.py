@@ -1,5 +1,6 @@
 """Log-ins on a SASL listener: who gets in and who does not, when a connection ends, and what the log says of it."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -19,6 +20,7 @@ from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequ
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from edge_broker.security import scram
 from edge_broker.security.scram import MECHANISMS, new_credential
+from edge_broker.storage.security_store import SecurityStore
 from edge_broker.testing.site import Site
 from tests.support.scram import ScramClient, plain
 
@@ -399,6 +401,22 @@ def test_a_user_that_is_removed_is_out():
     edited(site, lambda state: state.with_user("alice", {}))
     assert alice.transport.closed
     assert not bob.transport.closed
+
+
+def test_who_is_added_anew_before_the_broker_looks_is_another_user():
+    """Two commands within a second; else the removal would look like a new password, which ends nothing."""
+    site = secured(users=("alice", "bob"))
+    alice, _ = logged_in(site)
+    bob, _ = logged_in(site, user="bob")
+    command = SecurityStore.open(site.disk, "/data", random.Random(1).randbytes)
+    held = command.state.users["alice"]
+    command.change(lambda state: state.with_user("alice", {}))
+    command.change(lambda state: state.with_user("alice", held))
+    site.dispatcher.start(site.broker.security.look)
+    site.settle()
+    assert alice.transport.closed
+    assert not bob.transport.closed
+    logged_in(site)
 
 
 def test_a_user_that_is_removed_within_its_log_in_does_not_get_in():

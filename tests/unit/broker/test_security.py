@@ -73,6 +73,32 @@ def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
     assert list(health_notes(asked.broker)) == []
 
 
+def test_a_file_that_others_may_read_is_told_until_it_is_the_owner_s_again(capsys):
+    site = Site()
+    changed(site, with_user("a"))
+    for mend in (site.disk.modes.clear, lambda: changed(site, with_user("b"))):
+        site.disk.modes[f"/data/{NAME}"] = 0o644
+        assert "a" in looked(site).users
+        looked(site)
+        (said,) = health_notes(site.broker)
+        assert said.startswith(f"others may read /data/{NAME}: chmod 600 /data/{NAME}, and give the users new")
+        assert health_problem(site.broker) is None
+        assert capsys.readouterr().err.count("others may read") == 1
+        mend()
+        looked(site)
+        assert list(health_notes(site.broker)) == []
+
+
+def test_a_file_that_others_may_write_lets_nobody_in():
+    site = Site()
+    changed(site, with_user("a"))
+    site.disk.modes[f"/data/{NAME}"] = 0o660
+    assert "others may write /data/security: " in looked(site).damage
+    assert "chmod 600" in health_problem(site.broker)
+    site.disk.modes.clear()
+    assert "a" in looked(site).users
+
+
 def test_damage_is_said_by_health_and_lets_nobody_change_anything(capsys):
     site = Site()
     changed(site, with_user("a"))

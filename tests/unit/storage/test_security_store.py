@@ -13,6 +13,7 @@ from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import SecurityState, decode, encode
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.security_store import LOCK_NAME, NAME, SecurityStore
+from edge_broker.storage.state_files import with_head
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 
 CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)
@@ -235,6 +236,43 @@ def test_only_the_owner_may_read_it(tmp_path):
     assert (tmp_path / LOCK_NAME).read_text().startswith("there is a file")
 
 
+def test_who_may_read_and_write_it_is_looked_at(tmp_path):
+    """On the real disk, in a store that is open, too."""
+    broker, path = opened(Disk(), str(tmp_path)), tmp_path / NAME
+    broker.change(with_user("a"))
+    for mode, exposed, damage in (
+        (0o644, True, False),
+        (0o640, True, False),
+        (0o620, False, True),
+        (0o602, False, True),
+    ):
+        path.chmod(mode)
+        broker.reread()
+        assert broker.state == opened(Disk(), str(tmp_path)).state
+        assert (bool(broker.state.exposed), bool(broker.state.damage)) == (exposed, damage), oct(mode)
+        assert set(broker.state.users) == (set() if damage else {"a"})
+    path.chmod(0o644)
+    broker.change(with_user("b"))
+    assert not broker.state.exposed
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_of_an_older_version_has_no_marks_and_a_user_keeps_his():
+    disk = disk_of()
+    credentials = {"SCRAM-SHA-256": CREDENTIAL}
+    document = encode(SecurityState({"a": credentials, "b": credentials}, secret=b"x" * 32))
+    disk.put(PATH, with_head(NAME, 1, document.replace(b'"marks": {},', b"")))
+    store = opened(disk)
+    assert store.state.marks == {}
+    before = store.state
+    marks = store.change(with_user("c")).marks
+    assert set(marks) == {"c"}
+    assert not before.gone(store.state)
+    assert store.change(with_user("a")).marks == marks
+    assert store.change(lambda state: state.with_user("c", {})).marks == {}
+    assert store.change(with_user("c")).marks["c"] != marks["c"]
+
+
 def test_no_link_is_followed(tmp_path):
     (tmp_path / "data").mkdir()
     victim = tmp_path / "victim"
@@ -266,6 +304,7 @@ def test_what_root_makes_belongs_to_the_directory_s_owner(tmp_path, monkeypatch)
         b'{"secret": "%s", "users": [], "acls": []}' % (b"A" * 43 + b"="),
         b'{"secret": "%s", "users": {"a": {"MD5": {}}}, "acls": []}' % (b"A" * 43 + b"="),
         b'{"secret": "%s", "users": {}, "acls": [[1]]}' % (b"A" * 43 + b"="),
+        b'{"secret": "%s", "users": {}, "marks": [], "acls": []}' % (b"A" * 43 + b"="),
     ],
 )
 def test_what_is_no_state_is_refused(document):
@@ -274,5 +313,5 @@ def test_what_is_no_state_is_refused(document):
 
 
 def test_a_state_is_what_its_text_says():
-    state = SecurityState({"b": {}, "a": {"SCRAM-SHA-256": CREDENTIAL}}, frozenset({ACL}), "", b"x" * 32)
+    state = SecurityState({"b": {}, "a": {"SCRAM-SHA-256": CREDENTIAL}}, frozenset({ACL}), "", b"x" * 32, {"a": "1f"})
     assert decode(encode(state)) == state
