@@ -275,6 +275,11 @@ def _principals(name: str, text: str) -> Iterable[str]:
             raise ConfigurationError(
                 f"{name} names {word!r}, which is no principal; write such as User:admin, with ; between two"
             )
+        if word == "User:*":
+            raise ConfigurationError(
+                f"{name} names {word}, which would be a user of that name and not everybody; name each super user, or "
+                "take authorizer.class.name out if everybody may do everything"
+            )
         yield word
 
 

@@ -17,7 +17,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
 from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
-from edge_broker.security.state import SecurityState, check_user_name
+from edge_broker.security.state import SecurityState, check_new_user_name
 
 PASSWORD_BYTES_MAX = 1024
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     try:
-        check_user_name(options.name)
+        check_new_user_name(options.name)
     except Refusal as refusal:
         raise ConfigurationError(refusal.message) from None
     store = open_store(options.data_dir, make=True)

@@ -27,6 +27,7 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
+NAMED_MAX = 3
 
 K = TypeVar("K")
 
@@ -76,6 +77,12 @@ def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], Non
 
     wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
     return write_all(broker, [write], written, wait_ms)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names for a line of the log: the first ones, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def required_topics(broker: Broker) -> dict[str, list[str]]:

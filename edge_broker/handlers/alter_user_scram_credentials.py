@@ -25,7 +25,14 @@ from edge_broker.protocol.messages.alter_user_scram_credentials import (
 )
 from edge_broker.security.acls import Operation
 from edge_broker.security.scram import MECHANISMS, Mechanism, ScramCredential, credential_of
-from edge_broker.security.state import Credentials, SecurityState, check_iterations, check_salt, check_user_name
+from edge_broker.security.state import (
+    Credentials,
+    SecurityState,
+    check_iterations,
+    check_new_user_name,
+    check_salt,
+    check_user_name,
+)
 
 BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 Alteration: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
@@ -37,6 +44,7 @@ Changes: TypeAlias = dict[str, tuple[Mechanism, ScramCredential | None]]
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     {0: "credentials by their salted passwords (KIP-554)"},
+    left_out="a user named *, whose rights would be everybody's",
 )
 @changes_in_steps
 def alter_user_scram_credentials(
@@ -96,7 +104,7 @@ def alter_user_scram_credentials(
 
 def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:
     """What becomes of a user's credential; Refusal with Kafka's code."""
-    check_user_name(one.name)
+    (check_user_name if isinstance(one, ScramCredentialDeletion) else check_new_user_name)(one.name)
     mechanism = BY_NUMBER.get(one.mechanism)
     if mechanism is None:
         raise Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")

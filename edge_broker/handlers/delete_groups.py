@@ -13,7 +13,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.settling import Settling, in_pieces, required_topics
+from edge_broker.broker.settling import Settling, in_pieces, required_topics, some_of
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DELETE_GROUPS
 from edge_broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -64,8 +64,10 @@ def _refusal(broker: Broker, group_id: str, required: Mapping[str, Sequence[str]
     topics = required.get(group_id)
     error = broker.groups.of(group_id).check_delete(group_id)
     if topics and error == ErrorCode.NONE:
-        broker.effects.note(
-            f"group {group_id} was not deleted: edge.required.groups of {', '.join(topics)} names it; take it out first"
+        broker.effects.audit(
+            "group-kept",
+            group=group_id[:256],
+            reason=f"edge.required.groups of {some_of(topics)} names it; take it out first",
         )
         return ErrorCode.POLICY_VIOLATION
     return error

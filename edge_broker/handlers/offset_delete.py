@@ -13,7 +13,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.settling import Settling, in_pieces, required_topics
+from edge_broker.broker.settling import Settling, in_pieces, required_topics, some_of
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_DELETE
@@ -55,9 +55,10 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
             elif errors[place] == ErrorCode.NONE:
                 wanted.append(OffsetKey(group_id, *place))
     if kept:
-        broker.effects.note(
-            f"what group {group_id} committed for {', '.join(sorted(kept))} was not deleted: "
-            "edge.required.groups there names the group; take it out first"
+        broker.effects.audit(
+            "offsets-kept",
+            group=group_id[:256],
+            reason=f"edge.required.groups of {some_of(sorted(kept))} names the group; take it out first",
         )
     settling = Settling(broker)
     for keys in in_pieces(wanted):

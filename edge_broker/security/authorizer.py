@@ -150,6 +150,8 @@ class Authorizer:
 
     def names(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether somebody is a super user or has an ALLOW for this very resource in his own name, and no DENY."""
+        if principal == ANYBODY:  # whoever comes by that name: what is everybody's names nobody
+            return False
         if not self.allows(principal, host, operation, resource_type, name):
             return False
         return principal in self.super_users or any(

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.security.acls import ACLS_MAX, AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.acls import ACLS_MAX, ANYBODY, AclBinding, Operation, PatternType, Permission, ResourceType
+from edge_broker.security.principals import USER
 from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, ScramCredential
 
 SECRET_BYTES = 32
@@ -84,6 +85,16 @@ def check_user_name(name: str) -> None:
         raise Refusal(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"a name of {len(name)} characters; a user's has {USER_NAME_CHARACTERS_MAX} at most",
+        )
+
+
+def check_new_user_name(name: str) -> None:
+    """Refuse what no new user may be called, with Kafka's code; Kafka itself takes a user named *."""
+    check_user_name(name)
+    if USER + name == ANYBODY:
+        raise Refusal(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a user cannot be named {name}: rights of {ANYBODY} are everybody's; choose another name",
         )
 
 

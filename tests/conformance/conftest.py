@@ -26,8 +26,8 @@ MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default message.max.bytes
 SECURED = frozenset(f"test_{name}" for name in ("aiokafka", "confluent_kafka", "java", "kafka_python", "kcat", "tools"))
 BROKERS = {"edge": EdgeBroker, "kafka": ApacheKafka}
 # Kafka waits 3 s by default for more members of a new group; nothing here tests that.
-# Kafka deletes what is older than a week 30 s after its start, and records here are of 2023. As long may aiokafka take to
-# close a connection by TLS behind acks=0: Apache Kafka, beside load, leaves its close_notify unanswered.
+# 30 s after its start Kafka deletes what is older than a week, and records here are of 2023. As long may aiokafka take
+# to close a connection by TLS behind acks=0: Apache Kafka, beside load, leaves its close_notify unanswered.
 COMMON = {"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}
 
 

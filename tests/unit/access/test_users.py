@@ -117,7 +117,7 @@ def test_what_is_no_password_is_refused(data_dir, monkeypatch, capsys, text) -> 
     assert "password" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "iterations"), [("x" * 256, "4096"), ("a", "4095"), ("a", "16385")])
+@pytest.mark.parametrize(("name", "iterations"), [("x" * 256, "4096"), ("*", "4096"), ("a", "4095"), ("a", "16385")])
 def test_what_is_no_user_is_refused(data_dir, monkeypatch, name, iterations) -> None:
     assert ITERATIONS == (ITERATIONS_MIN, ITERATIONS_MAX)
     typed(monkeypatch, PASSWORD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from struct import pack
 
 import pytest
@@ -11,6 +12,7 @@ from edge_broker.coordinator.calls import Protocol
 from edge_broker.coordinator.group import Group, Member
 from edge_broker.coordinator.subscriptions import subscribed_topics
 from edge_broker.errors import ErrorCode
+from edge_broker.network.log_lines import LINES_MAX
 from edge_broker.protocol.api import DELETE_GROUPS, JOIN_GROUP, OFFSET_COMMIT, OFFSET_DELETE, SYNC_GROUP
 from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -186,9 +188,23 @@ def test_a_required_group_stays_with_the_offsets_of_its_topic(capsys: pytest.Cap
     assert delete(here, "g") == {"g": ErrorCode.POLICY_VIOLATION}
     assert "edge.required.groups of kept names it" in capsys.readouterr().err
     assert offset_delete(here, "g", ("kept", 0), ("t", 0)) == (0, [ErrorCode.POLICY_VIOLATION, 0])
-    assert "committed for kept was not deleted" in capsys.readouterr().err
+    assert "edge.required.groups of kept names the group" in capsys.readouterr().err
     assert (committed(here, "kept"), committed(here)) == ((5, "m5"), NOTHING)
     assert delete(here, "mirror") == {"mirror": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_what_is_said_of_kept_groups_is_limited_in_rate_and_length(capsys: pytest.CaptureFixture[str]) -> None:
+    here = site()
+    names = [f"kept-{number}" for number in range(5)]
+    for name in names:
+        here.topic(name, config={"edge.required.groups": "g"})
+    here.client().ask(OFFSET_COMMIT, commit(5))
+    for _ in range(30):
+        delete(here, "g")
+        offset_delete(here, "g", *((name, 0) for name in names))
+    lines = capsys.readouterr().err.splitlines()
+    assert Counter(line.split()[3] for line in lines) == {"group-kept": LINES_MAX, "offsets-kept": LINES_MAX}
+    assert "edge.required.groups of kept-0, kept-1, kept-2 and 2 more names" in lines[-1]
 
 
 def test_offsets_go_one_by_one_and_the_group_with_the_last() -> None:

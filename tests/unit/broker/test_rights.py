@@ -305,6 +305,7 @@ def test_a_right_that_is_taken_holds_for_the_next_request() -> None:
         (ANN, HOST, allow(TOPIC, LEDGER_TOPIC, Operation.WRITE), True),
         (ANN, HOST, allow(TOPIC, "*", Operation.WRITE), False),
         (ANN, HOST, [acl(Right(TOPIC, LEDGER_TOPIC, Operation.WRITE), principal="User:*")], False),
+        ("User:*", HOST, [acl(Right(TOPIC, LEDGER_TOPIC, Operation.WRITE), principal="User:*")], False),
         (ANN, "127.0.0.1", allow(TOPIC, "*", Operation.WRITE), True),
         (ANN, "10.0.0.7", allow(TOPIC, "*", Operation.WRITE), True),
         (ANN, "127.0.0.1", [], False),
@@ -395,6 +396,7 @@ def test_while_acls_cannot_be_read_a_super_user_of_this_machine_gets_in_alone() 
     [
         ({"super.users": "admin"}, "User:admin"),
         ({"super.users": "User:a;User:"}, "User:"),
+        ({"super.users": "User:a; User:*"}, "and not everybody"),
     ],
 )
 def test_a_super_user_that_is_no_principal_is_named(settings: dict[str, str], said: str) -> None:

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from edge_broker.broker.outcome import Reply
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -16,7 +17,7 @@ from edge_broker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from edge_broker.security.scram import MECHANISMS, is_password
+from edge_broker.security.scram import MECHANISMS, credential_of, is_password
 from edge_broker.security.state import USER_NAME_CHARACTERS_MAX, USERS_MAX
 from edge_broker.testing.site import Site
 
@@ -108,6 +109,23 @@ def test_what_kafka_refuses_is_refused_and_its_neighbours_are_not(alterations, c
     assert found == code
     assert message
     assert set(site.broker.security.state.users) == {"good"}
+
+
+def test_nobody_new_is_named_like_everybody():
+    """Kafka takes him; a user of that name that is there already can be removed."""
+    site = Site()
+    code, message = altered(site, upsertion("*"))["*"]
+    assert code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert "rights of User:* are everybody's; choose another name" in message
+    held = {"SCRAM-SHA-256": credential_of(MECHANISMS["SCRAM-SHA-256"], b"x" * 32, SALT, 4096)}
+    site.dispatcher.start(
+        lambda: site.broker.security.change(
+            lambda state: state.with_user("*", held), lambda: Reply(None), lambda _: Reply(None)
+        )
+    )
+    site.settle()
+    assert altered(site, deletion("*")) == {"*": (0, None)}
+    assert described(site) == {}
 
 
 def test_there_are_only_so_many_users(monkeypatch):
