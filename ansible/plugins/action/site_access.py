@@ -238,7 +238,7 @@ class Site:
         user, site = f"mirror-{host}", self.text(host, "mirror_site")
         topics = literal_topics(self.text(host, "mirror_topics"))
         yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
-        yield from acls(user, "TOPIC", [LEDGER], ("WRITE",))
+        yield from acls(user, "TOPIC", [LEDGER], ("WRITE", "CREATE"))  # Apache Kafka has none until there is a loss
         group = f"edge-mirror-{site or self.text(host, 'mirror_target')}"
         yield from acls(user, "GROUP", [group], CONSUMED)
 
