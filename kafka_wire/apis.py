@@ -19,7 +19,7 @@
 | SaslHandshake | 1 | 0 is followed by tokens without frames |
 | SaslAuthenticate | 0 to 2 | all; a session's lifetime is told from 1 on |
 
-Lives here: one line per API. Must never come in: sockets, and what is asked.
+Lives here: one line per API, and the numbers that every client asks with. Must never come in: sockets, questions.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+CONSUMER = -1  # as replica_id: no replica asks
+ALL_REPLICAS = -1  # as acks
+LATEST, EARLIEST = -1, -2  # as timestamp of ListOffsets: the end, the start
 
 API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)

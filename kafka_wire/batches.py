@@ -49,6 +49,7 @@ from kafka_wire.codecs import codec_number, compress
 
 CONTROL_KIND, ABORTED_KIND, COMPACTED_KIND = "control", "aborted", "compacted"
 OFFSET_MAX = 2**63 - 1
+SEQUENCES = 2**31  # behind 2^31 - 1 comes 0
 
 _FRONT = Struct(">qi")
 _HEADER = Struct(">qiibIhiqqqhii")

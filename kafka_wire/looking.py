@@ -41,17 +41,15 @@ from edge_broker.protocol.record_batch import (
     BatchHeader,
     read_header,
 )
-from kafka_wire.apis import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS
+from kafka_wire.apis import CONSUMER, DESCRIBE_PRODUCERS, EARLIEST, FETCH, LATEST, LIST_OFFSETS
+from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import SIDE, Cluster, Leader, Partition
 from kafka_wire.connection import Connection
 from kafka_wire.errors import WireError
 
-LATEST, EARLIEST = -1, -2
-CONSUMER = -1
 STEPS_MAX = 200  # fetches of one partition
 ROOM_BYTES = 65_536  # of a partition in a fetch of several
 ANSWER_BYTES_MAX = 1_048_576  # of one fetch; a first batch may be larger
-SEQUENCES = 2**31
 
 
 class Wanted(NamedTuple):

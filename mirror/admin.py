@@ -100,11 +100,6 @@ class Admin:
             self._client = client
         return self._client
 
-    async def topics(self) -> dict[str, int]:
-        """Return every topic with its number of partitions."""
-        found = await (await self.client()).describe_topics()
-        return {topic["topic"]: len(topic["partitions"]) for topic in found if topic["error_code"] == 0}
-
     async def create(self, wanted: Mapping[str, NewTopicChoices], replicas: int) -> dict[str, Created]:
         """Create topics, each with the first choice of settings that the broker takes, many in a request.
 

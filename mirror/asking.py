@@ -31,7 +31,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, BatchHeader, Record, records_of
-from kafka_wire.apis import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import VersionUnknown, WireError
@@ -41,9 +41,7 @@ from mirror.errors import SourceError, TargetError
 R = TypeVar("R", bound=Message)
 End = type[SourceError] | type[TargetError]
 
-CONSUMER = -1  # no replica asks
 NO_LEADER = Leader(-1, -1)
-EARLIEST, LATEST = -2, -1
 
 
 class EpochQuestion(NamedTuple):

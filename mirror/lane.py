@@ -13,12 +13,10 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from kafka_wire.batches import Packed, Piece
+from kafka_wire.batches import SEQUENCES, Packed, Piece
 from kafka_wire.cluster import Leader, Topic
 from mirror.link import Mark
 from mirror.offsets import PartitionOffsets
-
-SEQUENCES = 2**31
 
 
 class Memory:

@@ -28,23 +28,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from kafka_wire.batches import SEQUENCES
+from kafka_wire.looking import Own
 from mirror.offset_map import End, OffsetMap
 from mirror.state_records import StateError, StepsMissing, Topics
 
-SEQUENCES = 2**31  # behind 2^31 - 1 comes 0
-
 Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "unknown"]
-
-
-class Batch(NamedTuple):
-    """A batch of ours as the target's log has it; sequences and offsets inclusive."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
 
 
 class Seen(NamedTuple):
@@ -53,7 +42,7 @@ class Seen(NamedTuple):
     start_offset: int
     end_offset: int
     searched_from: int
-    last: Batch | None
+    last: Own | None
     is_compacted: bool = False
 
 
@@ -112,7 +101,7 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def _behind(batch: Batch, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
+def _behind(batch: Own, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
     if (batch.producer_id, batch.producer_epoch) != life[:2]:
         return _below(batch.last_offset + 1, known, holds_all)
     before = _records_before(batch.base_sequence, life, known.end)

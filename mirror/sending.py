@@ -44,7 +44,7 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from edge_broker.protocol.unpacking import CODEC_ZSTD
-from kafka_wire.apis import PRODUCE
+from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
     BadBatch,
     Packed,
@@ -64,7 +64,7 @@ from kafka_wire.errors import WireError
 from mirror.errors import TargetError
 from mirror.lane import Batch, Lane, Producer
 from mirror.link import Link, Mark
-from mirror.target import ALL_REPLICAS, Target
+from mirror.target import Target
 
 BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
 LANES_MAX = 200  # in a request

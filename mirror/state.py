@@ -25,9 +25,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kafka_wire.batches import SEQUENCES
 from mirror.epochs import EpochStart
 from mirror.offset_map import End, OffsetMap, Step
-from mirror.resuming import SEQUENCES, Life, Resumed, Seen, resume
+from mirror.resuming import Life, Resumed, Seen, resume
 from mirror.state_records import (
     CHUNK_STEPS,
     Head,

@@ -33,14 +33,13 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from edge_broker.protocol.record_batch import build_batch, records_of
-from kafka_wire.apis import CREATE_TOPICS, FETCH, LIST_OFFSETS, PRODUCE
-from kafka_wire.batches import BadBatch, Piece, Skipped, merged, pieces_of, stamp
+from kafka_wire.apis import ALL_REPLICAS, CONSUMER, CREATE_TOPICS, EARLIEST, FETCH, LIST_OFFSETS, PRODUCE
+from kafka_wire.batches import SEQUENCES, BadBatch, Piece, Skipped, merged, pieces_of, stamp
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.connection import Connection
 from kafka_wire.errors import WireError
 from kafka_wire.fencing import Overtaken
 from mirror.errors import TopicRefusedError
-from mirror.resuming import SEQUENCES
 from mirror.state_records import Partition, Reading, Record, StateError
 
 ANSWER_BYTES_MAX = 1024 * 1024  # of one fetch
@@ -49,7 +48,6 @@ PACKED_FROM_BYTES = 1024
 LED_POLL_S = 0.1, 1.0  # first and longest wait for a new topic's leader
 UNDER_WAY_MAX = 5
 
-CONSUMER, EARLIEST = -1, -2
 SETTINGS = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",
@@ -189,7 +187,7 @@ class StateTopic:
         under_way = []
         for batch in self._batches(groups):
             data = [TopicProduceData(name=self.name, partition_data=[PartitionProduceData(index=0, records=batch)])]
-            request = ProduceRequest(acks=-1, timeout_ms=int(self._timeout_s * 1000), topic_data=data)
+            request = ProduceRequest(acks=ALL_REPLICAS, timeout_ms=int(self._timeout_s * 1000), topic_data=data)
             under_way.append(connection.send(PRODUCE, request, timeout_s=self._timeout_s))
             if len(under_way) == UNDER_WAY_MAX:
                 self._take(_answered(await under_way.pop(0)))

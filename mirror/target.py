@@ -20,15 +20,14 @@ from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch
-from kafka_wire.apis import INIT_PRODUCER_ID, PRODUCE
+from kafka_wire.apis import ALL_REPLICAS, INIT_PRODUCER_ID, LATEST, PRODUCE
 from kafka_wire.batches import Piece
 from mirror.admin import Admin, Created, NewTopicChoices, mapped
-from mirror.asking import LATEST, Asking
+from mirror.asking import Asking
 from mirror.errors import TargetError, TopicRefusedError
 from mirror.lane import Producer
 
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
-ALL_REPLICAS = -1
 LOOKS_MAX = 1000  # batches of others between the end of a log and our own
 
 

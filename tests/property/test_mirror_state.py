@@ -18,8 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_wire.batches import SEQUENCES
+from kafka_wire.looking import Own
 from mirror.offset_map import End, Found, OffsetMap, Step
-from mirror.resuming import SEQUENCES, Batch, Life, Resumed, Seen, floor_of, resume
+from mirror.resuming import Life, Resumed, Seen, floor_of, resume
 from mirror.state import Contradiction, PartitionState
 from mirror.state_records import (
     CHUNK_STEPS,
@@ -83,7 +85,7 @@ class Road:
         if last is None:
             return Seen(0, len(self.target), min(floor, len(self.target)), None)
         own = [(at, entry) for at, entry in enumerate(self.target) if entry.batch == last.batch]
-        batch = Batch(PRODUCER, last.epoch, own[0][1].sequence, last.sequence, own[0][0], own[-1][0])
+        batch = Own(PRODUCER, last.epoch, own[0][1].sequence, last.sequence, own[0][0], own[-1][0])
         return Seen(0, len(self.target), own[0][0], batch)
 
     def start(self, fence=False):
@@ -378,14 +380,14 @@ END = End(20, 130, 520)
         (TOPICS._replace(source_id="other"), Seen(0, 520, 519, None), Resumed("source_anew", 20)),
         (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew")),
         (TOPICS._replace(target_id=None), Seen(520, 520, 520, None), Resumed("position", 20, 130)),
-        (TOPICS, Seen(0, 530, 525, Batch(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
-        (TOPICS, Seen(0, 530, 525, Batch(7, 2, 4, 9, 504, 509)), Resumed("found", 10, 110, lost=10)),
-        (TOPICS, Seen(0, 530, 525, Batch(6, 9, 4, 9, 512, 514)), Resumed("found", 15, 125, lost=5)),
-        (TOPICS, Seen(0, 505, 0, Batch(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
+        (TOPICS, Seen(0, 530, 525, Own(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
+        (TOPICS, Seen(0, 530, 525, Own(7, 2, 4, 9, 504, 509)), Resumed("found", 10, 110, lost=10)),
+        (TOPICS, Seen(0, 530, 525, Own(6, 9, 4, 9, 512, 514)), Resumed("found", 15, 125, lost=5)),
+        (TOPICS, Seen(0, 505, 0, Own(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
         (TOPICS, Seen(0, 530, 525, None), Resumed("unknown")),
         (TOPICS, Seen(0, 530, 519, None), Resumed("unknown")),
         (TOPICS, Seen(0, 530, 519, None, is_compacted=True), Resumed("position", 20, 130)),
-        (TOPICS, Seen(0, 530, 0, Batch(7, 3, 0, 4, 500, 504), True), Resumed("position", 20, 130)),
+        (TOPICS, Seen(0, 530, 0, Own(7, 3, 0, 4, 500, 504), True), Resumed("position", 20, 130)),
         (TOPICS, Seen(520, 521, 520, None), Resumed("position", 20, 130)),
         (TOPICS, Seen(525, 525, 525, None), Resumed("unsure", 20, 130)),
         (TOPICS, Seen(0, 10, 0, None), Resumed("found", 0, 100, lost=20)),
@@ -399,19 +401,19 @@ def test_where_it_goes_on(now, seen, resumed):
 def test_a_batch_over_the_end_of_the_sequences():
     records = SEQUENCES - 3
     state = state_with(STEPS[:1], End(records, 100 + records, 500 + records))
-    seen = Seen(0, 505 + records, 0, Batch(PRODUCER, 3, records, 1, 500 + records, 504 + records))
+    seen = Seen(0, 505 + records, 0, Own(PRODUCER, 3, records, 1, 500 + records, 504 + records))
     assert state.resume(seen, TOPICS) == Resumed("found", records + 5, 105 + records, placed=(records, 500 + records))
 
 
 def test_what_steps_do_not_tell_is_not_guessed():
     known = OffsetMap(STEPS[1:], END)
-    earlier = Seen(0, 530, 0, Batch(7, 2, 4, 9, 502, 504))
+    earlier = Seen(0, 530, 0, Own(7, 2, 4, 9, 502, 504))
     with pytest.raises(StepsMissing, match="505 lies below the steps that are held"):
         resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier, holds_all=False)
     with pytest.raises(StepsMissing, match="record 5 came from"):
-        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier._replace(last=Batch(7, 3, 0, 4, 500, 504)))
+        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier._replace(last=Own(7, 3, 0, 4, 500, 504)))
     with pytest.raises(StateError, match="began later"):
-        resume(TOPICS, TOPICS, Life(7, 3, 20), known, earlier._replace(last=Batch(7, 3, SEQUENCES - 5, 4, 500, 509)))
+        resume(TOPICS, TOPICS, Life(7, 3, 20), known, earlier._replace(last=Own(7, 3, SEQUENCES - 5, 4, 500, 509)))
 
 
 def test_many_steps_are_kept_in_records_of_their_own_and_the_last_in_memory():

@@ -36,8 +36,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.protocol.record_batch import build_batch
+from kafka_wire.apis import EARLIEST
 from kafka_wire.cluster import Leader
-from mirror.asking import EARLIEST, EpochQuestion
+from mirror.asking import EpochQuestion
 from mirror.epochs import EpochEnd
 from mirror.errors import PositionsError, SourceError
 from mirror.offsets import Commit
