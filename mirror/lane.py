@@ -61,6 +61,11 @@ class Batch:
         self.said = ""  # by the target, of a refusal
 
     @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.packed.batch)
+
+    @property
     def next_sequence(self) -> int:
         """The sequence behind it; Kafka's begin anew at 0."""
         return (self.sequence + self.packed.records) % SEQUENCES

@@ -1,9 +1,4 @@
-"""The way to the target: takes what lanes have read, packs it, keeps requests under way, and settles what fails.
-
-| part | does |
-|---|---|
-| `Sender` | makes sure of the lanes' topics, knows their leaders, deals lanes among pipes, settles what is unsure |
-| `Pipe` | one connection to one leader: takes from its lanes in turn, packs, sends; goes on when a new one is made |
+"""The way to the target: makes sure of topics, deals lanes among connections, sends, and settles what fails.
 
 A batch is final once it is packed: it is sent again with the same bytes under the same sequences. What becomes of it:
 
@@ -20,8 +15,8 @@ A batch is final once it is packed: it is sent again with the same bytes under t
 The last is for targets that have forgotten the producer: Kafka forgets one whose records are older than its
 producer.id.expiration.ms, and then takes any sequence.
 
-Lives here: when and in which order batches go out, and what answers mean. Must never come in: how much and how packed
-(link.py), which offsets are safe (offsets.py), reading.
+Lives here: what may be sent, and what becomes of it. Must never come in: turns (pipe.py), how much and how packed
+(link.py, packing.py), which offsets are safe (offsets.py), reading.
 Source: KIP-98 and Kafka's ProducerStateManager (five batches per partition are remembered, in order).
 """
 
@@ -30,12 +25,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from aiokafka import TopicPartition
 
 from drupelet.backoff import Backoff
-from edge_broker.errors import ErrorCode, Refusal, error_name
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -46,76 +41,37 @@ from edge_broker.protocol.messages.produce import (
 from edge_broker.protocol.unpacking import CODEC_ZSTD
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
-    BadBatch,
     Packed,
-    Piece,
     TooMuchAtOnce,
     bytes_about,
-    forwarded,
-    may_be_forwarded,
-    merged,
     record_bytes,
     split,
     stamp,
 )
 from kafka_wire.codecs import Packer, codec_number
 from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
+from mirror.answers import (
+    APPENDED,
+    LOST,
+    MOVED,
+    PRODUCER_GONE,
+    TOO_LARGE,
+    nothing_arrived,
+)
 from mirror.errors import TargetError
 from mirror.lane import Batch, Lane, Producer
 from mirror.link import Link, Mark
+from mirror.packing import Job, next_job, pack_all
+from mirror.pipe import Pipe
 from mirror.target import Target
 
 BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
-LANES_MAX = 200  # in a request
 CONNECTIONS_MAX = 4  # to a leader
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
-LOSS_S = 15
 SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 LOOKS_AT_ONCE = 16
-LOST = -2  # no answer, as an outcome beside Kafka's codes
 RESEND_S = 0.1
-
-NOT_APPENDED = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-    }
-)
-APPENDED = frozenset({None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-PRODUCER_GONE = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-    }
-)
-MOVED = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
 
 
 class Host(Protocol):
@@ -150,12 +106,6 @@ class Settings(NamedTuple):
     delivery_timeout_s: float
     backoff_first_s: float
     backoff_max_s: float
-
-
-class _Job(NamedTuple):
-    lane: Lane
-    pieces: list[Piece]
-    forward: bool
 
 
 class Sender:
@@ -399,68 +349,26 @@ class Sender:
         """Whether a lane has lingered for so long that it goes with others: a request of its own costs more."""
         return asyncio.get_running_loop().time() >= lane.waits_since + self.link.linger_s / 2
 
-    def take(self, lane: Lane, bytes_max: int) -> Batch | _Job | None:
+    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
         if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
             return None
         again = next((batch for batch in lane.flight if batch.mark is None), None)
         if again is not None:
             return again
-        if not lane.buffer or self.stopping:
-            return None
-        reserved = lane.offsets.reserved
-        pieces: list[Piece] = []
-        unpacked = packed = 0.0
-        while lane.buffer:
-            first = lane.buffer[0]
-            if first.end_offset > reserved:
-                if pieces or first.first_offset >= reserved:
-                    break
-                lane.cut(reserved)
-                first = lane.buffer[0]
-            if self._forwards(lane, first):
-                if not pieces:
-                    lane.packing = True
-                    return _Job(lane, [lane.take()], forward=True)
-                break
-            share = bytes_about(first)
-            too_much = max(
-                (unpacked + share * lane.growth) / lane.batch_bytes_max, (packed + share * lane.shrinkage) / bytes_max
-            )
-            if pieces and too_much > 1:
-                break
-            if too_much > 2:  # a large one of the source's, which would hold up all others
-                end = first.first_offset + int((first.end_offset - first.first_offset) / too_much)
-                if first.first_offset < end < first.end_offset:
-                    lane.cut(end)
-                    continue
-            pieces.append(lane.take())
-            unpacked += share * lane.growth
-            packed += share * lane.shrinkage
-            if first.end_offset == lane.boundary:
-                break
-        lane.packing = bool(pieces)
-        return _Job(lane, pieces, forward=False) if pieces else None
-
-    def _forwards(self, lane: Lane, piece: Piece) -> bool:
-        size = len(piece.batch)
-        return (
-            self.link.forwards(piece.header.codec, size, self.codec)
-            and size <= lane.batch_bytes_max
-            and may_be_forwarded(piece)
-        )
+        return None if self.stopping else next_job(lane, self.link, self.codec, bytes_max)
 
     # -- packing, in the worker
 
-    async def packed(self, jobs: Sequence[_Job]) -> list[Batch]:
+    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
         """Pack; what cannot be is given back to its lane, which waits."""
         if not jobs:
             return []
         level = self.link.zstd_level if self.codec == CODEC_ZSTD else None
-        results = await self.packer.pack(_pack_all, jobs, self.codec, level)
+        results = await self.packer.pack(pack_all, jobs, self.codec, level)
         return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._made(job, result))]
 
-    def _made(self, job: _Job, result: Packed | Exception) -> Batch | None:
+    def _made(self, job: Job, result: Packed | Exception) -> Batch | None:
         lane, pieces, _ = job
         lane.packing = False
         if lane.is_gone:
@@ -513,7 +421,7 @@ class Sender:
             timeout_ms=int(self.settings.request_timeout_s * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
-        mark = self.link.sent(loop.time(), sum(len(batch.packed.batch) for batch in sent))
+        mark = self.link.sent(loop.time(), sum(batch.size for batch in sent))
         for batch in sent:
             batch.mark, batch.outcome = mark, None
         self._under_way.add(mark)
@@ -627,7 +535,7 @@ class Sender:
 
     async def _find_out(self, lane: Lane) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
-        while lane.flight and not self._is_clear(lane):
+        while lane.flight and not nothing_arrived(lane.flight):
             try:
                 async with self._looks:
                     await self._look(lane)
@@ -659,13 +567,6 @@ class Sender:
         if lane.producer is None or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             await self._anew(lane, backoff)
         await self._lead(lane, backoff)
-
-    def _is_clear(self, lane: Lane) -> bool:
-        """Whether the answers tell that nothing has arrived: the first was refused, those behind it had to be."""
-        return lane.flight[0].outcome in NOT_APPENDED and all(
-            batch.outcome in NOT_APPENDED or batch.outcome == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            for batch in lane.flight
-        )
 
     async def _look(self, lane: Lane) -> None:
         producer = lane.producer
@@ -748,123 +649,3 @@ class Sender:
 
 async def _awaited(work: Awaitable[None]) -> None:
     await work
-
-
-def _pack_all(jobs: Sequence[_Job], codec: int, level: int | None) -> list[Packed | Exception]:
-    return [_pack(job, codec, level) for job in jobs]
-
-
-def _pack(job: _Job, codec: int, level: int | None) -> Packed | Exception:
-    try:
-        return forwarded(job.pieces[0]) if job.forward else merged(job.pieces, codec, level)
-    except (BadBatch, TooMuchAtOnce, Refusal) as error:
-        return error
-
-
-class Pipe:
-    """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
-
-    def __init__(self, sender: Sender, node: int, number: int) -> None:
-        self.node, self.number = node, number
-        self.lanes: set[Lane] = set()
-        self.ready: dict[Lane, None] = {}  # in the order of their turns
-        self.sparse: dict[Lane, None] = {}  # the same of those without a backlog, which go first
-        self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
-        self.wake = asyncio.Event()
-        self.task = asyncio.ensure_future(self._run(sender))
-        self.task.add_done_callback(sender.ended)
-        self._connection: Connection | None = None
-        self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
-
-    def put(self, lane: Lane) -> None:
-        """Note that a lane has something to send."""
-        turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
-        if lane not in self.ready and lane not in self.sparse:
-            turns[lane] = None
-            self.wake.set()
-
-    def let_go(self, lane: Lane) -> None:
-        """Carry a lane no more."""
-        self.lanes.discard(lane)
-        self.ready.pop(lane, None)
-        self.sparse.pop(lane, None)
-        self.lingering.pop(lane, None)
-
-    @property
-    def loss(self) -> float:
-        """Which share of its segments was sent again in the last LOSS_S, about."""
-        if self._connection is None or self._connection.closed:
-            return 0.0
-        self._segments.append(self._connection.segments())
-        del self._segments[:-LOSS_S]
-        (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
-        return (again - again_before) / (sent - before) if sent > before else 0.0
-
-    async def _run(self, sender: Sender) -> None:
-        while True:
-            try:
-                connection = await sender.target.cluster.connection(self.node, self.number)
-            except WireError as error:
-                if not self.lanes:
-                    sender.retire(self)
-                    return
-                sender.host.tell("target", str(error))
-                await sender.moved(self)
-                await asyncio.sleep(RESEND_S)  # the line itself says when it is tried again
-                continue
-            self._connection, self._segments = connection, []
-            sender.host.tell("target", "")
-            closed = asyncio.ensure_future(connection.wait_closed())
-            closed.add_done_callback(lambda _: self.wake.set())
-            try:
-                await self._serve(sender, connection)
-            finally:
-                closed.cancel()
-            sender.host.connection_lost()
-            sender.host.tell("target", str(connection.ended))
-
-    async def _serve(self, sender: Sender, connection: Connection) -> None:
-        loop = asyncio.get_running_loop()
-        while not connection.closed:
-            self.wake.clear()
-            pause_s = connection.throttled_until - loop.time()
-            if pause_s > 0:
-                loop.call_later(pause_s, self.wake.set)
-            load = [] if pause_s > 0 else self._load(sender)
-            if not load:
-                await self.wake.wait()
-                continue
-            final = [one for one in load if isinstance(one, Batch)]
-            packed = await sender.packed([one for one in load if isinstance(one, _Job)])
-            sender.post(connection, [*final, *packed])
-            for one in load:
-                sender.consider(one.lane)
-
-    def _load(self, sender: Sender) -> list[Any]:
-        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room."""
-        link = sender.link
-        room = link.limit_bytes - link.under_way_bytes
-        load: list[Any] = []
-        if self.sparse and len(self.lingering) < LANES_MAX:
-            self.sparse.update((lane, None) for lane in self.lingering if sender.waited(lane))
-        left = self._take(sender, self.sparse, load, link.batch_bytes)
-        if not link.under_way_bytes or room >= link.batch_bytes // 2:
-            self._take(sender, self.ready, load, max(left, link.batch_bytes // 2))
-        return load
-
-    @staticmethod
-    def _take(sender: Sender, turns: dict[Lane, None], load: list[Any], left: int) -> int:
-        while turns and left > 0 and len(load) < LANES_MAX:
-            lane = next(iter(turns))
-            del turns[lane]
-            taken = sender.take(lane, left)
-            if taken is not None:
-                load.append(taken)
-                left -= _size(taken)
-        return left
-
-
-def _size(taken: Batch | _Job) -> int:
-    if isinstance(taken, Batch):
-        return len(taken.packed.batch)
-    return max(1, int(sum(map(bytes_about, taken.pieces)) * taken.lane.shrinkage))

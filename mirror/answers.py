@@ -1,0 +1,69 @@
+"""PURE. What the target's answers to a batch mean: whether it has arrived, and what was wrong.
+
+| set | of a batch with such an answer |
+|---|---|
+| NOT_APPENDED | nothing of it is in the log, and nothing will be |
+| APPENDED | its leader has it, whether or not all replicas do by now |
+| TOO_LARGE | it is to be taken apart |
+| PRODUCER_GONE | its producer id, or what the target remembers of it, is of no use any more |
+| MOVED | another may lead the partition, or its topic is gone |
+
+Of all others, and of none at all (LOST), the log alone can tell. Must never come in: what is done about it.
+Source: Apache Kafka's Errors, LogValidator, ReplicaManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge_broker.errors import ErrorCode
+from mirror.lane import Batch
+
+LOST = -2  # no answer, as an outcome beside Kafka's codes
+
+NOT_APPENDED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+APPENDED = frozenset({None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+PRODUCER_GONE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+def nothing_arrived(flight: Sequence[Batch]) -> bool:
+    """Whether the answers tell that nothing has arrived: the first was refused, those behind it had to be."""
+    return flight[0].outcome in NOT_APPENDED and all(
+        batch.outcome in NOT_APPENDED or batch.outcome == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER for batch in flight
+    )

@@ -1,0 +1,99 @@
+"""What of a lane the next batch is made of, and its making in a worker thread.
+
+| of the buffer | the batch has |
+|---|---|
+| begins with one of the source's that goes on as it is | that one alone |
+| begins with one that is far larger than a batch is to be | a part of it, so that it does not hold up all others |
+| else | as many as fit, up to one that goes on as it is, the end of what may be sent, or a boundary |
+
+Must never come in: connections, sequences, when a lane has its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from edge_broker.errors import Refusal
+from kafka_wire.batches import (
+    BadBatch,
+    Packed,
+    Piece,
+    TooMuchAtOnce,
+    bytes_about,
+    forwarded,
+    may_be_forwarded,
+    merged,
+)
+from mirror.lane import Lane
+from mirror.link import Link
+
+
+class Job(NamedTuple):
+    """Pieces that one batch is made of: merged, or the one there is as it is."""
+
+    lane: Lane
+    pieces: list[Piece]
+    forward: bool
+
+    @property
+    def size(self) -> int:
+        """The bytes of the batch, about."""
+        return max(1, int(sum(map(bytes_about, self.pieces)) * self.lane.shrinkage))
+
+
+def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
+    """Take out of the buffer what the lane's next batch is made of, about `bytes_max` when it is packed.
+
+    The lane is `packing` from then on. None when nothing may be sent.
+    """
+    reserved = lane.offsets.reserved
+    pieces: list[Piece] = []
+    unpacked = packed = 0.0
+    while lane.buffer:
+        first = lane.buffer[0]
+        if first.end_offset > reserved:
+            if pieces or first.first_offset >= reserved:
+                break
+            lane.cut(reserved)
+            first = lane.buffer[0]
+        if _forwards(lane, first, link, codec):
+            if not pieces:
+                lane.packing = True
+                return Job(lane, [lane.take()], forward=True)
+            break
+        share = bytes_about(first)
+        too_much = max(
+            (unpacked + share * lane.growth) / lane.batch_bytes_max, (packed + share * lane.shrinkage) / bytes_max
+        )
+        if pieces and too_much > 1:
+            break
+        if too_much > 2:  # a large one of the source's, which would hold up all others
+            end = first.first_offset + int((first.end_offset - first.first_offset) / too_much)
+            if first.first_offset < end < first.end_offset:
+                lane.cut(end)
+                continue
+        pieces.append(lane.take())
+        unpacked += share * lane.growth
+        packed += share * lane.shrinkage
+        if first.end_offset == lane.boundary:
+            break
+    lane.packing = bool(pieces)
+    return Job(lane, pieces, forward=False) if pieces else None
+
+
+def _forwards(lane: Lane, piece: Piece, link: Link, codec: int) -> bool:
+    size = len(piece.batch)
+    return link.forwards(piece.header.codec, size, codec) and size <= lane.batch_bytes_max and may_be_forwarded(piece)
+
+
+def pack_all(jobs: Sequence[Job], codec: int, level: int | None) -> list[Packed | Exception]:
+    """Make a batch of each, or say why one cannot be made."""
+    return [_pack(job, codec, level) for job in jobs]
+
+
+def _pack(job: Job, codec: int, level: int | None) -> Packed | Exception:
+    try:
+        return forwarded(job.pieces[0]) if job.forward else merged(job.pieces, codec, level)
+    except (BadBatch, TooMuchAtOnce, Refusal) as error:
+        return error

@@ -1,0 +1,130 @@
+"""A connection to one leader of the target, made anew whenever it is lost, and the turns of the lanes that it carries.
+
+| a lane is | it goes |
+|---|---|
+| in `sparse`: it has something, and no backlog | first, whatever is under way |
+| in `lingering`: it has something, and waits for more | with those, once half of its wait is over |
+| in `ready`: it has a backlog | in its turn, where the link has room |
+
+Must never come in: what is taken of a lane (packing.py), and what answers mean (sending.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kafka_wire.connection import Connection
+from kafka_wire.errors import WireError
+from mirror.lane import Batch, Lane
+from mirror.packing import Job
+
+if TYPE_CHECKING:
+    from mirror.sending import Sender
+
+LANES_MAX = 200  # in a request
+LOSS_S = 15
+AGAIN_S = 0.1
+
+
+class Pipe:
+    """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
+
+    def __init__(self, sender: Sender, node: int, number: int) -> None:
+        self.node, self.number = node, number
+        self.lanes: set[Lane] = set()
+        self.ready: dict[Lane, None] = {}  # in the order of their turns
+        self.sparse: dict[Lane, None] = {}  # the same of those without a backlog, which go first
+        self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
+        self.wake = asyncio.Event()
+        self.task = asyncio.ensure_future(self._run(sender))
+        self.task.add_done_callback(sender.ended)
+        self._connection: Connection | None = None
+        self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
+
+    def put(self, lane: Lane) -> None:
+        """Note that a lane has something to send."""
+        turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
+        if lane not in self.ready and lane not in self.sparse:
+            turns[lane] = None
+            self.wake.set()
+
+    def let_go(self, lane: Lane) -> None:
+        """Carry a lane no more."""
+        self.lanes.discard(lane)
+        self.ready.pop(lane, None)
+        self.sparse.pop(lane, None)
+        self.lingering.pop(lane, None)
+
+    @property
+    def loss(self) -> float:
+        """Which share of its segments was sent again in the last LOSS_S, about."""
+        if self._connection is None or self._connection.closed:
+            return 0.0
+        self._segments.append(self._connection.segments())
+        del self._segments[:-LOSS_S]
+        (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
+        return (again - again_before) / (sent - before) if sent > before else 0.0
+
+    async def _run(self, sender: Sender) -> None:
+        while True:
+            try:
+                connection = await sender.target.cluster.connection(self.node, self.number)
+            except WireError as error:
+                if not self.lanes:
+                    sender.retire(self)
+                    return
+                sender.host.tell("target", str(error))
+                await sender.moved(self)
+                await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
+                continue
+            self._connection, self._segments = connection, []
+            sender.host.tell("target", "")
+            closed = asyncio.ensure_future(connection.wait_closed())
+            closed.add_done_callback(lambda _: self.wake.set())
+            try:
+                await self._serve(sender, connection)
+            finally:
+                closed.cancel()
+            sender.host.connection_lost()
+            sender.host.tell("target", str(connection.ended))
+
+    async def _serve(self, sender: Sender, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        while not connection.closed:
+            self.wake.clear()
+            pause_s = connection.throttled_until - loop.time()
+            if pause_s > 0:
+                loop.call_later(pause_s, self.wake.set)
+            load = [] if pause_s > 0 else self._load(sender)
+            if not load:
+                await self.wake.wait()
+                continue
+            final = [one for one in load if isinstance(one, Batch)]
+            packed = await sender.packed([one for one in load if isinstance(one, Job)])
+            sender.post(connection, [*final, *packed])
+            for one in load:
+                sender.consider(one.lane)
+
+    def _load(self, sender: Sender) -> list[Batch | Job]:
+        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room."""
+        link = sender.link
+        room = link.limit_bytes - link.under_way_bytes
+        load: list[Batch | Job] = []
+        if self.sparse and len(self.lingering) < LANES_MAX:
+            self.sparse.update((lane, None) for lane in self.lingering if sender.waited(lane))
+        left = self._take(sender, self.sparse, load, link.batch_bytes)
+        if not link.under_way_bytes or room >= link.batch_bytes // 2:
+            self._take(sender, self.ready, load, max(left, link.batch_bytes // 2))
+        return load
+
+    @staticmethod
+    def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int) -> int:
+        while turns and left > 0 and len(load) < LANES_MAX:
+            lane = next(iter(turns))
+            del turns[lane]
+            taken = sender.take(lane, left)
+            if taken is not None:
+                load.append(taken)
+                left -= taken.size
+        return left
