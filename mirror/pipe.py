@@ -32,6 +32,7 @@ class Pipe:
 
     def __init__(self, sender: Sender, node: int, number: int) -> None:
         self.node, self.number = node, number
+        self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
         self.lanes: set[Lane] = set()
         self.ready: dict[Lane, None] = {}  # in the order of their turns
         self.sparse: dict[Lane, None] = {}  # the same of those without a backlog, which go first
@@ -72,14 +73,15 @@ class Pipe:
                 connection = await sender.target.cluster.connection(self.node, self.number)
             except WireError as error:
                 if not self.lanes:
+                    sender.host.tell(self._trouble, "")
                     sender.retire(self)
                     return
-                sender.host.tell("target", str(error))
+                self._tell(sender, str(error))
                 await sender.moved(self)
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
             self._connection, self._segments = connection, []
-            sender.host.tell("target", "")
+            self._tell(sender, "")
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
             try:
@@ -87,7 +89,11 @@ class Pipe:
             finally:
                 closed.cancel()
             sender.host.connection_lost()
-            sender.host.tell("target", str(connection.ended))
+            self._tell(sender, str(connection.ended))
+
+    def _tell(self, sender: Sender, text: str) -> None:
+        sender.host.tell("target", "")  # a broker of it is known by now
+        sender.host.tell(self._trouble, text)
 
     async def _serve(self, sender: Sender, connection: Connection) -> None:
         loop = asyncio.get_running_loop()

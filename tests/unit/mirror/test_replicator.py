@@ -11,6 +11,8 @@ import pytest
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
+from kafka_wire.cluster import Leader
+from kafka_wire.errors import ConnectionLost
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
@@ -266,6 +268,34 @@ async def test_several_batches_are_under_way_and_never_more_than_a_broker_rememb
     await run.until_safe(300)
     assert run.offsets == list(range(300))
     assert 1 < target.under_way_most <= 5
+
+
+async def test_a_broker_that_leads_nothing_any_more_is_no_trouble_for_ever():
+    target, leaders = MemoryTarget(), [2]
+    connect = target.connection
+
+    async def leader(partition):
+        return Leader(leaders[-1], 0)
+
+    async def connection(node, number=0):
+        if node == 2:
+            await asyncio.sleep(0.001)
+            raise ConnectionLost("broker 2 is down")
+        return await connect(node, number)
+
+    target.leader, target.connection = leader, connection
+    run = Run(MemorySource([record(o) for o in range(10)]), target)
+    seen = set()
+
+    def moved():
+        seen.add(run.replicator.trouble())
+        if any("target broker 2: broker 2 is down" in text for text in seen):
+            leaders.append(1)
+        return run.acked == 10 and run.replicator.trouble() == ""
+
+    await run.until(moved)
+    assert run.offsets == list(range(10))
+    assert leaders[-1] == 1
 
 
 async def test_a_target_that_gives_no_producer_id_yet_is_asked_again_and_well_then():
