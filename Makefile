@@ -117,7 +117,7 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
 
-check: install-check  ## lint, format, types, import direction, shell scripts, YAML, playbooks
+check: install-check  ## lint, format, types, import direction, shell scripts, YAML, playbooks, that every test can be imported
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -126,6 +126,7 @@ check: install-check  ## lint, format, types, import direction, shell scripts, Y
 	$(VENV)/bin/yamllint --strict ansible
 	cd ansible && ../$(VENV)/bin/ansible-lint -q -c ../.ansible-lint roles playbooks
 	$(PYTEST) -q tests/unit/support/test_packages.py
+	$(PYTEST) -qq --collect-only tests >/dev/null || { $(PYTEST) -qq --collect-only tests 2>&1 | grep -v '::' >&2; exit 1; }  # a name that a change took away
 
 format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 	$(VENV)/bin/ruff format .

@@ -34,7 +34,7 @@ from kafka_wire import apis
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster
 from kafka_wire.fencing import LAST_EPOCH, Fencing, NoFence, Overtaken
 from kafka_wire.looking import Look, Own, Wanted, look, producers
-from mirror.resuming import Batch, Seen
+from mirror.resuming import Seen
 from mirror.state import PartitionState
 from mirror.state_records import Reading, Topics
 from mirror.state_topic import StateTopic
@@ -395,8 +395,9 @@ class Life:
             self.target.all[0]
         ]
         assert seen.marker_epoch == fenced.producer_epoch
-        last = None if seen.last is None else Batch(*seen.last)
-        resumed = self.state.resume(Seen(seen.start_offset, seen.end_offset, seen.searched_from, last), self.topics)
+        resumed = self.state.resume(
+            Seen(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), self.topics
+        )
         self.state.begin(self.topics, *fenced[:2], resumed, seen.end_offset)
         self.at = resumed.source_offset
         return resumed
