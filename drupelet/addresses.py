@@ -1,7 +1,9 @@
-"""HOST:PORT, as options and configuration files name an address.
+"""HOST:PORT, as options and configuration files name an address, and whether it is on this machine alone.
 
 Must never come in: looking a name up, opening a socket, and the sentence for a person, which names the option.
 """
+
+import ipaddress
 
 PORT_MAX = 65_535
 
@@ -14,3 +16,19 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not host or "[" in host or "]" in host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host, int(port)
+
+
+def endpoint_text(host: str, port: int) -> str:
+    """HOST:PORT, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

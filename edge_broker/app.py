@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages, serve_http
 from drupelet.installation import built_s
 from drupelet.ledger import LEDGER_TOPIC
-from drupelet.secret_files import first_line
+from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
 from edge_broker import libc
 from edge_broker.broker.broker import Broker
@@ -35,7 +36,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import METRICS_TOKEN, Listener, endpoint_text, open_to_anybody
+from edge_broker.listeners import METRICS_TOKEN, Listener, open_to_anybody
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
@@ -95,7 +96,8 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
-    network_note, metrics_token = _network_note(options), _metrics_token(options.config)
+    network_note = _network_note(options)
+    metrics_token = MetricsAccess(options.config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
     clock = SystemClock(options.config.text("edge.clock.trusted"))
     notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
@@ -120,7 +122,7 @@ async def _serve(options: Options) -> int:
         store.close()
         raise
     broker.listeners = {listener.name: listener for listener in bound}
-    addresses = ", ".join(endpoint_text(listener.bind) for listener in bound)
+    addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
     if network_note:
         log_line("warning", "network-not-trusted", text=network_note)
         broker.notes["network"] = [network_note]
@@ -220,12 +222,6 @@ async def _serve_metrics(
         ) from None
     log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
-
-
-def _metrics_token(config: BrokerConfig) -> bytes:
-    """The token of edge.metrics.token.file, empty without one; ConfigurationError names what is wrong with the file."""
-    path = config.text(METRICS_TOKEN)
-    return first_line(path, METRICS_TOKEN).encode() if path else b""
 
 
 def _encryption(options: Options, server: Server, clock: SystemClock) -> Encryption | None:

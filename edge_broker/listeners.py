@@ -21,8 +21,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from drupelet.addresses import PORT_MAX
+from drupelet.addresses import PORT_MAX, endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError
+from drupelet.metrics_access import open_to_anybody as metrics_open
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
@@ -90,7 +91,7 @@ def _short_form(config: BrokerConfig, listen: Endpoint | None, advertise: Endpoi
         )
     if advertise is None and listen.host in EVERYWHERE:
         raise ConfigurationError(
-            f"--listen {endpoint_text(listen)} is no address that clients could be told; add --advertise HOST:PORT"
+            f"--listen {endpoint_text(*listen)} is no address that clients could be told; add --advertise HOST:PORT"
         )
     _check_prefixes(config, [PLAINTEXT])
     return plaintext(listen, advertise)
@@ -107,7 +108,7 @@ def _listener(name: str, bind: Endpoint, told: Mapping[str, Endpoint], protocols
         raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address that its clients are told")
     if told[name].host in EVERYWHERE:
         raise ConfigurationError(
-            f"clients of listener {name} cannot be told {endpoint_text(told[name])}; name it in advertised.listeners "
+            f"clients of listener {name} cannot be told {endpoint_text(*told[name])}; name it in advertised.listeners "
             "with an address that they can reach"
         )
     return Listener(name, protocol, bind, told[name])
@@ -178,12 +179,12 @@ def _check_prefixes(config: BrokerConfig, names: Iterable[str]) -> None:
 def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> list[str]:
     """What serves a network without TLS and a log-in, or metrics without a token, in words for a sentence."""
     found = [
-        f"{one.name}://{endpoint_text(one.bind)}"
+        f"{one.name}://{endpoint_text(*one.bind)}"
         for one in listeners
         if not is_loopback(one.bind.host) and not _knows_clients(config, one)
     ]
-    if metrics is not None and not is_loopback(metrics.host) and not config.text(METRICS_TOKEN):
-        found.append(f"--metrics {endpoint_text(metrics)}")
+    if metrics is not None and metrics_open(metrics.host, config.text(METRICS_TOKEN)):
+        found.append(f"--metrics {endpoint_text(*metrics)}")
     return found
 
 
@@ -192,23 +193,6 @@ def _knows_clients(config: BrokerConfig, listener: Listener) -> bool:
     return listener.encrypted and (listener.logs_in or required)
 
 
-def endpoint_text(endpoint: Endpoint) -> str:
-    """HOST:PORT, an IPv6 address in brackets."""
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
-
-
 def listeners_text(listeners: Sequence[Listener], *, advertised: bool = False) -> str:
     """NAME://HOST:PORT of each, as Kafka's key has it."""
-    return ",".join(f"{one.name}://{endpoint_text(one.advertised if advertised else one.bind)}" for one in listeners)
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return ",".join(f"{one.name}://{endpoint_text(*(one.advertised if advertised else one.bind))}" for one in listeners)

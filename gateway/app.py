@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from drupelet.addresses import is_loopback
 from drupelet.errors import ConfigurationError, reason
+from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from gateway import notices, state
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
-from gateway.metrics import Metrics, serve_metrics
+from gateway.metrics import Metrics, pages_of, serve_metrics
 from gateway.publisher import Producer, Publisher
 from gateway.sources.board import BoardSource
 from gateway.sources.file_pattern import PatternSource
@@ -85,7 +87,7 @@ class Gateway:
     def _persistence(self) -> str | None:
         """Whether mosquitto can keep sessions and queues, where it is on this host and configured by our file."""
         mqtt = self._config.mqtt
-        if mqtt is None or not self._config.mosquitto_given or not notices.is_loopback(mqtt.host):
+        if mqtt is None or not self._config.mosquitto_given or not is_loopback(mqtt.host):
             return None
         return notices.persistence_trouble(self._config.mosquitto)
 
@@ -94,13 +96,16 @@ class Gateway:
         notes = [note for source in self.sources if (note := source.note()) is not None]
         return "; ".join(["ok", *notes])
 
+    def _pages(self) -> Pages:
+        return pages_of(self.metrics, self.problem, self.well, self._config.metrics_access.token())
+
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Work until SIGTERM or SIGINT; raises what a part failed with."""
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         if self._config.metrics is not None:
-            self._server = await serve_metrics(*self._config.metrics, self.metrics, self.problem, self.well)
+            self._server = await serve_metrics(*self._config.metrics, self._pages())
         failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]

@@ -87,6 +87,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
+    config.metrics_access.token()
+    if config.kafka.security.password is not None:
+        config.kafka.security.password.text()
     _warn([*notices.security(config), *notices.mosquitto(config), *notices.missing(config)])
     print(f"{options.config}: ok")
     for line in describe(config):

@@ -17,6 +17,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
+from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.timestamps import TIME_UNITS
 
@@ -134,6 +135,7 @@ class GatewayConfig:
     node: str
     log_level: str
     metrics: tuple[str, int] | None
+    metrics_access: MetricsAccess
     stop_timeout_ms: int
     kafka: KafkaConfig
     mqtt: MqttConfig | None
@@ -158,7 +160,8 @@ _TABLES: Keys = {
     "board": _keys(BoardConfig),
     "mosquitto": _keys(MosquittoConfig),
 }
-KEYS: Keys = {key: _TABLES.get(key) for key in ("state_dir", "log_level", "metrics", "stop_timeout_ms", *_TABLES)}
+_TOP = ("state_dir", "log_level", "metrics", *ACCESS_KEYS, "stop_timeout_ms")
+KEYS: Keys = {key: _TABLES.get(key) for key in (*_TOP, *_TABLES)}
 
 
 def load_config(path: Path) -> GatewayConfig:
@@ -181,6 +184,7 @@ def read_config(path: Path, values: dict[str, Any]) -> GatewayConfig:
         node=f"gateway@{platform.node() or 'localhost'}",
         log_level=top.choice("log_level", "info", ("debug", "info", "warning", "error")),
         metrics=_address(top, "metrics") if top.has("metrics") else None,
+        metrics_access=access_from(values, path.parent, lambda key: f"{path}: {key}"),
         stop_timeout_ms=top.number("stop_timeout_ms", 5_000, 0, 600_000),
         kafka=_kafka(top.table("kafka")),
         mqtt=_mqtt(top.table("mqtt")) if top.has("mqtt") else None,
@@ -190,6 +194,8 @@ def read_config(path: Path, values: dict[str, Any]) -> GatewayConfig:
         mosquitto=_mosquitto(top.table("mosquitto")),
         mosquitto_given=top.has("mosquitto"),
     )
+    if config.metrics is not None:
+        check_metrics(config.metrics, config.metrics_access, lambda key: f"{path}: {key}")
     _check_sources(config)
     return config
 

@@ -49,18 +49,13 @@ class Metrics:
         return Gauge(f"edge_gateway_{name}", text, labels, registry=self.registry)
 
 
-async def serve_metrics(
-    host: str,
-    port: int,
-    metrics: Metrics,
-    problem: Callable[[], str | None],
-    well: Callable[[], str] = lambda: "ok",
-) -> asyncio.Server:
-    """Serve /metrics and /health until the server is closed; `problem` says in one line what is wrong, or None.
+def pages_of(metrics: Metrics, problem: Callable[[], str | None], well: Callable[[], str], token: bytes) -> Pages:
+    """What is served: `problem` says in one line what is wrong, or None; who does not show `token` gets nothing."""
+    return Pages(lambda: generate_latest(metrics.registry), problem, well, CONTENT_TYPE_LATEST, token)
 
-    Raises ConfigurationError when the address cannot be had.
-    """
-    pages = Pages(lambda: generate_latest(metrics.registry), problem, well, metrics_type=CONTENT_TYPE_LATEST)
+
+async def serve_metrics(host: str, port: int, pages: Pages) -> asyncio.Server:
+    """Serve /metrics and /health until the server is closed. ConfigurationError when the address cannot be had."""
     try:
         return await serve_http(host, port, pages)
     except OSError as error:

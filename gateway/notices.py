@@ -6,7 +6,6 @@ Each is one sentence with its remedy. It looks at files' names and modes, never 
 from __future__ import annotations
 
 import glob
-import ipaddress
 import os
 import pwd
 import shutil
@@ -14,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from drupelet.addresses import host_and_port
+from drupelet.addresses import host_and_port, is_loopback
 from gateway.config import FileConfig, GatewayConfig, MosquittoConfig
 
 
@@ -68,14 +67,6 @@ def persistence_trouble(config: MosquittoConfig) -> str | None:
     return f"{name} cannot be written by {user}: chown {user} {directory}; {loss}"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this host reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _open_ports(config: GatewayConfig) -> Iterator[str]:
     settings, mqtt = config.mosquitto, config.mqtt
     for key, listeners in (("listeners", settings.listeners), ("tls_listeners", settings.tls_listeners)):
@@ -91,8 +82,6 @@ def _open_ports(config: GatewayConfig) -> Iterator[str]:
         for host, _ in map(host_and_port, config.kafka.bootstrap_servers):
             if not is_loopback(host):
                 yield f"kafka sends its password to {host} in clear text: set kafka.security_protocol to SASL_SSL."
-    if config.metrics is not None and not is_loopback(config.metrics[0]):
-        yield f"metrics on {config.metrics[0]} can be read by anyone on that network."
 
 
 def _open_files(config: GatewayConfig) -> Iterator[str]:

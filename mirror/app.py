@@ -15,7 +15,6 @@ from functools import partial
 
 from aiokafka import TopicPartition
 
-from drupelet.addresses import host_and_port
 from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
@@ -47,7 +46,8 @@ async def run(config: Config) -> int:
     server = None
     if config.metrics:
         try:
-            server = await metrics.serve(*host_and_port(config.metrics), figures.registry, replicator.trouble)
+            token = config.metrics_access.token()
+            server = await metrics.serve(config.metrics, figures.registry, replicator.trouble, token)
         except OSError as error:
             _log.error("metrics_port_refused", address=config.metrics, error=reason(error))
             return 1

@@ -61,8 +61,12 @@ def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
 def _check(given: argparse.Namespace, config: Config) -> int:
     from drupelet.kafka_connection import try_cluster  # noqa: PLC0415 - what opens connections, only where asked for
 
-    print(f"{given.config or 'the options'}: ok")
+    config.metrics_access.token()
     sides = (("source", config.source_client), ("target", config.target_client))
+    for _, client in sides:
+        if client.security.password is not None:
+            client.security.password.text()
+    print(f"{given.config or 'the options'}: ok")
     for side, client in sides:
         if client.security.shows_password:
             print(f"WARNING: {side} is sent the password in clear text: use SASL_SSL.", file=sys.stderr)

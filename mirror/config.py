@@ -6,7 +6,7 @@ No client may be imported here. An unknown key is an error that suggests the nea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from drupelet.config_check import nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
+from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
 
 SIDES = ("source", "target")
@@ -44,6 +45,8 @@ class Config:
     """`prefix` or `identity`; prefix when a site is named, else identity."""
     metrics: str = ""
     """HOST:PORT for /metrics and /health; off when empty."""
+    metrics_access: MetricsAccess = MetricsAccess()  # noqa: RUF009 - it does not change
+    """Who may read them: the keys are ACCESS_KEYS."""
     ledger: bool = True
     """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
     compression: str = "zstd"
@@ -110,10 +113,13 @@ def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
     source, target = (_security(path, side, values) for side in SIDES)
-    plain = {key: value for key, value in values.items() if key not in SECURED}
+    access = access_from(values, _folder(path), _named(path))
+    plain = {key: value for key, value in values.items() if key not in (*SECURED, *ACCESS_KEYS)}
     _check_types(plain)
-    config = replace(Config(**plain), source_security=source, target_security=target)
+    config = replace(Config(**plain), source_security=source, target_security=target, metrics_access=access)
     _check(config, required)
+    if config.metrics:
+        check_metrics(host_and_port(config.metrics), access, _named(path))
     return config
 
 
@@ -122,18 +128,27 @@ SECURED = tuple(f"{side}_{key}" for side in SIDES for key in SECURITY_KEYS)
 
 def _security(path: Path | None, side: str, values: Mapping[str, Any]) -> Security:
     given = {key: values[f"{side}_{key}"] for key in SECURITY_KEYS if f"{side}_{key}" in values}
+    return security_from(given, _folder(path), _named(path, f"{side}_"))
+
+
+def _folder(path: Path | None) -> Path:
+    return Path() if path is None else path.parent
+
+
+def _named(path: Path | None, side: str = "") -> Callable[[str], str]:
     where = "" if path is None else f"{path}: "
-    return security_from(given, "." if path is None else path.parent, lambda key: f"{where}{side}_{key}")
+    return lambda key: f"{where}{side}{key}"
 
 
 def _check_types(values: Mapping[str, Any]) -> None:
     kinds: dict[str, type] = {
-        field.name: type(field.default) for field in fields(Config) if not field.name.endswith("_security")
+        field.name: type(field.default) for field in fields(Config) if not field.name.endswith(("_security", "_access"))
     }
     for key, value in values.items():
         if key not in kinds:
-            near = nearest(key, (*kinds, *SECURED))
-            hint = f"did you mean {near}?" if near else f"known are {', '.join((*kinds, *SECURED))}."
+            known = (*kinds, *SECURED, *ACCESS_KEYS)
+            near = nearest(key, known)
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}."
             raise ConfigurationError(f"Unknown configuration key {key}: {hint}")
         if type(value) is not kinds[key]:
             raise ConfigurationError(f"{key} must be of type {kinds[key].__name__}, not {value!r}.")

@@ -12,6 +12,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from drupelet.addresses import host_and_port
 from drupelet.http import Pages, serve_http
 from mirror.ledger import CAUSES
 
@@ -45,7 +46,10 @@ class Metrics:
         return Gauge(f"edge_mirror_{name}", text, labels, registry=self.registry)
 
 
-async def serve(host: str, port: int, registry: CollectorRegistry, trouble: Callable[[], str]) -> asyncio.Server:
-    """Serve /metrics and /health until the server is closed; `trouble` returns what is wrong, or empty text."""
-    pages = Pages(lambda: generate_latest(registry), trouble, metrics_type=CONTENT_TYPE_LATEST)
-    return await serve_http(host, port, pages)
+async def serve(address: str, registry: CollectorRegistry, trouble: Callable[[], str], token: bytes) -> asyncio.Server:
+    """Serve /metrics and /health at HOST:PORT until the server is closed, to who shows `token` if there is one.
+
+    `trouble` returns what is wrong, or empty text.
+    """
+    pages = Pages(lambda: generate_latest(registry), trouble, metrics_type=CONTENT_TYPE_LATEST, token=token)
+    return await serve_http(*host_and_port(address), pages)

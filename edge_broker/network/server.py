@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from drupelet.addresses import endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError, reason
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ProtocolViolation
-from edge_broker.listeners import Listener, endpoint_text, is_loopback
+from edge_broker.listeners import Listener
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.dispatcher import Dispatcher
@@ -98,7 +99,7 @@ class Server:
             )
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen on {endpoint_text(listener.bind)}: {reason(error)}; choose another address or port"
+                f"cannot listen on {endpoint_text(*listener.bind)}: {reason(error)}; choose another address or port"
             ) from None
         self._listening.append(listening)
         return listener.bound(listening.sockets[0].getsockname()[1])

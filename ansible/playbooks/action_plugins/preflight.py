@@ -460,6 +460,35 @@ def network(host: Host) -> Iterator[Finding]:
             )
 
 
+def metrics(host: Host) -> Iterator[Finding]:
+    """Metrics of gateway and mirror in a network that nobody called trusted, at a site without a secret for a token."""
+    if "security_secret" in host.variables and host.value("security_secret") != "":
+        return
+    for role in sorted({"gateway", "mirror"} & host.groups):
+        name, address = f"{role}_metrics", str(host.value(f"{role}_metrics") or "")
+        is_served = any(
+            owner == f"edge-{role}.service" and not LOOPBACK.match(taken) for taken, _, owner in host.listening
+        )
+        is_open = _is_address(address) and not LOOPBACK.match(endpoint(address)[0])
+        if is_open and not is_served and host.value(f"{role}_network_trusted") is not True:
+            yield host.finds(
+                f"{role}_network_trusted",
+                f"{name} is {address}, where anybody in the network could read it: put security_secret into the vault "
+                f"(README.md), from which a token comes, or set {role}_network_trusted to true, or use 127.0.0.1.",
+            )
+
+
+def logins(host: Host) -> Iterator[Finding]:
+    """A mirror that is to log in without a password."""
+    if "mirror" in host.groups and host.value("mirror_target_username") and host.value("mirror_target_password") == "":
+        user = host.value("mirror_target_username")
+        yield host.finds(
+            "mirror_target_password",
+            f"mirror_target_username is {user}, and mirror_target_password is not set: put it into a vault.yml of "
+            "group_vars (README.md).",
+        )
+
+
 def _mode(host: Host, role: str) -> str:
     """How a broker is to know its clients, as the role works it out."""
     # One that cannot be worked out is there: `values` tells what it lacks.
@@ -541,8 +570,8 @@ def findings(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> lis
     """Return all that would go wrong, the inventory's first, then the hosts' in their order."""
     found = misspelt(members, hosts)
     for host in hosts:
-        found += values(host)
-        for look in (system, room, ports, network, strangers) if host.answer else ():
+        found += [*values(host), *logins(host)]
+        for look in (system, room, ports, network, metrics, strangers) if host.answer else ():
             found += look(host)
     return list(dict.fromkeys([*found, *sites(hosts), *services(hosts)]))
 

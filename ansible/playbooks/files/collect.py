@@ -275,11 +275,13 @@ def tail_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
     return kept, False
 
 
-def ask(address: str, path: str) -> str:
+def ask(unit: str, address: str, path: str) -> str:
     """What a service says at this path, its status before it; in brackets why it says nothing."""
     url = f"http://{address.replace(EVERYWHERE, '127.0.0.1')}{path}"
-    token = ROOT / "etc/drupelet/metrics-token"
-    headers = {"Authorization": f"Bearer {read(token).strip()}"} if token.exists() else {}
+    part = unit.removeprefix("edge-")
+    told = "metrics-token" if part == "broker" else setting(part, "metrics_token_file", "")
+    token = ROOT / "etc/drupelet" / told.removeprefix("/etc/drupelet/")
+    headers = {"Authorization": f"Bearer {read(token).strip()}"} if token.is_file() else {}
     asked = urllib.request.Request(url, headers=headers)
     try:
         with DIRECT.open(asked, timeout=5) as answer:
@@ -349,8 +351,8 @@ def parts() -> Iterator[tuple[str, str]]:
         + [run("uname", "-a"), run("dpkg-query", "--show", *PACKAGES)]
     )  # fmt: skip
     for unit, address in addresses().items():
-        yield f"health/{unit}.txt", ask(address, "/health")
-        yield f"health/{unit}.metrics.txt", ask(address, "/metrics")
+        yield f"health/{unit}.txt", ask(unit, address, "/health")
+        yield f"health/{unit}.metrics.txt", ask(unit, address, "/metrics")
     for command in ("show", "health"):
         yield f"board/{command}.json", run(str(PROGRAMS / "edge-board"), command, "--json")
     if data := option("edge-broker", "--data-dir"):

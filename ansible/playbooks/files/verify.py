@@ -95,11 +95,12 @@ def passed(steps: list[Step]) -> bool:
     return all(step.result in PASSED for step in steps)
 
 
-async def healthy(url: str, timeout_s: float) -> str:
+async def healthy(part: str, address: str, timeout_s: float) -> str:
     """Wait until /health answers 200; its last words are the cause."""
+    url = f"http://{address}/health"
     deadline = time.monotonic() + timeout_s
     while True:
-        status, text = await asyncio.to_thread(get, url)
+        status, text = await asyncio.to_thread(get, url, part)
         if status == 200:
             return url
         if time.monotonic() > deadline:
@@ -107,10 +108,11 @@ async def healthy(url: str, timeout_s: float) -> str:
         await asyncio.sleep(POLL_S)
 
 
-def get(url: str) -> tuple[int, str]:
+def get(url: str, part: str) -> tuple[int, str]:
     """Return status and body, or 0 and why there is none."""
-    token = CONFIGURATION / "metrics-token"
-    headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.exists() else {}
+    told = {"metrics_token_file": "metrics-token"} if part == "broker" else configuration(f"{part}.toml") or {}
+    token = CONFIGURATION / told.get("metrics_token_file", "")
+    headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.is_file() else {}
     asked = urllib.request.Request(url, headers=headers)  # noqa: S310 (the inventory's own http address)
     try:
         with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 (as above)
@@ -365,7 +367,7 @@ class Road:
         return timed(name, arrival(self._watched[name], wanted, self._order, why))
 
     def _lag(self) -> str:
-        status, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics")
+        status, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics", "mirror")
         behind = sum(float(number) for number in re.findall(r"^edge_mirror_lag_records\{.*\} (\S+)$", text, re.M))
         return f"; the mirror has {behind:g} records still to send" if status == 200 else ""
 
@@ -437,8 +439,7 @@ def configuration(name: str) -> Any:
 async def verify(order: Order) -> list[Step]:
     """Verify the services, then the road, then the ledger."""
     health = [
-        timed(f"{name} health", healthy(f"http://{address}/health", order.timeout_s))
-        for name, address in order.health.items()
+        timed(f"{name} health", healthy(name, address, order.timeout_s)) for name, address in order.health.items()
     ]
     steps = list(await asyncio.gather(*health))
     if not passed(steps) or not order.mqtt_topic:

@@ -311,7 +311,8 @@ def removed_hosts(folder: Path) -> str:
 class ActionModule(ActionBase):
     """What Ansible loads.
 
-    Without arguments it answers `mode`, `users` (name: password), `acls` and `metrics_token` of this host's broker;
+    Without arguments it answers `mode`, `users` (name: password) and `acls` of this host's broker and, where there is a
+    secret, `metrics_token` of all that serves metrics on it;
     with `service` and `bootstrap` `protocol`, `user`, `password` and `server`, how that service of this host connects.
     """
 
@@ -335,6 +336,7 @@ class ActionModule(ActionBase):
             result.update(mode=mode, users={}, acls=[])
             if mode != "none":
                 result.update(users=site.users(host), acls=[list(acl) for acl in site.acls(host)])
+            if site.text(host, "security_secret"):
                 result.update(metrics_token=site.password(host, "metrics"))
         result.update(changed=False)
         return result

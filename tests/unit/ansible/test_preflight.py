@@ -147,6 +147,40 @@ def test_a_network_that_nobody_calls_trusted_is_told_before_the_broker_refuses_i
     assert bool(told) is found
 
 
+@pytest.mark.parametrize("role", ["gateway", "mirror"])
+@pytest.mark.parametrize(
+    ("variables", "answer", "found"),
+    [
+        ({"{}_metrics": "0.0.0.0:9404"}, BOARD, True),
+        ({"{}_metrics": "127.0.0.1:9404"}, BOARD, False),
+        ({"{}_metrics": "0.0.0.0:9404", "{}_network_trusted": True}, BOARD, False),
+        ({"{}_metrics": "0.0.0.0:9404", "security_secret": "x" * 24}, BOARD, False),
+        ({"{}_metrics": "0.0.0.0:9404"}, BOARD + "listens *:9404 edge-{}.service edge\n", False),
+    ],
+)
+def test_metrics_that_would_be_everybodys_are_told_before_anything_changes(role, variables, answer, found, tmp_path):
+    given = {name.format(role): value for name, value in variables.items()}
+    host = preflight.Host(known, "pi-1", [role], given, answer.format(role))
+    told = list(preflight.metrics(host))
+    assert [one.key for one in told] == [f"{role}_network_trusted"] * found
+    assert all(f"{role}_metrics is 0.0.0.0:9404, where anybody" in one.text for one in told)
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"mirror_target_username": "site"}, True),
+        ({"mirror_target_username": "site", "mirror_target_password": ""}, True),
+        ({"mirror_target_username": "site", "mirror_target_password": "x"}, False),
+        ({}, False),
+    ],
+)
+def test_a_mirror_that_would_log_in_without_a_password_is_told(variables, found, tmp_path):
+    given = board("mirror", mirror_target="kafka:9092", mirror_site="a", mirror_source="far:9092", **variables)
+    told = [line for line in look(given, tmp_path=tmp_path) if "mirror_target_password is not set" in line]
+    assert [line.startswith("pi-1: mirror_target_username is site, and") for line in told] == [True] * found
+
+
 NOBODY = "pi-1: its broker lets in everybody who reaches it"
 
 

@@ -7,7 +7,7 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.cli import main
 from edge_broker.config import Endpoint, read_config
-from edge_broker.listeners import Listener, is_loopback, listeners_text, read_listeners
+from edge_broker.listeners import Listener, listeners_text, read_listeners
 from edge_broker.protocol.api import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -115,16 +115,6 @@ def test_a_key_of_one_mechanism_belongs_behind_its_listener() -> None:
 def test_the_command_ends_with_2_and_the_sentence(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--data-dir", str(tmp_path / "d"), "--set", "listeners=LAN://h:1"]) == 2
     assert "listener LAN has no protocol" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"])
-def test_this_machine(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "fe80::1%eth0", "pi.local"])
-def test_another_machine(host: str) -> None:
-    assert not is_loopback(host)
 
 
 def test_a_client_is_told_the_address_of_the_listener_that_it_came_in_by() -> None:

@@ -51,7 +51,17 @@ def test_the_example_shows_every_key_with_its_default() -> None:
 
 def _without_examples(text: str) -> str:
     """Leave out the keys that have no default: the example only says how they would look."""
-    optional = ("username", "password_file", "headers", "name", "client_id", "units", "directory", "continuation")
+    optional = (
+        "metrics_token_file",
+        "username",
+        "password_file",
+        "headers",
+        "name",
+        "client_id",
+        "units",
+        "directory",
+        "continuation",
+    )
     return "\n".join(line for line in text.splitlines() if not line.startswith((*optional, "ssl_", "sasl_")))
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from gateway import state
 from gateway.config import GatewayConfig, parse_config
-from gateway.metrics import Metrics, serve_metrics
+from gateway.metrics import Metrics, pages_of, serve_metrics
 from gateway.publisher import Publisher
 from gateway.records import Loss, Record
 from gateway.sources.board import BoardSource
@@ -350,21 +350,22 @@ async def test_metrics_and_health_over_http() -> None:
     problems: list[str | None] = [None, "the broker is away"]
     metrics = Metrics()
     metrics.records.labels("mqtt", "readings").inc(3)
-    server = await serve_metrics("127.0.0.1", 0, metrics, lambda: problems.pop(0))
+    pages = pages_of(metrics, lambda: problems.pop(0), lambda: "ok", b"t0ken")
+    server = await serve_metrics("127.0.0.1", 0, pages)
     port = server.sockets[0].getsockname()[1]
 
     async def get(request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request)
+        writer.write(b"GET /" + request + b"\r\n\r\n")
         answer = await reader.read()
         writer.close()
         return answer
 
-    assert b'edge_gateway_records_total{source="mqtt",topic="readings"} 3.0' in await get(
-        b"GET /metrics HTTP/1.1\r\n\r\n"
-    )
-    assert (await get(b"GET /health HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
-    unwell = await get(b"GET /health HTTP/1.1\r\n\r\n")
+    shown = b" HTTP/1.1\r\nAuthorization: Bearer t0ken"
+    assert b'edge_gateway_records_total{source="mqtt",topic="readings"} 3.0' in await get(b"metrics" + shown)
+    assert (await get(b"metrics HTTP/1.1")).startswith(b"HTTP/1.1 401 ")
+    assert (await get(b"health" + shown)).endswith(b"\r\n\r\nok\n")
+    unwell = await get(b"health" + shown)
     assert unwell.startswith(b"HTTP/1.1 503 ")
     assert unwell.endswith(b"\r\n\r\nthe broker is away\n")
     server.close()
