@@ -1,4 +1,4 @@
-"""`GET /metrics` (Prometheus text) and `GET /health`, nothing else, on a port of their own.
+"""`GET /metrics` (Prometheus text), `GET /health`, `GET /status` (JSON) of a part that has it, on a port of their own.
 
 A whole HTTP server or the Prometheus client would cost more memory than the rest of a broker's code. This one reads a
 bounded request, answers, and closes. With a token it answers nobody else than who shows it, as `Authorization: Bearer`.
@@ -18,6 +18,7 @@ REQUEST_BYTES_MAX = 4096
 REQUEST_S_MAX = 5.0
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
 _BEARER = re.compile(rb"\r\nauthorization:[ \t]*bearer +([^\r]*?)[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -32,7 +33,9 @@ class Pages(NamedTuple):
     well: Callable[[], str] = lambda: "ok"
     metrics_type: str = PROMETHEUS_TEXT
     token: bytes = b""
-    """Who does not show it gets neither page; empty: everybody gets both."""
+    """Who does not show it gets no page; empty: everybody gets all."""
+    status: Callable[[], bytes] | None = None
+    """The JSON text of /status; None: there is no such page."""
 
 
 async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
@@ -75,6 +78,8 @@ def _shows(head: bytes, token: bytes) -> bool:
 def _page(path: bytes, pages: Pages) -> bytes:
     if path == b"/metrics":
         return _response("200 OK", pages.metrics_type, pages.metrics())
+    if path == b"/status" and pages.status is not None:
+        return _response("200 OK", JSON, pages.status())
     if path != b"/health":
         return _response("404 Not Found", PLAIN_TEXT, b"try /metrics or /health\n")
     problem = pages.problem()

@@ -21,6 +21,7 @@ from kafka_wire.apis import FIND_COORDINATOR, METADATA
 from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection
 from kafka_wire.errors import ConnectionLost, NoCoordinator, Refused
 from kafka_wire.line import Line
+from kafka_wire.traffic import Traffic
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
 SIDE = -1  # the number of the connection for questions, which must not wait behind fetches
@@ -59,12 +60,14 @@ class Cluster:
         *,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         silent_s_max: float = SILENT_S_MAX,
+        traffic: Traffic | None = None,
     ) -> None:
         self.nodes: dict[int, Place] = {}
         self.controller = -1
         self._settings = settings
         self._unsent_bytes_max = unsent_bytes_max
         self._silent_s_max = silent_s_max
+        self._traffic = traffic
         self._timeout_s = settings.request_timeout_ms / 1000
         self._servers = [host_and_port(server) for server in settings.servers]
         self._lines: dict[tuple[Place, int], Line] = {}
@@ -161,6 +164,7 @@ class Cluster:
             timeout_s=timeout_s,
             unsent_bytes_max=self._unsent_bytes_max,
             silent_s_max=self._silent_s_max,
+            traffic=self._traffic,
         )
 
 

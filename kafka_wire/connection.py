@@ -38,6 +38,7 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, S
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafka_wire.dialling import (
     Tuning,
+    carried,
     dial,
     segments,
     set_silence,
@@ -48,6 +49,7 @@ from kafka_wire.dialling import (
 from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
 from kafka_wire.frames import Frames, as_transport
 from kafka_wire.login import encrypted, log_in, tls_context
+from kafka_wire.traffic import Traffic
 
 __all__ = ["Connection", "ConnectionLost", "Refused", "VersionUnknown", "WireError"]
 
@@ -81,8 +83,9 @@ class Connection:
     (KIP-219), as its last answer said; `bytes_in` and `bytes_out` are counted before encryption.
     """
 
-    def __init__(self, place: str, security: Security, client_id: str, tuning: Tuning) -> None:
+    def __init__(self, place: str, security: Security, client_id: str, tuning: Tuning, traffic: Traffic) -> None:
         self.place = place
+        self._traffic = traffic
         self.heard_at = 0.0
         self.throttled_until = 0.0
         self.bytes_in = 0
@@ -121,14 +124,16 @@ class Connection:
         timeout_s: float,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         silent_s_max: float = SILENT_S_MAX,
+        traffic: Traffic | None = None,
     ) -> Connection:
         """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
 
         The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
+        `traffic` counts what it carries.
         Raises ConnectionLost where nobody answers, Refused where somebody is there.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max))
+        self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max), traffic or Traffic())
         try:
             async with asyncio.timeout(timeout_s):
                 await self._open(host, port, timeout_s)
@@ -145,6 +150,7 @@ class Connection:
     async def _open(self, host: str, port: int, timeout_s: float) -> None:
         context = await tls_context(self._security)
         self._socket = await self._dialled(host, port)
+        self._traffic.begins(self)
         transport, _ = await self._loop.create_connection(lambda: self._frames, sock=self._socket)
         self._raw = self._transport = as_transport(transport)
         if context is not None:
@@ -390,6 +396,10 @@ class Connection:
         """How many segments the kernel has sent, and how many of those once more."""
         return segments(self._socket)
 
+    def carried(self) -> tuple[int, int]:
+        """Bytes on the wire, out and in; where the kernel does not tell, those before encryption, without headers."""
+        return carried(self._socket) or (self.bytes_out, self.bytes_in)
+
     def _in_process(self) -> int:
         raw, transport = self._raw, self._transport
         assert raw is not None
@@ -426,6 +436,7 @@ class Connection:
         if self._ended is not None:
             return
         self._ended = why
+        self._traffic.ends(self)
         self._frames.stop()
         if self._transport is not None:
             self._transport.abort()

@@ -27,7 +27,9 @@ NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
 QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
-_TOTAL_RETRANS, _SEGS_OUT, _TCP_INFO_BYTES = 100, 136, 140  # places in linux/tcp.h's struct tcp_info
+_TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN, _BYTES_SENT = 100, 128, 136, 140, 200  # in linux/tcp.h's tcp_info
+_SEGMENTS_BYTES, _CARRIED_BYTES = 140, 208  # how much of it a kernel must tell: 4.2, 4.19
+_HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
 
@@ -83,13 +85,31 @@ def unacknowledged(connection: socket.socket) -> int:
 
 def segments(connection: socket.socket) -> tuple[int, int]:
     """How many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
+    told = _tcp_info(connection, _SEGMENTS_BYTES)
+    return (0, 0) if told is None else (_number(told, _SEGS_OUT, 4), _number(told, _TOTAL_RETRANS, 4))
+
+
+def carried(connection: socket.socket) -> tuple[int, int] | None:
+    """How many bytes it has put on the wire and taken off it, about: TLS, headers and what was sent again are in it.
+
+    None where it is closed, or the kernel does not tell.
+    """
+    told = _tcp_info(connection, _CARRIED_BYTES)
+    if told is None:
+        return None
+    out, back = _number(told, _BYTES_SENT, 8), _number(told, _BYTES_RECEIVED, 8)
+    return out + _HEADER_BYTES * _number(told, _SEGS_OUT, 4), back + _HEADER_BYTES * _number(told, _SEGS_IN, 4)
+
+
+def _tcp_info(connection: socket.socket, size: int) -> bytes | None:
     if connection.fileno() < 0:
-        return 0, 0
-    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    if len(told) < _TCP_INFO_BYTES:
-        return 0, 0  # a kernel before 4.2
-    again, out = (int.from_bytes(told[at : at + 4], sys.byteorder) for at in (_TOTAL_RETRANS, _SEGS_OUT))
-    return out, again
+        return None
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+    return told if len(told) == size else None
+
+
+def _number(told: bytes, at: int, size: int) -> int:
+    return int.from_bytes(told[at : at + size], sys.byteorder)
 
 
 def _queued(connection: socket.socket, which: int) -> int:

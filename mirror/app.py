@@ -1,4 +1,4 @@
-"""The commands behind the command line: run the mirror until a signal, show where it stands and what it would do.
+"""The commands behind the command line: run the mirror until a signal, show what it would do.
 
 No argument parsing may come in here, and no decision of the mirror.
 """
@@ -10,10 +10,8 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-
-from aiokafka import TopicPartition
 
 from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
@@ -22,10 +20,10 @@ from drupelet.systemd import Notifier, alive
 from mirror import metrics
 from mirror.config import Config
 from mirror.errors import SourceError, TargetError
-from mirror.offsets import Commit
 from mirror.preview import Planned, planned
 from mirror.replicator import Replicator
 from mirror.source import Source
+from mirror.tables import table
 from mirror.target import Target
 
 _log = Log("mirror")
@@ -47,7 +45,7 @@ async def run(config: Config) -> int:
     if config.metrics:
         try:
             token = config.metrics_access.token()
-            server = await metrics.serve(config.metrics, figures.registry, replicator.trouble, token)
+            server = await metrics.serve(config.metrics, figures.registry, replicator, token)
         except OSError as error:
             _log.error("metrics_port_refused", address=config.metrics, error=reason(error))
             return 1
@@ -67,30 +65,6 @@ async def run(config: Config) -> int:
 
 def _state(replicator: Replicator) -> str:
     return replicator.trouble() or "mirroring"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where one partition stands; None where the group holds no position, or the topic is gone."""
-
-    topic: str
-    partition: int
-    source_end: int | None
-    position: int | None
-    lag: int | None
-
-
-async def status(config: Config, *, as_json: bool) -> int:
-    """Print a line per partition from the source group's commits and the source's ends; return the exit status."""
-    source = Source(config.source_client, config.group_id)
-    try:
-        found = await _standings(source, config)
-    except SourceError as error:
-        raise CommandFailed(f"the source does not answer: {error}") from error
-    finally:
-        await source.close()
-    print(json.dumps([asdict(standing) for standing in found]) if as_json else _standings_table(found))
-    return 0
 
 
 async def plan(config: Config, *, as_json: bool) -> int:
@@ -115,51 +89,11 @@ async def plan(config: Config, *, as_json: bool) -> int:
     return 1 if near is not None or any(one.trouble for one in found) else 0
 
 
-async def _standings(source: Source, config: Config) -> list[Standing]:
-    known = await source.topics()
-    commits = await source.commits()
-    chosen = config.selection.of(known) if config.topics else []
-    there = {TopicPartition(name, number) for name in chosen for number in known[name].leaders}
-    there |= {tp for tp in commits if tp.topic in known and tp.partition in known[tp.topic].leaders}
-    _, ends = await source.bounds(there)
-    return [_standing(partition, ends, commits) for partition in sorted(there | commits.keys())]
-
-
-def _standing(
-    partition: TopicPartition, ends: dict[TopicPartition, int], commits: dict[TopicPartition, Commit]
-) -> Standing:
-    end = ends.get(partition)
-    position = commits[partition].offset if partition in commits else None
-    lag = None if end is None or position is None else max(0, end - position)
-    return Standing(partition.topic, partition.partition, end, position, lag)
-
-
-def _standings_table(found: list[Standing]) -> str:
-    return _table(
-        ("TOPIC", "PARTITION", "SOURCE END", "POSITION", "LAG"),
-        [(row.topic, row.partition, row.source_end, row.position, row.lag) for row in found],
-    )
-
-
 def _planned_table(found: list[Planned]) -> str:
-    return _table(
+    return table(
         ("TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE"),
         [
             (one.topic, one.target_name, one.partitions, one.partitions_there, one.to_send, one.again, one.gone)
             for one in found
         ],
-    )
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str | int | None, ...]]) -> str:
-    """Text to the left, numbers to the right, - for nothing."""
-    shown = [head, *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]
-    texts = {column for row in rows for column, cell in enumerate(row) if isinstance(cell, str)} | {0}
-    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in texts else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in shown
     )

@@ -35,6 +35,7 @@ from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFF
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import VersionUnknown, WireError
+from kafka_wire.traffic import Traffic
 from mirror.epochs import EpochEnd
 from mirror.errors import SourceError, TargetError
 
@@ -61,12 +62,13 @@ class Content(NamedTuple):
 
 
 class Asking:
-    """One end, and what it answers; every question raises `kind` where it does not."""
+    """One end, and what it answers; every question raises `kind` where it does not. `traffic` is what it all cost."""
 
     def __init__(self, settings: ClientSettings, kind: End) -> None:
         self._settings = settings
         self._kind = kind
         self._timeout_s = settings.request_timeout_ms / 1000
+        self.traffic = Traffic()
         self._cluster: Cluster | None = None
         self._known: dict[str, Topic] = {}
 
@@ -74,7 +76,7 @@ class Asking:
     def cluster(self) -> Cluster:
         """The connections to it, the same until `hang_up`."""
         if self._cluster is None:
-            self._cluster = Cluster(self._settings)
+            self._cluster = Cluster(self._settings, traffic=self.traffic)
         return self._cluster
 
     def hang_up(self) -> None:

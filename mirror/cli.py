@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from drupelet.arguments import Parser, path
+from drupelet.arguments import Parser, path, whole_number
 from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
@@ -23,7 +23,13 @@ _RUN_EXAMPLE = """example:
 _CHECK_EXAMPLE = """example:
   edge-mirror check --connect --config /etc/drupelet/mirror.toml
 """
-_STATUS_EXAMPLE = """example:
+_STATUS = """exit status:
+  0 well, 1 in trouble, further behind than --max-lag or --max-age, or nothing can be told, 2 bad usage,
+  3 the mirror does not answer at --metrics: what its group at the source tells is printed
+
+examples:
+  edge-mirror status --config /etc/drupelet/mirror.toml --watch
+  edge-mirror status --config /etc/drupelet/mirror.toml --max-age 600
   edge-mirror status --source 127.0.0.1:9092 --site hamburg
 """
 
@@ -40,17 +46,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
-    required = ("source",) if given.command == "status" else ("source", "target", "topics")
-    config = _load(given, required)
+    config = _load_for_status(given) if given.command == "status" else _load(given, ("source", "target", "topics"))
     if given.command == "check":
         return _check(given, config)
     set_up("mirror", silent=() if given.command == "run" else ("aiokafka",))  # one sentence says it
     return _start(given, config)
 
 
-def _load(given: argparse.Namespace, required: tuple[str, ...]) -> Config:
+def _load_for_status(given: argparse.Namespace) -> Config:
+    """The mirror itself may tell all; without its address, the source is asked for the group."""
+    config = load(given.config, _overrides(given), (), serves=False)
+    return config if config.metrics and not config.source else _load(given, ("source",), serves=False)
+
+
+def _overrides(given: argparse.Namespace) -> dict[str, object]:
     names = ("source", "target", "topics", "exclude", "site", "policy", "metrics")
-    config = load(given.config, {name: getattr(given, name, None) for name in names}, required)
+    return {name: getattr(given, name, None) for name in names}
+
+
+def _load(given: argparse.Namespace, required: tuple[str, ...], *, serves: bool = True) -> Config:
+    config = load(given.config, _overrides(given), required, serves=serves)
     if not config.site and not config.target:
         raise ConfigurationError(
             "neither site nor target is set: one of them names the group that holds the positions."
@@ -79,13 +94,15 @@ def _check(given: argparse.Namespace, config: Config) -> int:
 
 
 def _start(given: argparse.Namespace, config: Config) -> int:
+    if given.command == "status":
+        from mirror.status import Wanted, status  # noqa: PLC0415 - not for the others
+
+        return status(config, Wanted(given.json, given.watch, given.max_lag, given.max_age))
     from mirror import app  # noqa: PLC0415 - brings aiokafka, which takes long to import on a Pi
 
     if given.command == "run":
         return asyncio.run(app.run(config))
-    if given.command == "plan":
-        return asyncio.run(app.plan(config, as_json=given.json))
-    return asyncio.run(app.status(config, as_json=given.json))
+    return asyncio.run(app.plan(config, as_json=given.json))
 
 
 def parser() -> Parser:
@@ -100,14 +117,22 @@ def parser() -> Parser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = _command(commands, "run", "mirror until SIGTERM or SIGINT", _RUN_EXAMPLE)
     _add_policy(run)
-    run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /health there; off by default")
+    run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics, /health and /status there; off by default")
     check = _command(commands, "check", "check the configuration, and whether both sides let us in", _CHECK_EXAMPLE)
     check.add_argument("--connect", action="store_true", help="also try both sides, and the brokers that they name")
     plan = _command(commands, "plan", "show what would be mirrored, by what name, and how much", _PLAN_EXAMPLE)
     _add_policy(plan)
     plan.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    status = _command(commands, "status", "show source end, committed position and lag per partition", _STATUS_EXAMPLE)
-    status.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    status = _command(commands, "status", "show how far behind each topic is, how fast it goes, and the link", _STATUS)
+    asked = "ask the mirror that serves its metrics there; without it the source tells what it knows"
+    status.add_argument("--metrics", metavar="HOST:PORT", help=asked)
+    status.add_argument("--json", action="store_true", help="print JSON instead of a table, partitions included")
+    status.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    a_number = whole_number(0, 2**63 - 1)
+    status.add_argument(
+        "--max-lag", metavar="RECORDS", type=a_number, help="exit status 1 where a topic is further behind"
+    )
+    status.add_argument("--max-age", metavar="SECONDS", type=a_number, help="the same by the age of its oldest record")
     return root
 
 

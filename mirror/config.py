@@ -105,10 +105,12 @@ class Config:
         return Selection(re.compile(self.topics), excluded, self.ledger)
 
 
-def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str, ...]) -> Config:
+def load(
+    path: Path | None, overrides: Mapping[str, object], required: tuple[str, ...], *, serves: bool = True
+) -> Config:
     """Return the checked configuration from a file and the command line's values (None: not given there).
 
-    Raises ConfigurationError; `required` names the keys that must be set.
+    Raises ConfigurationError; `required` names the keys that must be set. Without `serves`, metrics are another's.
     """
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
@@ -118,7 +120,7 @@ def load(path: Path | None, overrides: Mapping[str, object], required: tuple[str
     _check_types(plain)
     config = replace(Config(**plain), source_security=source, target_security=target, metrics_access=access)
     _check(config, required)
-    if config.metrics:
+    if config.metrics and serves:
         check_metrics(host_and_port(config.metrics), access, _named(path))
     return config
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from drupelet.addresses import host_and_port
 from drupelet.http import Pages, serve_http
 from mirror.ledger import CAUSES
+from mirror.report import Report
 
 
 class Metrics:
@@ -46,10 +47,25 @@ class Metrics:
         return Gauge(f"edge_mirror_{name}", text, labels, registry=self.registry)
 
 
-async def serve(address: str, registry: CollectorRegistry, trouble: Callable[[], str], token: bytes) -> asyncio.Server:
-    """Serve /metrics and /health at HOST:PORT until the server is closed, to who shows `token` if there is one.
+class Tells(Protocol):
+    """What runs, and tells of itself."""
 
-    `trouble` returns what is wrong, or empty text.
+    def trouble(self) -> str:
+        """What is wrong, or empty text."""
+
+    def report(self) -> Report:
+        """How it stands."""
+
+
+async def serve(address: str, registry: CollectorRegistry, tells: Tells, token: bytes) -> asyncio.Server:
+    """Serve /metrics, /health and /status at HOST:PORT until the server is closed, to who shows `token` if there is
+    one.
     """
-    pages = Pages(lambda: generate_latest(registry), trouble, metrics_type=CONTENT_TYPE_LATEST, token=token)
+    pages = Pages(
+        lambda: generate_latest(registry),
+        tells.trouble,
+        metrics_type=CONTENT_TYPE_LATEST,
+        token=token,
+        status=lambda: tells.report().as_json().encode(),
+    )
     return await serve_http(*host_and_port(address), pages)

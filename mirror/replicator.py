@@ -29,7 +29,7 @@ from drupelet.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
-from mirror import ledger, plan, topics
+from mirror import ledger, plan, reporting, topics
 from mirror.config import Config
 from mirror.epochs import epoch_starts
 from mirror.errors import PositionsError, SourceError, TargetError
@@ -38,7 +38,9 @@ from mirror.link import Link
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
+from mirror.progress import Progress
 from mirror.reading import WAIT_ALL_S, Answer, Place
+from mirror.report import Report
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.target import Target
@@ -80,6 +82,8 @@ class Replicator:
         self._ledger_lock = asyncio.Lock()
         self._lanes: dict[TopicPartition, Lane] = {}
         self._memory = Memory()
+        self._progress = Progress()
+        self._started_at = time.monotonic()
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
         self._sender = self._new_sender()
         self._commit_now = asyncio.Event()
@@ -141,6 +145,23 @@ class Replicator:
     def trouble(self) -> str:
         """Return what is wrong in one line, or empty text."""
         return "; ".join(f"{name}: {text}" for name, text in self._troubles.items())
+
+    def report(self) -> Report:
+        """Return how all of it stands."""
+        now = time.monotonic()
+        running = reporting.Running(
+            config=self.config,
+            lanes=self._lanes.values(),
+            progress=self._progress,
+            link=self._link,
+            ends=(self.source, self.target),
+            troubles=self._troubles,
+            silent_s=self._sender.oldest_s(asyncio.get_running_loop().time()),
+            buffered_bytes=self._memory.bytes,
+            started_at=self._started_at,
+            now=now,
+        )
+        return reporting.report(running, NOT_YET)
 
     def _set_trouble(self, name: str, text: str) -> None:
         before = self._troubles.pop(name, "")
@@ -255,6 +276,7 @@ class Replicator:
         _log.warning(event, **lane.fields(), acked=lane.offsets.acked)
         self._sender.drop(lane)
         self._rests.pop(partition, None)
+        self._progress.forget(partition)
         for trouble in (lane.name, f"{lane.name} position", f"{lane.name} source"):
             self._set_trouble(trouble, "")
         with contextlib.suppress(KeyError):
@@ -438,6 +460,7 @@ class Replicator:
         labels = (lane.partition.topic, str(lane.partition.partition))
         self.metrics.records.labels(*labels).inc(batch.packed.records)
         self.metrics.bytes.labels(*labels).inc(batch.packed.payload_bytes)
+        self._progress.acked(lane, batch.packed.records, batch.packed.payload_bytes)
         self.metrics.sent.inc(len(batch.packed.batch))
         self.metrics.duplicates.inc(acked.duplicates)
         self.metrics.target_lost.inc(acked.target_lost)
@@ -532,11 +555,14 @@ class Replicator:
             self._tell_silence("target ack", "none", self._sender.oldest_s(asyncio.get_running_loop().time()))
 
     def _show_lags(self) -> None:
+        now = time.monotonic()
         for partition, lane in self._lanes.items():
             lag = 0 if lane.source_end is None else max(0, lane.source_end - lane.offsets.acked)
             if lag != lane.lag_shown:
                 lane.lag_shown = lag
+                self._progress.behind(lane, lag, now)
                 self.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
+        self._progress.tick(now)
 
     def _tell_silence(self, name: str, what: str, seconds: float) -> None:
         self._set_trouble(name, f"{what} for {seconds:.0f} s" if seconds > SILENT_S else "")

@@ -73,7 +73,7 @@ def lag(source, topic):
     )
     if done.returncode:
         return done.stderr  # Kafka has no coordinator for a moment after its start
-    return [row["lag"] for row in json.loads(done.stdout) if row["topic"] == topic]
+    return [row["lag"] for row in json.loads(done.stdout)["partitions"] if row["topic"] == topic]
 
 
 def test_transactions(source, target, tmp_path):

@@ -130,15 +130,13 @@ def test_many_topics_are_made_in_few_requests(source, tmp_path):
         assert settings_of(target.bootstrap, "lab.t7")["max.message.bytes"] == "3000000"
 
 
+def ours(*words):
+    command = [runtimes.console_script("edge-mirror"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=CALL_S)
+
+
 def plan(source, target, topics, *more):
-    command = [runtimes.console_script("edge-mirror"), "plan", "--source", source, "--target", target]
-    return subprocess.run(
-        [*command, "--topics", topics, "--site", "lab", *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CALL_S,
-    )
+    return ours("plan", "--source", source, "--target", target, "--topics", topics, "--site", "lab", *more)
 
 
 def topics_of(broker):
@@ -186,3 +184,33 @@ def test_a_plan_of_nothing_says_what_was_meant_and_fails(source, target):
     assert away.returncode == 1
     assert away.stderr.count("\n") == 1
     assert "the target 127.0.0.1:" in away.stderr
+
+
+def test_the_status_is_the_mirrors_own_word_and_without_it_the_sources(target, tmp_path):
+    with EdgeBroker(tmp_path / "source") as source:
+        create_topic(source.bootstrap, "followed", 2)
+        produce(source.bootstrap, "followed", 0, 300)
+        at_work = mirror(tmp_path, source, target, "followed")
+        words = ["status", "--source", source.bootstrap, "--site", "lab", "--topics", "followed"]
+        asked = [*words, "--metrics", f"127.0.0.1:{at_work.metrics_port}"]
+        with at_work:
+            wait_mirrored(target.bootstrap, "lab.followed", {0: 300})
+            wait_until(lambda: ours(*asked).returncode == 0, 30, "well")
+            told = json.loads(ours(*asked, "--json").stdout)
+            [topic] = [one for one in told["topics"] if one["topic"] == "followed"]
+            assert (topic["target_name"], topic["partitions"], topic["lag_records"]) == ("lab.followed", 2, 0)
+            assert told["told_by"] == "mirror"
+            assert told["target"]["state"] == told["source"]["state"] == "up"
+            assert told["target"]["wire_out_bytes"] > 3000  # keys and values, packed
+            assert told["source"]["wire_in_bytes"] > 300 * 80
+            assert told["link"]["round_trip_ms"] > 0
+        produce(source.bootstrap, "followed", 300, 340)
+        gone = ours(*asked)
+        assert gone.returncode == 3
+        assert "the mirror does not run; this is what its group at the source tells." in gone.stdout
+        told = json.loads(ours(*words, "--json").stdout)
+        [topic] = [one for one in told["topics"] if one["topic"] == "followed"]
+        assert (told["told_by"], topic["lag_records"], topic["lag_bytes_estimated"]) == ("source", 40, True)
+        assert topic["lag_bytes"] > 40 * 80
+        assert topic["lag_s"] > 3000  # as its producer's clock said
+        assert ours(*words, "--max-lag", "39").returncode == 1

@@ -51,7 +51,7 @@ def position(source, topic="readings"):
     """Where the mirror's group stands, None while nobody knows."""
     command = [runtimes.console_script("edge-mirror"), "status", "--source", source, "--site", "lab", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    rows = json.loads(done.stdout)["partitions"] if done.returncode == 0 else []
     return next((row["position"] for row in rows if row["topic"] == topic), None)
 
 

@@ -12,6 +12,15 @@ from drupelet.http import Pages, respond, serve_http
 PAGES = Pages(lambda: b"metric 1\n", lambda: None)
 
 
+def test_a_part_may_tell_how_it_stands_as_json() -> None:
+    asked = b"GET /status HTTP/1.1\r\n\r\n"
+    assert respond(asked, PAGES).startswith(b"HTTP/1.1 404")
+    told = respond(asked, PAGES._replace(status=lambda: b"{}"))
+    assert b"Content-Type: application/json\r\n" in told
+    assert told.endswith(b"\r\n\r\n{}")
+    assert respond(asked, PAGES._replace(status=lambda: b"{}", token=b"t")).startswith(b"HTTP/1.1 401")
+
+
 def test_metrics() -> None:
     response = respond(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", PAGES)
     assert response.startswith(b"HTTP/1.1 200 OK")

@@ -1,0 +1,39 @@
+"""How many bytes all connections of one end have carried, those that have ended as well.
+
+Must never come in: what a connection is, which is told to be carried by `carried`, and when one is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Carries(Protocol):
+    """What carries bytes."""
+
+    def carried(self) -> tuple[int, int]:
+        """Bytes out and in so far."""
+
+
+class Traffic:
+    """The sum over connections, each of which tells when it begins and, while it can still be asked, when it ends."""
+
+    def __init__(self) -> None:
+        self._out = self._in = 0
+        self._open: set[Carries] = set()
+
+    def begins(self, one: Carries) -> None:
+        """Count what it carries from now on."""
+        self._open.add(one)
+
+    def ends(self, one: Carries) -> None:
+        """Note what it has carried; once, a second time changes nothing."""
+        if one in self._open:
+            self._open.discard(one)
+            out, back = one.carried()
+            self._out, self._in = self._out + out, self._in + back
+
+    def total(self) -> tuple[int, int]:
+        """Bytes out and in, ever."""
+        now = [one.carried() for one in self._open]
+        return self._out + sum(out for out, _ in now), self._in + sum(back for _, back in now)

@@ -1,0 +1,45 @@
+"""What connections have carried, the open ones and those that have ended, by the kernel's own count."""
+
+from __future__ import annotations
+
+import socket
+
+from kafka_wire.dialling import carried
+from kafka_wire.traffic import Traffic
+
+
+class Carrier:
+    def __init__(self, out, back):
+        self.bytes = out, back
+
+    def carried(self):
+        return self.bytes
+
+
+def test_what_has_ended_counts_on_and_what_never_began_not_at_all():
+    traffic, one, other, stranger = Traffic(), Carrier(10, 20), Carrier(1, 2), Carrier(5, 5)
+    traffic.begins(one)
+    traffic.begins(other)
+    assert traffic.total() == (11, 22)
+    one.bytes = 15, 25
+    traffic.ends(one)
+    one.bytes = 0, 0
+    traffic.ends(one)
+    traffic.ends(stranger)
+    other.bytes = 3, 3
+    assert traffic.total() == (18, 28)
+
+
+def test_the_kernel_counts_payload_and_headers_until_it_is_closed():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        with far:
+            near.sendall(bytes(5000))
+            left = 5000
+            while left:
+                left -= len(far.recv(left))
+            out, back = carried(near) or (0, 0)
+            assert 5000 < out < 20_000
+            assert 0 < back < 5000
+            assert (carried(far) or (0, 0))[1] > 5000
+    assert carried(near) is None
