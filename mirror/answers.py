@@ -4,7 +4,7 @@
 |---|---|
 | NOT_APPENDED | nothing of it is in the log, and nothing will be |
 | APPENDED | its leader has it, whether or not all replicas do by now |
-| TOO_LARGE | it is to be taken apart |
+| TAKEN_APART | it is too large, or one record of it is refused for ever |
 | PRODUCER_GONE | its producer id, or what the target remembers of it, is of no use any more |
 | MOVED | another may lead the partition, or its topic is gone |
 
@@ -43,7 +43,14 @@ NOT_APPENDED = frozenset(
     }
 )
 APPENDED = frozenset({None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+TAKEN_APART = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+    }
+)
 PRODUCER_GONE = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -80,6 +80,9 @@ async def plan(config: Config, *, as_json: bool) -> int:
         await source.close()
         await target.close()
     print(json.dumps([asdict(one) for one in found]) if as_json else _planned_table(found))
+    for rule in config.rules:
+        if not any(rule.pattern.fullmatch(one.topic) for one in found):
+            print(f'The table [topic."{rule.pattern.pattern}"] is for none of these topics', file=sys.stderr)
     for one in found:
         if one.trouble:
             print(one.trouble, file=sys.stderr)
@@ -90,10 +93,11 @@ async def plan(config: Config, *, as_json: bool) -> int:
 
 
 def _planned_table(found: list[Planned]) -> str:
-    return table(
-        ("TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE"),
-        [
-            (one.topic, one.target_name, one.partitions, one.partitions_there, one.to_send, one.again, one.gone)
-            for one in found
-        ],
-    )
+    head = "TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE", "SETTINGS"
+    shown = len(head) if any(one.settings for one in found) else len(head) - 1
+    return table(head[:shown], [_planned_row(one)[:shown] for one in found])
+
+
+def _planned_row(one: Planned) -> tuple[str | int | None, ...]:
+    numbers = one.partitions, one.partitions_there, one.to_send, one.again, one.gone
+    return one.topic, one.target_name, *numbers, one.settings or None

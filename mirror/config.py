@@ -1,4 +1,5 @@
-"""The mirror's configuration: one TOML file of flat keys, overridden by the command line, checked whole.
+"""The mirror's configuration: one TOML file of flat keys, and tables for some topics alone (topic_rules.py), overridden
+by the command line, checked whole.
 
 No client may be imported here. An unknown key is an error that suggests the nearest.
 """
@@ -17,6 +18,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
+from mirror.topic_rules import TABLE, Rule, TopicSettings, rules_from, settings_of
 from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
 
 SIDES = ("source", "target")
@@ -73,10 +75,16 @@ class Config:
     """Longest wait between attempts to reach a side."""
     target_replication_factor: int = 0
     """Of the topics created at the target; 0 means one replica per broker, three at most."""
+    rules: tuple[Rule, ...] = ()
+    """What is set for some topics alone, by the tables `[topic."PATTERN"]`."""
     source_security: Security = Security()  # noqa: RUF009 - it does not change
     """How the edge broker is connected to."""
     target_security: Security = Security()  # noqa: RUF009 - it does not change
     """How the central Kafka is connected to."""
+
+    def of_topic(self, name: str) -> TopicSettings:
+        """What is set for a topic of the source."""
+        return settings_of(name, self.rules)
 
     @property
     def source_client(self) -> ClientSettings:
@@ -116,9 +124,12 @@ def load(
     values.update({key: value for key, value in overrides.items() if value is not None})
     source, target = (_security(path, side, values) for side in SIDES)
     access = access_from(values, _folder(path), _named(path))
-    plain = {key: value for key, value in values.items() if key not in (*SECURED, *ACCESS_KEYS)}
+    rules = rules_from(values.get(TABLE, {}))
+    plain = {key: value for key, value in values.items() if key not in (*SECURED, *ACCESS_KEYS, TABLE)}
     _check_types(plain)
-    config = replace(Config(**plain), source_security=source, target_security=target, metrics_access=access)
+    config = replace(
+        Config(**plain), source_security=source, target_security=target, metrics_access=access, rules=rules
+    )
     _check(config, required)
     if config.metrics and serves:
         check_metrics(host_and_port(config.metrics), access, _named(path))
@@ -144,11 +155,13 @@ def _named(path: Path | None, side: str = "") -> Callable[[str], str]:
 
 def _check_types(values: Mapping[str, Any]) -> None:
     kinds: dict[str, type] = {
-        field.name: type(field.default) for field in fields(Config) if not field.name.endswith(("_security", "_access"))
+        field.name: type(field.default)
+        for field in fields(Config)
+        if not field.name.endswith(("_security", "_access", "rules"))
     }
     for key, value in values.items():
         if key not in kinds:
-            known = (*kinds, *SECURED, *ACCESS_KEYS)
+            known = (*kinds, *SECURED, *ACCESS_KEYS, TABLE)
             near = nearest(key, known)
             hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}."
             raise ConfigurationError(f"Unknown configuration key {key}: {hint}")

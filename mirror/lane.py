@@ -13,6 +13,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from edge_broker.protocol.record_batch import CODEC_NONE
 from kafka_wire.batches import SEQUENCES, Packed, Piece
 from kafka_wire.cluster import Leader, Topic
 from mirror.link import Mark
@@ -95,6 +96,7 @@ class Lane:
         "boundary",
         "buffer",
         "buffer_bytes",
+        "codec",
         "compacted_below",
         "dealt",
         "ensured",
@@ -131,6 +133,7 @@ class Lane:
         "target_topic",
         "tasks",
         "topic_id",
+        "urgent",
         "waits_since",
     )
 
@@ -146,6 +149,8 @@ class Lane:
         self.settings_at = time.monotonic()  # when the source told them
         self.compacted_below = 0  # what the cleaner has taken before the topic ceased to compact lies below
         self.partitions = 1
+        self.codec = CODEC_NONE  # of what is merged
+        self.urgent = False  # it goes before those that are not
         self.topic_id: str | None = None
         self.leader = Leader(-1, -1)
         self.leader_epoch: int | None = None

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 from drupelet import ledger
 
-Cause = Literal["source_offset_out_of_range", "source_offset_jump", "source_truncated", "record_too_large"]
+Cause = Literal["source_offset_out_of_range", "source_offset_jump", "source_truncated", "record_refused"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 

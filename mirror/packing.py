@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge_broker.errors import Refusal
+from edge_broker.protocol.unpacking import CODEC_ZSTD
 from kafka_wire.batches import (
     BadBatch,
     Packed,
@@ -87,9 +88,9 @@ def _forwards(lane: Lane, piece: Piece, link: Link, codec: int) -> bool:
     return link.forwards(piece.header.codec, size, codec) and size <= lane.batch_bytes_max and may_be_forwarded(piece)
 
 
-def pack_all(jobs: Sequence[Job], codec: int, level: int | None) -> list[Packed | Exception]:
+def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[Packed | Exception]:
     """Make a batch of each, or say why one cannot be made."""
-    return [_pack(job, codec, level) for job in jobs]
+    return [_pack(job, job.lane.codec, zstd_level if job.lane.codec == CODEC_ZSTD else None) for job in jobs]
 
 
 def _pack(job: Job, codec: int, level: int | None) -> Packed | Exception:

@@ -6,6 +6,7 @@
 | THERE | how many partitions it has there; - when it is to be made |
 | TO SEND | records behind the positions, or behind the log's start without one |
 | AGAIN | of those at most so many may be there already: what a former life may have sent and not committed |
+| SETTINGS | what the file sets for it alone, where it differs from the defaults |
 | GONE | offsets behind the positions that the source has deleted; `run` writes them into the ledger |
 
 Lives here: the arithmetic, and what both clusters are asked for it. Must never come in: the table (app.py).
@@ -38,6 +39,7 @@ class Planned:
     again: int
     gone: int
     trouble: str = ""
+    settings: str = ""
 
 
 async def planned(source: Source, target: Target, config: Config) -> tuple[list[Planned], str | None]:
@@ -61,12 +63,12 @@ Bounds = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mappi
 def _planned(name: str, topic: Topic, config: Config, bounds: Bounds, there: Mapping[str, int]) -> Planned:
     counted = [counts(*one) for one in _each(name, topic.leaders, bounds)]
     to_send, again, gone = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0, 0)
-    size = len(topic.leaders)
+    size, own = len(topic.leaders), config.of_topic(name).text()
     try:
         called = target_name(name, config.name_policy, config.site or None)
     except TopicNameError as error:
-        return Planned(name, None, size, None, to_send, again, gone, str(error))
-    return Planned(name, called, size, there.get(called), to_send, again, gone)
+        return Planned(name, None, size, None, to_send, again, gone, str(error), own)
+    return Planned(name, called, size, there.get(called), to_send, again, gone, settings=own)
 
 
 def _each(name: str, numbers: Iterable[int], bounds: Bounds) -> Iterable[tuple[int, int, Commit | None]]:

@@ -19,18 +19,20 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiokafka import TopicPartition
 
 from drupelet.backoff import Backoff
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
-from edge_broker.errors import ErrorCode, error_name
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
+from kafka_wire.codecs import codec_number
 from mirror import ledger, plan, reporting, topics
 from mirror.config import Config
+from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
 from mirror.epochs import epoch_starts
 from mirror.errors import PositionsError, SourceError, TargetError
 from mirror.lane import Batch, Lane, Memory
@@ -78,7 +80,7 @@ class Replicator:
         self.target = Target(config.target_client, replicas=config.target_replication_factor)
         self.node = f"mirror@{socket.gethostname()}"
         self._ledger = Target(config.source_client, replicas=config.target_replication_factor)
-        self._ledger_open = False
+        self._kept: set[str] = set()  # topics of the source that the mirror has written to
         self._ledger_lock = asyncio.Lock()
         self._lanes: dict[TopicPartition, Lane] = {}
         self._memory = Memory()
@@ -97,7 +99,6 @@ class Replicator:
     def _new_sender(self) -> Sender:
         config = self.config
         settings = Settings(
-            config.compression,
             config.batch_bytes_max,
             config.window_records_max,
             config.request_timeout_ms / 1000,
@@ -268,7 +269,9 @@ class Replicator:
         except topics.TopicNameError as error:
             self._set_trouble(partition.topic, str(error))
             return None
-        return Lane(partition, name, settings, self._memory)
+        lane, own = Lane(partition, name, settings, self._memory), self.config.of_topic(partition.topic)
+        lane.urgent, lane.codec = own.urgent, codec_number(own.compression or self.config.compression)
+        return lane
 
     def _drop(self, lane: Lane, event: str) -> None:
         partition = lane.partition
@@ -416,7 +419,7 @@ class Replicator:
         self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None, occasion: str = ""
     ) -> None:
         """Write a loss down, at the source, acknowledged by all replicas; comes back only when that is done."""
-        records = end - first if cause == "record_too_large" or not lane.compacted else None
+        records = end - first if cause == "record_refused" or not lane.compacted else None
         entry = ledger.loss(
             cause,
             lane.partition.topic,
@@ -435,21 +438,29 @@ class Replicator:
         self.metrics.ledger.labels(cause).inc()
 
     async def _write_down(self, entry: ledger.Loss) -> None:
+        key, value = ledger.encode(entry)
+        await self._keep(
+            "ledger", LEDGER_TOPIC, LEDGER_CONFIG, lambda s: self._ledger.write(LEDGER_TOPIC, key, value, s)
+        )
+
+    async def _keep(
+        self, name: str, topic: str, settings: Mapping[str, str], write: Callable[[float], Awaitable[None]]
+    ) -> None:
+        """Write to a topic of the source's that is the mirror's own, again and again until it is safe."""
         backoff = self._backoff()
         while True:
             try:
-                if not self._ledger_open:
-                    await self._ledger.ensure_topic(TopicPartition(LEDGER_TOPIC, 0), 1, LEDGER_CONFIG)
-                    self._ledger_open = True
-                timeout_s = self.config.delivery_timeout_ms / 1000
-                await self._ledger.write(LEDGER_TOPIC, *ledger.encode(entry), timeout_s)
+                if topic not in self._kept:
+                    await self._ledger.ensure_topic(TopicPartition(topic, 0), 1, settings)
+                    self._kept.add(topic)
+                await write(self.config.delivery_timeout_ms / 1000)
             except TargetError as error:
-                self._set_trouble("ledger", str(error))
-                self._ledger_open = False
+                self._set_trouble(name, str(error))
+                self._kept.clear()
                 await self._ledger.close()
                 await asyncio.sleep(backoff.next_s())
             else:
-                self._set_trouble("ledger", "")
+                self._set_trouble(name, "")
                 return
 
     # -- what the sender tells -------------------------------------------------------------------------------------
@@ -469,9 +480,29 @@ class Replicator:
         if acked.target_lost:
             _log.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
 
-    async def refused_record(self, lane: Lane, offset: int, size: int) -> None:
-        """Write down a record that is too large for the target."""
-        await self._lose(lane, "record_too_large", offset, offset + 1, size)
+    async def refused_record(self, lane: Lane, refused: Refused) -> bool:
+        """Do with a record that the target refuses what is set for its topic; tell whether the lane goes on."""
+        said = f"the target refuses the record at offset {refused.offset}, of {refused.size} bytes: "
+        said += f"{refused.reason}{': ' if refused.said else ''}{refused.said}"
+        if self.config.of_topic(lane.partition.topic).on_refused == "stop":
+            remedy = 'have the target take it, or set on_refused = "dead_letter" for its topic'
+            self._set_trouble(lane.name, f"{said}; it waits: {remedy}")
+            return False
+        try:
+            batch = letter(lane.partition.topic, lane.partition.partition, refused)
+        except (ValueError, Refusal, ProtocolViolation) as error:
+            self._set_trouble(lane.name, f"{said}; it cannot be put aside, and waits: {error}")
+            return False
+        async with self._ledger_lock:
+            await self._keep(
+                DEAD_LETTER_TOPIC,
+                DEAD_LETTER_TOPIC,
+                DEAD_LETTER_CONFIG,
+                lambda s: self._ledger.write_batch(DEAD_LETTER_TOPIC, batch, s),
+            )
+        _log.warning("dead_letter", **lane.fields(), offset=refused.offset, bytes=refused.size, error=refused.reason)
+        await self._lose(lane, "record_refused", refused.offset, refused.offset + 1, refused.size)
+        return True
 
     def tell(self, name: str, text: str) -> None:
         """Note what is wrong with a partition or the target."""

@@ -7,7 +7,7 @@ A batch is final once it is packed: it is sent again with the same bytes under t
 | none | it is safe, and with it whatever was sent before it |
 | an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
 | the last one that an unsure lane has under way | where one may have arrived, the target's log tells what is safe |
-| too large | the batches are taken apart; a single record that is too large is lost, by the host |
+| too large, or a record is refused | the batches are taken apart; what becomes of a single record the host says |
 | the producer is not known, or out of order | what is not there is packed anew under a new producer id |
 | any other | the same batches are sent again, after a wait that grows |
 | a batch has arrived, and one before it has not | all are sent again under a new producer id, and counted as doubled |
@@ -38,7 +38,6 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from edge_broker.protocol.unpacking import CODEC_ZSTD
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
     Packed,
@@ -48,16 +47,17 @@ from kafka_wire.batches import (
     split,
     stamp,
 )
-from kafka_wire.codecs import Packer, codec_number
+from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
 from mirror.answers import (
     APPENDED,
     LOST,
     MOVED,
     PRODUCER_GONE,
-    TOO_LARGE,
+    TAKEN_APART,
     nothing_arrived,
 )
+from mirror.dead_letter import Refused
 from mirror.errors import TargetError
 from mirror.lane import Batch, Lane, Producer
 from mirror.link import Link, Mark
@@ -72,6 +72,7 @@ SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 LOOKS_AT_ONCE = 16
 RESEND_S = 0.1
+STOPPED_TIMES = 30  # the usual wait: a record that stops its lane may be large, and nobody has helped yet
 
 
 class Host(Protocol):
@@ -80,8 +81,8 @@ class Host(Protocol):
     def acked(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
         """A batch is safe at the target, from `base_offset` on where it said so; those before it are, too."""
 
-    def refused_record(self, lane: Lane, offset: int, size: int) -> Awaitable[None]:
-        """The target takes no record so large; comes back once that is written down."""
+    def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
+        """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
 
     def tell(self, name: str, text: str) -> None:
         """What is wrong with `name`; no text when it is over."""
@@ -97,9 +98,8 @@ class Host(Protocol):
 
 
 class Settings(NamedTuple):
-    """What a user sets: the codec of packed batches, bytes before compression, offsets per commit, times in seconds."""
+    """What a user sets: bytes of packed batches before compression, offsets per commit, times in seconds."""
 
-    compression: str
     batch_bytes_max: int
     window_records_max: int
     request_timeout_s: float
@@ -113,7 +113,6 @@ class Sender:
 
     def __init__(self, target: Target, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.link, self.settings, self.host = target, link, settings, host
-        self.codec = codec_number(settings.compression)
         self.packer = Packer()
         self.quiet = asyncio.Event()
         self.quiet.set()
@@ -298,7 +297,8 @@ class Sender:
         if lane.flight and lane.flight[-1].mark is None:
             pipe.put(lane)
             return
-        if not lane.buffer or len(lane.flight) >= BATCHES_MAX or lane.buffer[0].first_offset >= offsets.reserved:
+        is_full = len(lane.flight) >= self._batches_max(lane)
+        if not lane.buffer or is_full or lane.buffer[0].first_offset >= offsets.reserved:
             return
         is_enough = self._is_enough(lane)
         now = asyncio.get_running_loop().time()
@@ -310,6 +310,11 @@ class Sender:
                 self.spawn(lane, self._rejoin(lane))
         elif is_enough:
             pipe.put(lane)
+
+    @staticmethod
+    def _batches_max(lane: Lane) -> int:
+        """One where what comes first may be refused: a target that does not know the producer would take the next."""
+        return 1 if lane.boundary is not None and lane.boundary > lane.offsets.acked else BATCHES_MAX
 
     async def _rejoin(self, lane: Lane) -> None:
         try:
@@ -356,7 +361,7 @@ class Sender:
         again = next((batch for batch in lane.flight if batch.mark is None), None)
         if again is not None:
             return again
-        return None if self.stopping else next_job(lane, self.link, self.codec, bytes_max)
+        return None if self.stopping else next_job(lane, self.link, lane.codec, bytes_max)
 
     # -- packing, in the worker
 
@@ -364,8 +369,7 @@ class Sender:
         """Pack; what cannot be is given back to its lane, which waits."""
         if not jobs:
             return []
-        level = self.link.zstd_level if self.codec == CODEC_ZSTD else None
-        results = await self.packer.pack(pack_all, jobs, self.codec, level)
+        results = await self.packer.pack(pack_all, jobs, self.link.zstd_level)
         return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._made(job, result))]
 
     def _made(self, job: Job, result: Packed | Exception) -> Batch | None:
@@ -553,8 +557,8 @@ class Sender:
         code = LOST if head.outcome is None else head.outcome
         for batch in lane.flight:
             batch.outcome = None
-        if code in TOO_LARGE:
-            await self._too_large(lane)
+        if code in TAKEN_APART:
+            await self._take_apart(lane, error_name(code), backoff)
             return
         if code in PRODUCER_GONE:
             self._take_back(lane)
@@ -593,12 +597,13 @@ class Sender:
         batches = list(lane.flight)
         lane.flight.clear()
         lane.is_disordered = False
+        lane.boundary = batches[0].end_offset
         lane.offsets.restart()
         lane.producer, lane.sequence = None, 0
         for batch in reversed(batches):
             lane.give_back(batch.pieces)
 
-    async def _too_large(self, lane: Lane) -> None:
+    async def _take_apart(self, lane: Lane, reason: str, backoff: Backoff) -> None:
         head = lane.flight[0]
         self._take_back(lane)
         for _ in head.pieces:
@@ -608,8 +613,14 @@ class Sender:
         except ValueError:
             ((offset, _),) = head.packed.runs
             lane.packing = True  # or it would count as drained
-            await self.host.refused_record(lane, offset, record_bytes(head.pieces[0]))
+            refused = Refused(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
+            goes_on = await self.host.refused_record(lane, refused)
             lane.packing = False
+            if not goes_on:
+                lane.give_back(head.pieces)
+                lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, head.end_offset
+                await asyncio.sleep(backoff.next_s() * STOPPED_TIMES)
+                return
             lane.offsets.skip(head.end_offset)
             lane.release(head.pieces)
             lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, None

@@ -189,8 +189,11 @@ class Target(Asking):
 
     async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
         """Write one record to partition 0 and wait for all replicas."""
+        await self.write_batch(topic, build_batch([(key, value)], timestamp_ms=int(time.time() * 1000)), timeout_s)
+
+    async def write_batch(self, topic: str, batch: bytes, timeout_s: float) -> None:
+        """The same with a batch that is made already."""
         partition = TopicPartition(topic, 0)
-        batch = build_batch([(key, value)], timestamp_ms=int(time.time() * 1000))
         data = PartitionProduceData(index=0, records=memoryview(batch))
         request = ProduceRequest(
             acks=ALL_REPLICAS,

@@ -39,6 +39,7 @@ MEANINGS = {
     "unsynced_cut": "not synced when the power went",
     "sync_failed": "the disk refused to sync it",
     "record_too_large": "larger than the broker takes",
+    "record_refused": "the target of the mirror takes no such record; it may lie in __edge_dead_letter",
     "mqtt_queue_dropped": "mosquitto dropped it from a full queue or with a session",
     "source_offset_out_of_range": "gone at the source before it was read",
     "source_offset_jump": "the source passed over offsets without a word",

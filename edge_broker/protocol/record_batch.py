@@ -401,7 +401,7 @@ def build_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
-    headers: Sequence[tuple[str, bytes]] = (),
+    headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> bytes:
     """Make one uncompressed batch of keys and values, all with the same timestamp and headers."""
     if not records:

@@ -6,6 +6,7 @@ The target has an authorizer; what it denies is an ACL for one topic, so that th
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import urllib.request
@@ -49,8 +50,9 @@ def source(tmp_path):
         yield process
 
 
-def mirror(tmp_path, source, target, topics):
-    return EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, topics=topics, site="lab", settings=SETTINGS)
+def mirror(tmp_path, source, target, topics, **more):
+    sides = source.bootstrap, target.bootstrap
+    return EdgeMirror(tmp_path, *sides, topics=topics, site="lab", settings=SETTINGS, **more)
 
 
 def deny_alter(bootstrap, topic):
@@ -155,7 +157,7 @@ def test_a_plan_tells_what_would_be_sent_and_changes_nothing(source, target, tmp
     produce(source.bootstrap, "alarms", 0, 100, partition=1)
     servers = f"127.0.0.1:{free_port()},{target.bootstrap}"  # of several that are named one has to be there
     found = planned(source.bootstrap, servers, ".*", "--exclude", "raw")
-    sent = {"partitions_there": None, "to_send": 100, "again": 0, "gone": 0, "trouble": ""}
+    sent = {"partitions_there": None, "to_send": 100, "again": 0, "gone": 0, "trouble": "", "settings": ""}
     assert found.keys() == {"alarms", "__edge_ledger"}
     assert found["alarms"] == {"target_name": "lab.alarms", "partitions": 3} | sent
     assert "lab.alarms" not in topics_of(target)
@@ -214,3 +216,36 @@ def test_the_status_is_the_mirrors_own_word_and_without_it_the_sources(target, t
         assert topic["lag_bytes"] > 40 * 80
         assert topic["lag_s"] > 3000  # as its producer's clock said
         assert ours(*words, "--max-lag", "39").returncode == 1
+
+
+def test_what_kafka_refuses_is_put_aside_or_waited_for_as_the_file_says(source, target, tmp_path):
+    create_topic(source.bootstrap, "strict", 2)
+    create_topic(target.bootstrap, "lab.strict", 2, {"cleanup.policy": "compact", "max.message.bytes": "50000"})
+    producer = Producer({"bootstrap.servers": source.bootstrap, "message.max.bytes": 2_500_000, "linger.ms": 50})
+    for number in range(40):  # the target's cleaner wants keys
+        key = None if number in (7, 30) else b"%d" % number
+        producer.produce("strict", b"%d " % number, key=key, partition=0, headers={"n": "1"})
+    for number in range(10):
+        value = b"%d " % number + (random.Random(1).randbytes(60_000) if number == 4 else b"")
+        producer.produce("strict", value, key=b"%d" % number, partition=1)
+    assert producer.flush(CALL_S) == 0
+    with mirror(tmp_path, source, target, "strict") as at_work:
+        wait_mirrored(target.bootstrap, "lab.strict", {0: 7, 1: 4})
+        wait_until(lambda: at_work.get("/health")[1].count("it waits") == 2, 30, "both told")
+        told = at_work.get("/health")[1]
+    assert re.search(r"strict-0: the target refuses the record at offset 7, of \d+ bytes: INVALID_RECORD", told)
+    assert re.search(r"strict-1: the target refuses the record at offset 4, of \d+ bytes: MESSAGE_TOO_LARGE", told)
+    aside = '[topic."strict"]\non_refused = "dead_letter"\n'
+    with mirror(tmp_path, source, target, "strict", tables=aside) as at_work:
+        wait_mirrored(target.bootstrap, "lab.strict", {0: 38, 1: 9})
+        wait_until(lambda: at_work.metric("edge_mirror_ledger_records_total") == 3, 30, "in the ledger")
+    assert numbers(read_all(target.bootstrap, "lab.strict")) == [n for n in range(40) if n not in (7, 30)]
+    letters = {(dict(one.headers)["dead_letter.partition"], dict(one.headers)["dead_letter.offset"]): one
+               for one in read_all(source.bootstrap, "__edge_dead_letter")}  # fmt: skip
+    assert letters.keys() == {(b"0", b"7"), (b"0", b"30"), (b"1", b"4")}
+    assert letters[b"0", b"7"].headers[0] == ("n", b"1")
+    assert len(letters[b"1", b"4"].value) > 60_000
+    ledgered = [json.loads(one.value) for one in read_all(source.bootstrap, "__edge_ledger")]
+    assert {(one["cause"], one["partition"], one["first_offset"]) for one in ledgered} == {
+        ("record_refused", 0, 7), ("record_refused", 0, 30), ("record_refused", 1, 4),
+    }  # fmt: skip

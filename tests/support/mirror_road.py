@@ -35,7 +35,7 @@ FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # inside every retenti
 
 
 class EdgeMirror(Process):
-    """edge-mirror run, with its metrics on a free port; `settings` are configuration keys."""
+    """edge-mirror run, with its metrics on a free port; `settings` are configuration keys, `tables` follow them."""
 
     def __init__(
         self,
@@ -46,10 +46,12 @@ class EdgeMirror(Process):
         topics: str = "readings",
         site: str = "",
         settings: Mapping[str, str | int | bool] | None = None,
+        tables: str = "",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         config = directory / "mirror.toml"
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in (settings or {}).items()))
+        flat = "".join(f"{key} = {json.dumps(value)}\n" for key, value in (settings or {}).items())
+        config.write_text(flat + tables)
         self.metrics_port = free_port()
         command: list[str | Path] = [runtimes.console_script("edge-mirror"), "run", "--source", source]
         command += ["--target", target, "--topics", topics, "--config", config]

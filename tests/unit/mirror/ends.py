@@ -151,7 +151,7 @@ class MemoryTarget(Target):
     cluster = None
 
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
-        self.got, self.written, self.bases = [], [], {}
+        self.got, self.written, self.bases, self.put_aside = [], [], {}, []
         self.refuse_bytes, self.fail = refuse_bytes, fail
         self.refused = self.configs = self.open = None
         self.producers, self.remembered, self.forgetful = 0, {}, False
@@ -200,6 +200,9 @@ class MemoryTarget(Target):
         if self.fail():
             raise TargetError("the ledger is away")
         self.written.append((topic, json.loads(value), len(self.got)))
+
+    async def write_batch(self, topic, batch, timeout_s):
+        self.put_aside.append((topic, [content(one) for one in records_of(batch)]))
 
     async def connection(self, node, number=0):
         await asyncio.sleep(0)

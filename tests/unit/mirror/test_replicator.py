@@ -10,7 +10,7 @@ import pytest
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
+from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch, records_of
 from kafka_wire.cluster import Leader
 from kafka_wire.errors import ConnectionLost
 from mirror.config import Config
@@ -18,6 +18,7 @@ from mirror.errors import PositionsError, SourceError, TargetError, TopicRefused
 from mirror.metrics import Metrics
 from mirror.offsets import read_commit
 from mirror.replicator import Replicator
+from mirror.topic_rules import rules_from
 from tests.support.waiting import CALL_S
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 
@@ -222,16 +223,67 @@ async def test_a_source_that_lost_its_tail_is_read_again_from_its_start():
     assert source.group[TP].offset == 12
 
 
-async def test_a_record_that_the_target_refuses_for_its_size_is_in_the_ledger():
+DEAD_LETTER = replace(CONFIG, rules=rules_from({"read.*": {"on_refused": "dead_letter"}}))
+
+
+async def test_a_record_that_the_target_refuses_is_put_aside_with_why_and_in_the_ledger():
     log = [record(o, size=5000 if o == 11 else 10) for o in range(30)]
-    run = Run(MemorySource(log), MemoryTarget(refuse_bytes=1000))
+    run = Run(MemorySource(log), MemoryTarget(refuse_bytes=1000), config=DEAD_LETTER)
     await run.until_safe(30)
     assert run.offsets == [o for o in range(30) if o != 11]
     [(_, entry, _)] = run.ledger.written
     assert (entry["cause"], entry["first_offset"], entry["last_offset"], entry["records"]) == (
-        "record_too_large", 11, 11, 1,
+        "record_refused", 11, 11, 1,
     )  # fmt: skip
     assert entry["bytes"] >= 5000
+    [(topic, [aside])] = run.ledger.put_aside
+    assert topic == "__edge_dead_letter"
+    assert (aside.key, aside.value, aside.timestamp) == (b"k", b"x" * 5000, 11)
+    assert dict(aside.headers) == {
+        "n": b"11", "dead_letter.topic": b"readings", "dead_letter.partition": b"0", "dead_letter.offset": b"11",
+        "dead_letter.reason": b"MESSAGE_TOO_LARGE", "dead_letter.detail": b"",
+    }  # fmt: skip
+
+
+class Particular(MemoryTarget):
+    """Refuses whatever batch has one of these records."""
+
+    def __init__(self, *unwanted):
+        super().__init__()
+        self.unwanted = unwanted
+
+    def append(self, data):
+        if any(one.timestamp in self.unwanted for one in records_of(data)):
+            return ErrorCode.INVALID_RECORD, -1
+        return super().append(data)
+
+
+async def test_records_that_are_refused_for_what_they_are_are_put_aside_alone():
+    run = Run(MemorySource([record(o) for o in range(50)]), Particular(0, 20, 21, 49), config=DEAD_LETTER)
+    await run.until_safe(50)
+    assert run.offsets == [o for o in range(50) if o not in (0, 20, 21, 49)]
+    assert [entry["first_offset"] for _, entry, _ in run.ledger.written] == [0, 20, 21, 49]
+    assert [aside.timestamp for _, [aside] in run.ledger.put_aside] == [0, 20, 21, 49]
+
+
+async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_and_nothing_is_lost():
+    target = Particular(20)
+    run = Run(MemorySource([record(o) for o in range(50)]), target)
+
+    def refused_and_then_taken():
+        if "readings-0" in run.replicator._troubles and run.acked == 20:
+            said.append(run.replicator.trouble())
+            target.unwanted = ()
+        return run.acked == 50
+
+    said = []
+    await run.until(refused_and_then_taken)
+    assert "the target refuses the record at offset 20, of " in said[0]
+    assert 'INVALID_RECORD; it waits: have the target take it, or set on_refused = "dead_letter"' in said[0]
+    assert run.offsets == list(range(50))
+    assert run.ledger.written == run.ledger.put_aside == []
+    assert run.replicator._sender.target is target
+    assert run.replicator._lanes[TP].batch_bytes_max == CONFIG.batch_bytes_max
 
 
 CHANCES = [None] * 4 + ["lost", "answer lost", int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.REQUEST_TIMED_OUT)]
