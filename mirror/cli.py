@@ -14,6 +14,7 @@ from drupelet.arguments import Parser, path, whole_number
 from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
+from mirror.audit_arguments import AUDIT_EXAMPLE, add_audit, needed
 from mirror.config import Config, load
 from mirror.topics import POLICIES
 
@@ -46,11 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
-    config = _load_for_status(given) if given.command == "status" else _load(given, ("source", "target", "topics"))
+    config = _loaded(given)
     if given.command == "check":
         return _check(given, config)
     set_up("mirror", silent=() if given.command == "run" else ("aiokafka",))  # one sentence says it
     return _start(given, config)
+
+
+def _loaded(given: argparse.Namespace) -> Config:
+    if given.command == "status":
+        return _load_for_status(given)
+    if given.command == "audit":
+        return _load(given, needed(given), serves=False)
+    return _load(given, ("source", "target", "topics"))
 
 
 def _load_for_status(given: argparse.Namespace) -> Config:
@@ -102,7 +111,19 @@ def _start(given: argparse.Namespace, config: Config) -> int:
 
     if given.command == "run":
         return asyncio.run(app.run(config))
+    if given.command == "audit":
+        return _audit(given, config)
     return asyncio.run(app.plan(config, as_json=given.json))
+
+
+def _audit(given: argparse.Namespace, config: Config) -> int:
+    from mirror import auditing  # noqa: PLC0415 - likewise
+    from mirror.audit import Ways  # noqa: PLC0415 - likewise
+
+    if given.digests_of:
+        return asyncio.run(auditing.digests(config, given.digests_of, given.only, each=given.each))
+    ways = Ways(given.source_digests, given.source_by, given.target_digests, given.target_by)
+    return asyncio.run(auditing.audit(config, ways, given.only, as_json=given.json, may_double=given.allow_duplicates))
 
 
 def parser() -> Parser:
@@ -133,6 +154,9 @@ def parser() -> Parser:
         "--max-lag", metavar="RECORDS", type=a_number, help="exit status 1 where a topic is further behind"
     )
     status.add_argument("--max-age", metavar="SECONDS", type=a_number, help="the same by the age of its oldest record")
+    audit = _command(commands, "audit", "prove from both ends that nothing is lost, doubled or changed", AUDIT_EXAMPLE)
+    _add_policy(audit)
+    add_audit(audit)
     return root
 
 

@@ -1,0 +1,38 @@
+"""What an audit asks of an end, whoever tells it: audit_live.py asks the cluster, audit_told.py reads what was told.
+
+Must never come in: what is compared, and what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mirror.audit_facts import Facts
+from mirror.audit_matching import Side
+from mirror.audit_ranges import Range
+
+
+class End(Protocol):
+    """One end, partition by partition, ascending by the source's names; CommandFailed where it cannot tell."""
+
+    side: Side
+    at_ms: int
+    """When its logs' ends were told."""
+    partitions: int | None
+    """How many it will tell of, where that is known."""
+
+    async def open(self) -> None:
+        """Find out what there is."""
+
+    async def next(self) -> Facts | None:
+        """Go on to the next partition, passing over what is left of the one before; None behind the last."""
+
+    async def range(self) -> Range | None:
+        """The next range of the partition; None behind the last."""
+
+    async def again(self, first: int, end: int) -> Sequence[Range]:
+        """The ranges of the partition in [first, end) with the digests of their records; none where it cannot tell."""
+
+    async def close(self) -> None:
+        """Let go."""

@@ -1,0 +1,182 @@
+"""An end of an audit that is a cluster: its topics, its logs, what its ledger or its state topic says of them.
+
+Nothing is written to it. Must never come in: what is compared, and what it means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+
+from aiokafka import TopicPartition
+
+from drupelet.errors import CommandFailed
+from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.errors import ProtocolViolation, Refusal
+from edge_broker.protocol.record_batch import records_of
+from kafka_wire.batches import BadBatch, Piece
+from kafka_wire.cluster import Topic
+from kafka_wire.errors import WireError
+from mirror.audit_facts import Facts
+from mirror.audit_ledger import Found, entries_of, note_entry
+from mirror.audit_matching import Side
+from mirror.audit_ranges import Range
+from mirror.audit_reading import LogReader
+from mirror.config import Config
+from mirror.errors import SourceError
+from mirror.offsets import Commit
+from mirror.source import Source
+from mirror.state_records import Partition, Reading, StateError, Stored, topic_name
+from mirror.state_topic import StateTopic
+from mirror.topics import TopicNameError, target_name
+
+
+class LiveEnd:
+    """A cluster that is asked."""
+
+    partitions: int | None = None
+
+    def __init__(self, side: Side, config: Config, only: TopicPartition | None = None) -> None:
+        self.side = side
+        self.at_ms = 0
+        self._config = config
+        self._only = only
+        client = config.source_client if side == "source" else config.target_client
+        self._timeout_s = client.request_timeout_ms / 1000
+        self._source = Source(client, config.group_id)
+        self._commits: Mapping[TopicPartition, Commit] | None = None
+        self._left: list[Facts] = []
+        self._now: Facts | None = None
+        self._reading: AsyncGenerator[Range] | None = None
+
+    async def note_positions(self) -> None:
+        """Note the positions of now: what is below them is at the target when that is asked from now on."""
+        with self._told():
+            self._commits = await self._source.commits()
+
+    async def open(self) -> None:
+        """Find the topics, the bounds of their partitions, and what the ledger or the state topic says of them."""
+        with self._told():
+            if self._commits is None and self.side == "source":
+                self._commits = await self._source.commits()
+            known = await self._source.topics()
+            names = self._names(known)
+            wanted = {
+                TopicPartition(topic, number): name
+                for topic, name in names.items()
+                for number in known[name].leaders
+                if self._only in (None, (topic, number))
+            }
+            compacted = await self._compacted(sorted(set(wanted.values())))
+            stored = await self._state(known)
+            self.at_ms = time.time_ns() // 1_000_000
+            here = [TopicPartition(name, partition.partition) for partition, name in wanted.items()]
+            starts, ends = await self._source.bounds(here)
+            ledger = await self._ledger(known)
+        for partition, name in sorted(wanted.items()):
+            there = TopicPartition(name, partition.partition)
+            commit = (self._commits or {}).get(partition)
+            topic_id = known[name].topic_id
+            told = Facts(
+                partition.topic, partition.partition, name, starts[there], ends[there], compacted.get(name), topic_id
+            )
+            if self.side == "source":
+                position = None if commit is None else commit.offset
+                told = told._replace(position=position, ledger=entries_of(ledger, partition, topic_id))
+            self._left.append(told._replace(state=stored.get(partition)))
+        self.partitions = len(self._left)
+
+    def _names(self, known: Mapping[str, Topic]) -> dict[str, str]:
+        """The names that selected topics have at the source, and the names that they have here."""
+        config = self._config
+        if self.side == "source":
+            return {name: name for name in config.selection.of(known)}
+        prefix = f"{config.site}." if config.name_policy == "prefix" else ""
+        names = {name.removeprefix(prefix): name for name in known if name.startswith(prefix)}
+        return {topic: names[topic] for topic in config.selection.of(names) if self._is_ours(topic, names[topic])}
+
+    def _is_ours(self, topic: str, name: str) -> bool:
+        with contextlib.suppress(TopicNameError):
+            return target_name(topic, self._config.name_policy, self._config.site or None) == name
+        return False
+
+    async def _compacted(self, names: Sequence[str]) -> dict[str, bool]:
+        """Whether each compacts; not told where it may not be asked."""
+        try:
+            settings = await self._source.settings(names)
+        except SourceError:
+            if self.side == "source":
+                raise
+            return {}  # the mirror itself needs no such right there
+        return {name: "compact" in found["cleanup.policy"] for name, found in settings.items()}
+
+    async def _state(self, known: Mapping[str, Topic]) -> dict[Partition, Stored]:
+        name = topic_name(self._config.group_id)
+        if self.side == "source" or name not in known:
+            return {}
+        reading = Reading(None)
+        await StateTopic(self._source.cluster, name, timeout_s=self._timeout_s).read(reading)
+        return reading.partitions()
+
+    async def _ledger(self, known: Mapping[str, Topic]) -> Found:
+        found: Found = {}
+        if self.side == "target" or LEDGER_TOPIC not in known:
+            return found
+        partition = TopicPartition(LEDGER_TOPIC, 0)
+        starts, ends = await self._source.bounds([partition])
+        reader = LogReader(self._source, partition, self._timeout_s, keyed=False)
+        async with contextlib.aclosing(reader.pieces(starts[partition], ends[partition])) as pieces:
+            async for piece in pieces:
+                for record in records_of(piece.batch) if isinstance(piece, Piece) else ():
+                    note_entry(record.value, found)
+        return found
+
+    async def next(self) -> Facts | None:
+        """Go on to the next partition."""
+        await self._stop_reading()
+        self._now = self._left.pop(0) if self._left else None
+        if self._now is not None:
+            self._reading = self._read(self._now.start, self._now.end)
+        return self._now
+
+    def _read(self, first: int, end: int) -> AsyncGenerator[Range]:
+        facts = self._now
+        assert facts is not None
+        reader = LogReader(
+            self._source,
+            TopicPartition(facts.name, facts.partition),
+            self._timeout_s,
+            keyed=facts.is_compacted is not False,
+        )
+        return reader.ranges(first, end)
+
+    async def range(self) -> Range | None:
+        """The next range."""
+        if self._reading is None:
+            return None
+        with self._told():
+            return await anext(self._reading, None)
+
+    async def again(self, first: int, end: int) -> Sequence[Range]:
+        """Read that anew."""
+        with self._told():
+            return [one async for one in self._read(first, end) if one.records]
+
+    async def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            await reading.aclose()
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._stop_reading()
+        await self._source.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (SourceError, WireError, StateError, BadBatch, Refusal, ProtocolViolation) as error:
+            servers = self._config.source if self.side == "source" else self._config.target
+            raise CommandFailed(f"the {self.side} {servers} cannot be read: {error}") from error

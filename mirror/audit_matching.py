@@ -1,0 +1,349 @@
+"""PURE. Which records of the two ends are the same ones, in order, from the ranges of both as they are read.
+
+Ranges with the same digest are the same records. Where the next ones of both ends differ, each end is read on until
+one range turns up at both: what lies before it differs. There the records are matched by their own digests: what is
+the same at the begin and at the end, then those that are there once at either end, in the longest order that both
+have (patience diff), then the others as they come.
+
+Memory: of ranges that find no match DETAILED are held with the digests of their records, the first and the last of
+them, and RANGES_MAX in all at each end. What is displaced by more is taken for missing here and strange there.
+The digests of records that are needed and not held are asked for, of the outermost EDGES ranges of what differs, and
+of the LATELY ranges that were matched last, as what is at the target twice is mostly of those.
+
+Must never come in: what a record without a match means (audit_account.py), a client, a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from mirror.audit_ranges import Part, Range, part, split
+
+DETAILED = 64
+EDGES = DETAILED // 2
+LATELY = 48
+RANGES_MAX = 20_000
+
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
+
+
+class Place(NamedTuple):
+    """Where a gap is: the exclusive ends of the match before it, and whether there is one before it, or behind it."""
+
+    source: int = 0
+    target: int = 0
+    is_first: bool = True
+    is_last: bool = False
+
+
+class Sink(Protocol):
+    """Who judges what is found; behind all that is at the target, nothing is missed from `pending_from` on."""
+
+    pending_from: int
+
+    def passed(self, side: Side, one: Range) -> None:
+        """Take note of a range that was read."""
+
+    def same(self, source: Part, target: Part) -> None:
+        """Take note of as many records that are the same ones."""
+
+    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Sequence[bytes]) -> None:
+        """Take note of what lies between two matches, and matches nothing.
+
+        `lately` are the digests of records that were matched before and soon behind.
+        """
+
+
+class Want(NamedTuple):
+    """What is wanted of an end: its next range, or, where offsets are told, those in [first, end) anew with digests."""
+
+    side: Side
+    offsets: tuple[int, int] | None = None
+
+
+Matching = Generator[Want, Sequence[Range], None]
+
+
+def match(sink: Sink) -> Matching:
+    """Match both ends of a partition: yields what is wanted, takes it; no range at an end, or where it cannot tell."""
+    return _Matching(sink).run()
+
+
+class _Same(NamedTuple):
+    source: Part
+    target: Part
+
+
+class _Gap(NamedTuple):
+    source: list[Part]
+    target: list[Part]
+
+
+class _Matching:
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._held: dict[Side, list[Range]] = {"source": [], "target": []}
+        self._ended: set[Side] = set()
+        self._behind = Place()
+        self._lately: deque[Part] = deque(maxlen=LATELY)
+
+    def run(self) -> Matching:
+        source, target = (self._held[side] for side in SIDES)
+        while True:
+            for side in SIDES:
+                if not self._held[side]:
+                    yield from self._pull(side)
+            if source and target and source[0].digest == target[0].digest:
+                one = _Same(part(source.pop(0)), part(target.pop(0)))
+                self._note(one)
+                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._sink.same(*one)
+            elif source or target:
+                sources, targets = yield from self._until_common()
+                if targets and sources < len(source):  # what follows may have a record of these once more
+                    sources, targets = sources + 1, targets + 1
+                is_last = "target" in self._ended and targets == len(target)
+                yield from self._differ(source[:sources], target[:targets], is_last=is_last)
+                del source[:sources], target[:targets]
+            else:
+                return
+
+    def _pull(self, side: Side) -> Generator[Want, Sequence[Range], Range | None]:
+        """Read one range more; None at the end."""
+        if side in self._ended:
+            return None
+        told = yield Want(side)
+        found = told[0] if told else None
+        if found is not None:
+            self._sink.passed(side, found)
+        if found is None or not found.records:
+            self._ended.add(side)
+            return None
+        held = self._held[side]
+        held.append(found)
+        middle = len(held) - 1 - DETAILED // 2
+        if middle >= DETAILED // 2:
+            held[middle] = held[middle]._replace(digests=None, keys=None)
+        return found
+
+    def _until_common(self) -> Generator[Want, Sequence[Range], tuple[int, int]]:
+        """Read on until a range is there at both ends; how many come before it at each, all where there is none."""
+        places: dict[Side, dict[bytes, int]] = {side: _places(self._held[side]) for side in SIDES}
+        source, target = places["source"], places["target"]
+        common = [(source[digest], target[digest]) for digest in source.keys() & target.keys()]
+        if common:
+            return min(common, key=sum)
+        turn = 0
+        while not all(self._is_full(side) for side in SIDES):
+            turn += 1
+            side, other = SIDES[turn % 2], SIDES[turn % 2 - 1]
+            if self._is_full(side):
+                continue
+            found = yield from self._pull(side)
+            if found is None:
+                continue
+            here = len(self._held[side]) - 1
+            there = places[other].get(found.digest)
+            if there is not None and found.is_cut:
+                return (here, there) if side == "source" else (there, here)
+            if found.is_cut:
+                places[side].setdefault(found.digest, here)
+        return len(self._held["source"]), len(self._held["target"])
+
+    def _is_full(self, side: Side) -> bool:
+        return side in self._ended or len(self._held[side]) >= RANGES_MAX
+
+    def _detailed(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
+        """Ask for the digests of records that are not held, of the first and the last ranges."""
+        edges = {*range(min(EDGES, len(ranges))), *range(max(0, len(ranges) - EDGES), len(ranges))}
+        wanted = sorted(number for number in edges if ranges[number].digests is None)
+        while wanted:
+            first = last = wanted.pop(0)
+            while wanted and wanted[0] == last + 1:
+                last = wanted.pop(0)
+            told = yield Want(side, (ranges[first].first, ranges[last].last + 1))
+            known = {one.runs: one for one in told}
+            for number in range(first, last + 1):
+                again = known.get(ranges[number].runs)
+                if again is not None and again.digest == ranges[number].digest:
+                    ranges[number] = again
+
+    def _differ(self, source: list[Range], target: list[Range], *, is_last: bool) -> Matching:
+        """Match the records of what differs, as far as their digests are to be had."""
+        if target or not is_last or source[0].first < self._sink.pending_from:
+            yield from self._detailed("source", source)
+            yield from self._detailed("target", target)
+        found = list(_matched(_Records(source), _Records(target)))
+        for one in found:
+            if isinstance(one, _Same):
+                self._note(one)
+        if any(not isinstance(one, _Same) and one.target for one in found):
+            yield from self._remember()
+        lately = [one.digests for one in self._lately if one.digests is not None]
+        for number, one in enumerate(found):
+            if isinstance(one, _Same):
+                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._sink.same(*one)
+            else:
+                place = self._behind._replace(is_last=is_last and number == len(found) - 1)
+                self._sink.gap(*one, place, lately)
+
+    def _note(self, one: _Same) -> None:
+        source, target = one
+        self._lately.append(source if source.digests is not None else source._replace(digests=target.digests))
+
+    def _remember(self) -> Matching:
+        """Ask for the digests of the records that were matched lately, where neither end has told them."""
+        unknown = [one for one in self._lately if one.digests is None]
+        if unknown:
+            told = yield Want("source", (unknown[0].first, unknown[-1].end))
+            known = {one.runs: part(one) for one in told}
+            lately = [known.get(one.runs, one) if one.digests is None else one for one in self._lately]
+            self._lately = deque(lately, maxlen=LATELY)
+
+
+def _places(ranges: Sequence[Range]) -> dict[bytes, int]:
+    places: dict[bytes, int] = {}
+    for place, one in enumerate(ranges):
+        if one.is_cut:  # the last one may be a record or two, which many a log has elsewhere
+            places.setdefault(one.digest, place)
+    return places
+
+
+class _Records:
+    """The records of several ranges as one sequence of digests; a range whose records are not told is one item."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self._ranges = ranges
+        self._begins: list[int] = []
+        self.items: list[bytes | Range] = []
+        for one in ranges:
+            self._begins.append(len(self.items))
+            self.items += [one] if one.digests is None else split(one.digests)
+
+    def parts(self, begin: int, end: int) -> list[Part]:
+        """What lies between two places in the sequence."""
+        found = []
+        at = begin
+        while at < end:
+            number = bisect_right(self._begins, at) - 1
+            one, base = self._ranges[number], self._begins[number]
+            if one.digests is None:
+                found.append(part(one))
+                at += 1
+            else:
+                stop = min(end, base + one.records)
+                found.append(part(one, at - base, stop - base))
+                at = stop
+        return found
+
+
+def _matched(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
+    """What is the same and what is not, in order."""
+    i = j = 0
+    for at, also_at, count in [*align(source.items, target.items), (len(source.items), len(target.items), 0)]:
+        if at > i or also_at > j:
+            yield _Gap(source.parts(i, at), target.parts(j, also_at))
+        yield from _alike(source.parts(at, at + count), target.parts(also_at, also_at + count))
+        i, j = at + count, also_at + count
+
+
+def _alike(source: Sequence[Part], target: Sequence[Part]) -> Iterator[_Same]:
+    """The same records of both, cut where either is."""
+    sources, targets = list(source), list(target)
+    while sources:
+        one, other = sources.pop(0), targets.pop(0)
+        count = min(one.records, other.records)
+        for rest, whole in ((sources, one), (targets, other)):
+            if whole.records > count:
+                rest.insert(0, _cut(whole, count, None))
+        yield _Same(_cut(one, 0, count), _cut(other, 0, count))
+
+
+def _cut(whole: Part, begin: int, end: int | None) -> Part:
+    return part(Range(whole.records, b"", whole.runs, digests=whole.digests, keys=whole.keys), begin, end)
+
+
+Items = Sequence[bytes | Range]
+
+
+def align(source: Items, target: Items) -> list[tuple[int, int, int]]:
+    """Match two sequences in order: the place in each, and how many follow on each other that are the same."""
+    found: list[tuple[int, int, int]] = []
+    _align(source, target, (0, len(source)), (0, len(target)), found)
+    return found
+
+
+def _align(
+    source: Items, target: Items, here: tuple[int, int], there: tuple[int, int], found: list[tuple[int, int, int]]
+) -> None:
+    (i, i_end), (j, j_end) = here, there
+    begin = i
+    while i < i_end and j < j_end and source[i] == target[j]:
+        i, j = i + 1, j + 1
+    if i > begin:
+        found.append((begin, j - (i - begin), i - begin))
+    stop = i_end
+    while i < i_end and j < j_end and source[i_end - 1] == target[j_end - 1]:
+        i_end, j_end = i_end - 1, j_end - 1
+    if i < i_end and j < j_end:
+        anchors = _anchors(source, target, (i, i_end), (j, j_end))
+        if anchors:
+            for (x, y), (x_next, y_next) in zip([(i, j), *anchors], [*anchors, (i_end, j_end)], strict=True):
+                _align(source, target, (x, x_next), (y, y_next), found)
+        else:
+            found += _as_they_come(source, target, (i, i_end), (j, j_end))
+    if i_end < stop:
+        found.append((i_end, j_end, stop - i_end))
+
+
+def _anchors(source: Items, target: Items, here: tuple[int, int], there: tuple[int, int]) -> list[tuple[int, int]]:
+    """What is there once at either end, in the longest order that both have."""
+    once, also = (
+        {item for item, count in Counter(items[slice(*span)]).items() if count == 1}
+        for items, span in ((source, here), (target, there))
+    )
+    both = once & also
+    places = {target[j]: j for j in range(*there) if target[j] in both}
+    pairs = [(i, places[source[i]]) for i in range(*here) if source[i] in both]
+    return _longest_ascending(pairs)
+
+
+def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    tops: list[int] = []  # of each length the lowest second place that ends one
+    at: list[int] = []
+    before: list[int] = []
+    for number, (_, place) in enumerate(pairs):
+        length = bisect_left(tops, place)
+        if length == len(tops):
+            tops.append(place)
+            at.append(number)
+        else:
+            tops[length], at[length] = place, number
+        before.append(at[length - 1] if length else -1)
+    found = []
+    number = at[-1] if at else -1
+    while number >= 0:
+        found.append(pairs[number])
+        number = before[number]
+    return found[::-1]
+
+
+def _as_they_come(
+    source: Items, target: Items, here: tuple[int, int], there: tuple[int, int]
+) -> list[tuple[int, int, int]]:
+    places: dict[bytes | Range, list[int]] = {}
+    for i in range(*here):
+        places.setdefault(source[i], []).append(i)
+    found, next_place = [], here[0]
+    for j in range(*there):
+        among = places.get(target[j], [])
+        at = bisect_left(among, next_place)
+        if at < len(among):
+            found.append((among[at], j, 1))
+            next_place = among[at] + 1
+    return found
