@@ -18,12 +18,12 @@ from typing import NamedTuple
 from aiokafka import TopicPartition
 
 from mirror.audit_account import Account
+from mirror.audit_arguments import Only
 from mirror.audit_ends import End
 from mirror.audit_facts import Facts
 from mirror.audit_lines import Begin, all_line, begin_line, facts_line, range_line
 from mirror.audit_live import LiveEnd
 from mirror.audit_matching import SIDES, Side, match
-from mirror.audit_arguments import Only
 from mirror.audit_ranges import Range
 from mirror.audit_told import Command, File, ToldEnd
 from mirror.config import Config

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from drupelet.errors import CommandFailed, reason
+from mirror.audit_arguments import Only
 from mirror.audit_facts import Facts
 from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, read_line
 from mirror.audit_matching import Side
-from mirror.audit_arguments import Only
 from mirror.audit_ranges import Range
 
 

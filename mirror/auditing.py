@@ -10,8 +10,8 @@ import sys
 import time
 
 from mirror import audit as audits
-from mirror.audit_matching import Side
 from mirror.audit_arguments import Only
+from mirror.audit_matching import Side
 from mirror.audit_show import as_json as shown_as_json
 from mirror.audit_show import sentences, tables
 from mirror.config import Config
