@@ -2,9 +2,9 @@
 
 | a lane is | it goes |
 |---|---|
-| in `sparse`: it has something, and no backlog | first, whatever is under way |
+| in `sparse`: it has something, and no backlog | first, whatever is under way; urgent ones before the others |
 | in `lingering`: it has something, and waits for more | with those, once half of its wait is over |
-| in `ready`: it has a backlog | in its turn, where the link has room |
+| in `ready`: it has a backlog | in its turn, where the link has room; urgent ones have URGENT_SHARE of it |
 
 Must never come in: what is taken of a lane (packing.py), and what answers mean (sending.py).
 """
@@ -24,7 +24,31 @@ if TYPE_CHECKING:
 
 LANES_MAX = 200  # in a request
 LOSS_S = 15
+URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
 AGAIN_S = 0.1
+
+
+class Turns:
+    """Lanes in the order of their turns, those that are urgent apart."""
+
+    def __init__(self) -> None:
+        self.urgent: dict[Lane, None] = {}
+        self.others: dict[Lane, None] = {}
+
+    def add(self, lane: Lane) -> None:
+        """Put it behind the others; where it stands already, it stays."""
+        (self.urgent if lane.urgent else self.others)[lane] = None
+
+    def discard(self, lane: Lane) -> None:
+        """Take it out, if it is there."""
+        self.urgent.pop(lane, None)
+        self.others.pop(lane, None)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return lane in self.urgent or lane in self.others
+
+    def __bool__(self) -> bool:
+        return bool(self.urgent or self.others)
 
 
 class Pipe:
@@ -34,8 +58,8 @@ class Pipe:
         self.node, self.number = node, number
         self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
         self.lanes: set[Lane] = set()
-        self.ready: dict[Lane, None] = {}  # in the order of their turns
-        self.sparse: dict[Lane, None] = {}  # the same of those without a backlog, which go first
+        self.ready = Turns()
+        self.sparse = Turns()  # the same of those without a backlog, which go first
         self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run(sender))
@@ -47,14 +71,14 @@ class Pipe:
         """Note that a lane has something to send."""
         turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
         if lane not in self.ready and lane not in self.sparse:
-            turns[lane] = None
+            turns.add(lane)
             self.wake.set()
 
     def let_go(self, lane: Lane) -> None:
         """Carry a lane no more."""
         self.lanes.discard(lane)
-        self.ready.pop(lane, None)
-        self.sparse.pop(lane, None)
+        self.ready.discard(lane)
+        self.sparse.discard(lane)
         self.lingering.pop(lane, None)
 
     @property
@@ -118,11 +142,21 @@ class Pipe:
         room = link.limit_bytes - link.under_way_bytes
         load: list[Batch | Job] = []
         if self.sparse and len(self.lingering) < LANES_MAX:
-            self.sparse.update((lane, None) for lane in self.lingering if sender.waited(lane))
-        left = self._take(sender, self.sparse, load, link.batch_bytes)
+            for lane in self.lingering:
+                if sender.waited(lane):
+                    self.sparse.add(lane)
+        left = self._take(sender, self.sparse.urgent, load, link.batch_bytes)
+        left = self._take(sender, self.sparse.others, load, left)
         if not link.under_way_bytes or room >= link.batch_bytes // 2:
-            self._take(sender, self.ready, load, max(left, link.batch_bytes // 2))
+            self._take_ready(sender, load, max(left, link.batch_bytes // 2))
         return load
+
+    def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int) -> None:
+        turns = self.ready
+        kept = int(left * (1 - URGENT_SHARE)) if turns.others else 0
+        left = self._take(sender, turns.urgent, load, left - kept) + kept
+        left = self._take(sender, turns.others, load, left)
+        self._take(sender, turns.urgent, load, left)
 
     @staticmethod
     def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int) -> int:

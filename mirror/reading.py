@@ -4,6 +4,7 @@
 |---|---|---|
 | 0 | all that is quiet, when it is free | WAIT_ALL_S where that is all there is, else WAIT_S |
 | 1 to SLOTS - 1 | what has just been read from, dealt among those that are free | WAIT_S |
+| the last of them | the same of what is urgent, and nothing else where there is any | WAIT_S |
 
 So a partition that is quiet holds up no other, and a link that is long is filled by several answers. What is quiet
 comes together: who finds slot 0 taken waits in another one until shortly before that one ends. How much a fetch asks
@@ -42,11 +43,15 @@ RATE_S = 30.0
 
 
 class Place(NamedTuple):
-    """Where a partition is read: its leader, the epoch that is believed in (-1: any), the next offset."""
+    """Where a partition is read: its leader, the epoch that is believed in (-1: any), the next offset.
+
+    What is `urgent` is in no fetch with others that have just been read from.
+    """
 
     node: int
     leader_epoch: int
     offset: int
+    urgent: bool = False
 
 
 class Answer(NamedTuple):
@@ -82,6 +87,7 @@ class Reader:
         self._busy: set[TopicPartition] = set()
         self._hot: set[TopicPartition] = set()
         self._rates: dict[int, Best] = {}
+        self._kept: int | None = None  # the slot for what is urgent, once there is any
         self._ends: dict[TopicPartition, int] = {}  # the logs' ends that were told last
         self._heard_at = time.monotonic()
 
@@ -117,15 +123,24 @@ class Reader:
         by_node: dict[int, dict[TopicPartition, Place]] = {}
         for partition, place in wanted.items():
             by_node.setdefault(place.node, {})[partition] = place
+            if place.urgent:
+                self._kept = SLOTS - 1
         for node, places in by_node.items():
             self._ask_node(node, places, room_bytes)
 
     def _ask_node(self, node: int, places: Mapping[TopicPartition, Place], room_bytes: int) -> None:
         now = asyncio.get_running_loop().time()
         under_way = {fetch.slot: fetch for fetch in self._under_way.values() if fetch.node == node}
-        free = [slot for slot in range(SLOTS) if slot not in under_way]
+        free = [slot for slot in range(SLOTS) if slot not in under_way and slot != self._kept]
         quiet = {partition: place for partition, place in places.items() if partition not in self._hot}
         hot = {partition: place for partition, place in places.items() if partition in self._hot}
+        urgent = {partition: place for partition, place in hot.items() if place.urgent}
+        if urgent:
+            hot = {partition: place for partition, place in hot.items() if not place.urgent}
+            if self._kept in under_way:
+                quiet |= urgent
+            else:
+                self._fetch(_Fetch(node, SLOTS - 1, urgent, now, now + WAIT_S), room_bytes)
         ends = [fetch.ends - now for fetch in under_way.values()]
         if quiet and free and not any(0 < left < SOON_S for left in ends):  # else it goes with those
             if 0 in under_way:

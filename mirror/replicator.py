@@ -55,6 +55,7 @@ POLL_S = 1.0
 LOOK_AT_ALL_S = 60.0
 LANE_SHARE = 4  # of the memory, that one lane may fill
 BULK_SHARE = 0.75  # of the memory, beyond which only lanes that have nothing are read
+URGENT_SHARE = 8  # of the memory, that is kept for urgent lanes where there can be some
 UNDER_WAY_SHARE = 4
 FENCED = (
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -320,23 +321,31 @@ class Replicator:
     def _wanted(self) -> dict[TopicPartition, Place]:
         """Where to read on, every partition being the first in its turn, as an answer has room for some only."""
         now = time.monotonic()
-        ready = [lane for lane in self._lanes.values() if lane.rest_until <= now and self._has_room(lane)]
+        urgent_bytes = sum(lane.held_bytes for lane in self._lanes.values() if lane.urgent)
+        ready = [lane for lane in self._lanes.values() if lane.rest_until <= now and self._has_room(lane, urgent_bytes)]
         if not ready:
             return {}
         self._turn = (self._turn + 1) % len(ready)
-        return {lane.partition: self._place(lane) for lane in ready[self._turn :] + ready[: self._turn]}
+        turns = sorted(ready[self._turn :] + ready[: self._turn], key=lambda lane: not lane.urgent)
+        return {lane.partition: self._place(lane) for lane in turns}
 
     @staticmethod
     def _place(lane: Lane) -> Place:
         epoch = -1 if lane.leader_epoch is None else lane.leader_epoch
-        return Place(lane.leader.node, epoch, lane.read_offset)
+        return Place(lane.leader.node, epoch, lane.read_offset, lane.urgent)
 
-    def _has_room(self, lane: Lane) -> bool:
+    def _has_room(self, lane: Lane, urgent_bytes: int) -> bool:
+        """Whether a lane may hold more; what is urgent has a share of the memory that no backlog fills."""
         if not lane.is_read or lane.leader.node < 0:
             return False
         if not lane.ensured:  # what has nowhere to go would fill the memory of the others
             return False
         bytes_max = self.config.buffer_bytes_max
+        if any(rule.values.get("urgent") for rule in self.config.rules):
+            kept = bytes_max // URGENT_SHARE
+            if lane.urgent and urgent_bytes < kept:
+                return True
+            bytes_max -= kept
         if self._memory.bytes >= bytes_max * BULK_SHARE:
             return not lane.held_bytes and self._memory.bytes < bytes_max
         return lane.held_bytes < bytes_max // LANE_SHARE

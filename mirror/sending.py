@@ -242,9 +242,9 @@ class Sender:
         lane.pipe.lanes.add(lane)
 
     def _dealing(self, lane: Lane) -> tuple[int, int]:
-        """Among which connections a lane is dealt: one of several is kept for lanes without a backlog, if there are."""
+        """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
         now = asyncio.get_running_loop().time()
-        if self.connections == 1 or now >= lane.backlog_until:
+        if self.connections == 1 or now >= lane.backlog_until or lane.urgent:
             return 0, 1
         return (1 if now < self._sparse_until else 0), self.connections
 
@@ -302,7 +302,7 @@ class Sender:
             return
         is_enough = self._is_enough(lane)
         now = asyncio.get_running_loop().time()
-        if self.connections > 1 and now >= lane.backlog_until:
+        if self.connections > 1 and (now >= lane.backlog_until or lane.urgent):
             self._sparse_until = now + SPARSE_S
         if lane.dealt != self._dealing(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
@@ -337,7 +337,7 @@ class Sender:
             lane.backlog_until = loop.time() + BACKLOG_S
             return True
         waits_s = lane.waits_since + link.linger_s - loop.time()
-        if waits_s <= 0:
+        if waits_s <= 0 or lane.urgent:
             return True
         if not lane.lingers:
             lane.lingers = True

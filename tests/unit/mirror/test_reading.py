@@ -118,6 +118,26 @@ async def test_what_has_records_is_dealt_among_the_slots_that_are_free(leader, r
     assert sorted(number for some in dealt for number in some) == list(range(6))
 
 
+async def test_what_is_urgent_is_in_no_fetch_with_a_backlog_and_has_a_slot_of_its_own(leader, reader):
+    async def ask(*numbers):
+        places = {PARTITIONS[number]: Place(NODE, 2, 40, number in (0, 1)) for number in numbers}
+        return await reader.poll(places, 10**9, 0.01, asyncio.Event())
+
+    await ask(*range(6))
+    leader.answer(**{f"p{number}": BATCH for number in range(1, 6)})
+    await ask()
+    await ask(*range(6))
+    dealt = {leader.asked[at][0]: leader.numbers(at) for at in range(1, len(leader.asked))}
+    assert dealt[SLOTS - 1] == [1]
+    assert dealt[0] == [0], "what is quiet, urgent or not"
+    assert sorted(dealt[1] + dealt[2]) == [2, 3, 4, 5]
+    at = next(at for at in range(1, len(leader.asked)) if leader.asked[at][0] == 0)
+    leader.answer(at, p0=BATCH)
+    await ask()
+    await ask(0)
+    assert (leader.asked[-1][0], leader.numbers()) == (0, [0]), "its slot is taken by 1, so it goes where there is one"
+
+
 async def test_a_partition_without_news_is_not_told(leader, reader):
     await poll(reader, 0, 1)
     leader.answer(end=44)
