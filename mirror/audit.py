@@ -21,7 +21,7 @@ from mirror.audit_account import Account
 from mirror.audit_arguments import Only
 from mirror.audit_ends import End
 from mirror.audit_facts import Facts
-from mirror.audit_lines import Begin, all_line, begin_line, facts_line, range_line
+from mirror.audit_lines import Begin, all_line, begin_line, facts_line, parts_line, range_line
 from mirror.audit_live import LiveEnd
 from mirror.audit_matching import SIDES, Side, match
 from mirror.audit_ranges import Range
@@ -34,6 +34,9 @@ OLDER: dict[Side, str] = {
     "source": "The source's digests are older than the target's: what was mirrored since, and is not in the map yet, "
     "counts as foreign. Use --source-by to have it proven.",
 }
+
+
+PARTS = ("key", "value", "headers", "timestamp")
 
 
 class Ways(NamedTuple):
@@ -139,6 +142,20 @@ async def _audit(ends: Mapping[Side, End], account: Account, tell: Tell) -> None
         except StopIteration:
             want = None
     account.close()
+    await _explain(ends, account)
+
+
+async def _explain(ends: Mapping[Side, End], account: Account) -> None:
+    """Ask which parts differ of the first record that is changed."""
+    told = account.differences.told
+    number = next((number for number, one in enumerate(told) if one.kind == "changed"), None)
+    if number is None:
+        return
+    offsets: dict[Side, int | None] = {"source": told[number].source_offset, "target": told[number].target_offset}
+    here, there = [await ends[side].parts(offset or 0) for side, offset in offsets.items()]
+    if here is not None and there is not None:
+        differ = [name for name in PARTS if getattr(here, name) != getattr(there, name)]
+        told[number] = told[number]._replace(parts=tuple(differ))
 
 
 async def tell_digests(side: Side, config: Config, only: Only | None, *, each: bool, tell: Tell) -> AsyncIterator[str]:
@@ -154,6 +171,9 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
             if only is not None and only.first is not None and only.end is not None:
                 for one in await end.again(only.first, only.end):
                     yield range_line(one, each=each)
+                parts = await end.parts(only.first) if only.end == only.first + 1 else None
+                if parts is not None:
+                    yield parts_line(parts)
                 continue
             async for line in _range_lines(end, facts, each, tell):
                 yield line

@@ -41,6 +41,7 @@ from mirror.audit_matching import SIDES, Place, Side
 from mirror.audit_ranges import COUNTED, DIGEST_BYTES, KEY_BYTES, Part, Range, split
 
 RANGES_REMEMBERED = 50_000
+REMEMBERED_MAX = 50_000  # records that match nothing, and may have moved
 LEFT_MAX = 20_000  # records that match nothing and follow on each other, of which each is looked at
 
 SOURCE_CLASSES = ("mirrored", "pending", "expired", "deleted", "ledgered", "compacted", "control", "aborted")
@@ -100,6 +101,15 @@ class Account:
         for side in SIDES:
             self._add_up(side)
         self.differences.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep what is told alone: there may be thousands of partitions."""
+        self.facts = {side: facts._replace(ledger=(), state=None) for side, facts in self.facts.items()}
+        self.map.let_go()
+        self._claims, self._ledger = Claims(), Written(())
+        self._matched_ranges, self._seen, self._lately = set(), None, ()
+        self._lost, self._extra = {}, {}
 
     def _add_up(self, side: Side) -> None:
         counted, end = sum(self.counts[side].values()), self.facts[side].end
@@ -136,6 +146,15 @@ class Account:
                 counts["pending"] += end - first
             else:
                 self._hole_at_source(first, end)
+
+    def is_gone(self, side: Side, one: Range) -> bool:
+        """Whether the other end has let go of all of this range, by the map."""
+        if not self.map.is_known:
+            return False
+        if side == "source":
+            return one.last < self._kept_from(Place())
+        [(_, _, source)] = self.map.sources(one.last, 1)
+        return source is not None and source < self.facts["source"].start
 
     def _hole_at_source(self, first: int, end: int) -> None:
         counts = self.counts["source"]
@@ -198,12 +217,13 @@ class Account:
         paired = min(len(lost), len(extra))
         for one in lost[paired:]:
             self.counts["source"]["lost"] += 1
-            self._lost[one.digest] = one.offset
+            if len(self._lost) < REMEMBERED_MAX:
+                self._lost[one.digest] = one.offset
         for first, count in _runs(lost[paired:]):
             self.differences.add("lost", first, None, count)
         for one in extra[paired:]:
             self._foreign(one.offset, 1)
-            self._extra.setdefault(one.digest, (one.offset, "foreign"))
+            self._remember(one, "foreign")
 
     def _unresolved(self, source: Sequence[Part], target: Sequence[Part]) -> None:
         counts = {"source": sum(one.records for one in source), "target": sum(one.records for one in target)}
@@ -294,13 +314,17 @@ class Account:
             self._moved(offset, one.offset)
         elif self._was_seen(one.digest):
             self._doubled(one.offset, 1)
-            self._extra.setdefault(one.digest, (one.offset, "duplicates"))
+            self._remember(one, "duplicates")
         elif self.map.has_vanished(one.offset, self.facts["source"].end):
             self.counts["target"]["target_only"] += 1
         elif self.map.knows(one.offset) and not self.map.has_target(one.offset):
             self._foreign(one.offset, 1)
         else:
             yield one
+
+    def _remember(self, one: _Left, kind: str) -> None:
+        if len(self._extra) < REMEMBERED_MAX:
+            self._extra.setdefault(one.digest, (one.offset, kind))
 
     def _has_moved(self, one: _Left) -> bool:
         if one.digest not in self._extra:

@@ -24,12 +24,16 @@ Kind = Literal["lost", "changed", "moved", "doubled", "unaccounted", "misplaced"
 
 
 class Difference(NamedTuple):
-    """What differs: so many records from these offsets on; None where an end has nothing of it, or it is not known."""
+    """What differs: so many records from these offsets on; None where an end has nothing of it, or it is not known.
+
+    `parts` are those of the first record that is changed, where that could be asked: key, value, headers, timestamp.
+    """
 
     kind: Kind
     source_offset: int | None
     target_offset: int | None
     records: int
+    parts: tuple[str, ...] = ()
 
 
 class Differences:

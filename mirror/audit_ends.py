@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mirror.audit_facts import Facts
 from mirror.audit_matching import Side
-from mirror.audit_ranges import Range
+from mirror.audit_ranges import Parts, Range
 
 
 class End(Protocol):
@@ -33,6 +33,9 @@ class End(Protocol):
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
         """The ranges of the partition in [first, end) with the digests of their records; none where it cannot tell."""
+
+    async def parts(self, offset: int) -> Parts | None:
+        """The parts of one record of the partition; None where it cannot tell."""
 
     async def close(self) -> None:
         """Let go."""

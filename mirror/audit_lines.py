@@ -5,6 +5,7 @@
 | `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, whose, when it was asked, of what alone |
 | `{"partition":["readings",0],…}` | what follows is this one's; the keys of Facts. The source's names, ascending |
 | `{"r":"DIGEST","runs":[[700,512]],…}` | one range, the keys below |
+| `{"parts":[1700000000000,"…","…","…"]}` | of one record that alone was asked for: Parts |
 | `{"all":4}` | the last: so many partitions were told |
 
 | key of a range | |
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 from mirror.audit_facts import Entry, Facts
 from mirror.audit_matching import Side
-from mirror.audit_ranges import DIGEST_BYTES, KEY_BYTES, Hole, Kind, Range
+from mirror.audit_ranges import DIGEST_BYTES, KEY_BYTES, Hole, Kind, Parts, Range
 from mirror.offset_map import End, Step
 from mirror.state_records import Head, Stored, Topics
 
@@ -109,7 +110,15 @@ def range_line(one: Range, *, each: bool) -> str:
     return _json(fields)
 
 
-def read_line(line: str) -> Begin | Facts | Range | All:
+def parts_line(parts: Parts) -> str:
+    """The line of one record's parts."""
+    return _json({"parts": list(parts)})
+
+
+Line = Begin | Facts | Range | Parts | All
+
+
+def read_line(line: str) -> Line:
     """What a line says. Raises BadLine."""
     try:
         fields = json.loads(line)
@@ -119,6 +128,9 @@ def read_line(line: str) -> Begin | Facts | Range | All:
             return _begin(fields)
         if "partition" in fields:
             return _facts(fields)
+        if "parts" in fields:
+            timestamp, *digests = fields["parts"]
+            return Parts(_number(timestamp), *map(str, digests))
         if "all" in fields:
             return All(_number(fields["all"]))
         return _range(fields)

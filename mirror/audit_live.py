@@ -21,7 +21,7 @@ from kafka_wire.errors import WireError
 from mirror.audit_facts import Facts
 from mirror.audit_ledger import Found, entries_of, note_entry
 from mirror.audit_matching import Side
-from mirror.audit_ranges import Range
+from mirror.audit_ranges import Parts, Range, parts_of
 from mirror.audit_reading import LogReader
 from mirror.config import Config
 from mirror.errors import SourceError
@@ -162,6 +162,14 @@ class LiveEnd:
         """Read that anew."""
         with self._told():
             return [one async for one in self._read(first, end) if one.records]
+
+    async def parts(self, offset: int) -> Parts | None:
+        """Read one record."""
+        facts = self._now
+        assert facts is not None
+        with self._told():
+            found = await self._source.record_at(TopicPartition(facts.name, facts.partition), offset)
+        return None if found is None else parts_of(*found)
 
     async def _stop_reading(self) -> None:
         reading, self._reading = self._reading, None

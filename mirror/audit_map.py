@@ -28,6 +28,10 @@ class Mapped:
         self.began = steps[0].source_offset if steps and not steps[0].records else 0
         """The source's offset at which the mirror began; 0 where that is not known any more."""
 
+    def let_go(self) -> None:
+        """Forget the steps."""
+        self._map = None
+
     def knows(self, target_offset: int) -> bool:
         """Whether the map reaches as far."""
         return self._map is not None and target_offset < self._map.end.target_offset

@@ -26,6 +26,7 @@ DETAILED = 64
 EDGES = DETAILED // 2
 LATELY = 48
 RANGES_MAX = 20_000
+RUNS_MAX = 100_000  # of offsets, in ranges that are held; logs with many markers have many
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -47,6 +48,9 @@ class Sink(Protocol):
 
     def passed(self, side: Side, one: Range) -> None:
         """Take note of a range that was read."""
+
+    def is_gone(self, side: Side, one: Range) -> bool:
+        """Whether the other end has let go of all of this range, by what is known of it."""
 
     def same(self, source: Part, target: Part) -> None:
         """Take note of as many records that are the same ones."""
@@ -87,6 +91,7 @@ class _Matching:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._held: dict[Side, list[Range]] = {"source": [], "target": []}
+        self._runs: dict[Side, int] = {"source": 0, "target": 0}
         self._ended: set[Side] = set()
         self._behind = Place()
         self._lately: deque[Part] = deque(maxlen=LATELY)
@@ -95,10 +100,10 @@ class _Matching:
         source, target = (self._held[side] for side in SIDES)
         while True:
             for side in SIDES:
-                if not self._held[side]:
-                    yield from self._pull(side)
+                yield from self._next(side)
             if source and target and source[0].digest == target[0].digest:
-                one = _Same(part(source.pop(0)), part(target.pop(0)))
+                [here], [there] = (self._take(side) for side in SIDES)
+                one = _Same(part(here), part(there))
                 self._note(one)
                 self._behind = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
@@ -107,10 +112,18 @@ class _Matching:
                 if targets and sources < len(source):  # what follows may have a record of these once more
                     sources, targets = sources + 1, targets + 1
                 is_last = "target" in self._ended and targets == len(target)
-                yield from self._differ(source[:sources], target[:targets], is_last=is_last)
-                del source[:sources], target[:targets]
+                yield from self._differ(self._take("source", sources), self._take("target", targets), is_last=is_last)
             else:
                 return
+
+    def _next(self, side: Side) -> Matching:
+        """Have the next range at hand that the other end may have."""
+        held = self._held[side]
+        while held or (yield from self._pull(side)):
+            if not self._sink.is_gone(side, held[0]):
+                return
+            gone = [part(one) for one in self._take(side)]
+            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, ())
 
     def _pull(self, side: Side) -> Generator[Want, Sequence[Range], Range | None]:
         """Read one range more; None at the end."""
@@ -125,6 +138,7 @@ class _Matching:
             return None
         held = self._held[side]
         held.append(found)
+        self._runs[side] += len(found.runs)
         middle = len(held) - 1 - DETAILED // 2
         if middle >= DETAILED // 2:
             held[middle] = held[middle]._replace(digests=None, keys=None)
@@ -155,7 +169,15 @@ class _Matching:
         return len(self._held["source"]), len(self._held["target"])
 
     def _is_full(self, side: Side) -> bool:
-        return side in self._ended or len(self._held[side]) >= RANGES_MAX
+        return side in self._ended or len(self._held[side]) >= RANGES_MAX or self._runs[side] >= RUNS_MAX
+
+    def _take(self, side: Side, count: int = 1) -> list[Range]:
+        """Take the first ranges that are held."""
+        held = self._held[side]
+        taken = held[:count]
+        del held[:count]
+        self._runs[side] -= sum(len(one.runs) for one in taken)
+        return taken
 
     def _detailed(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
         """Ask for the digests of records that are not held, of the first and the last ranges."""

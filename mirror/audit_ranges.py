@@ -115,6 +115,30 @@ def part(of: Range, begin: int = 0, end: int | None = None) -> Part:
     return Part(tuple(runs), digests, keys, of.digest if stop - begin == of.records else None)
 
 
+class Parts(NamedTuple):
+    """The parts of one record by themselves: its timestamp, and digests of the others."""
+
+    timestamp: int
+    key: str
+    value: str
+    headers: str
+
+
+def parts_of(
+    timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+) -> Parts:
+    """Digest each part of a record."""
+    named = [one for name, content in headers for one in (name.encode(), content)]
+    return Parts(timestamp, _digest_text(key), _digest_text(value), _digest_text(*named))
+
+
+def _digest_text(*contents: bytes | None) -> str:
+    digest = blake2b(digest_size=KEY_BYTES)
+    for content in contents:
+        digest.update(b"-" if content is None else b"%d:" % len(content) + content)
+    return digest.hexdigest()
+
+
 class Digests(NamedTuple):
     """The records of a piece: their offsets, their digests in order, and of their keys, empty where not asked for."""
 

@@ -16,7 +16,7 @@ SHOWN_MAX = 10
 
 _SAID = {
     "lost": "{records} at source offset {source} is lost: the target does not have it",
-    "changed": "{records} at source offset {source} is another at target offset {target}",
+    "changed": "{records} at source offset {source} is another at target offset {target}{parts}",
     "moved": "{records} at source offset {source} is at target offset {target}, out of order",
     "doubled": "{records} at target offset {target} is there twice",
     "unaccounted": "{records} at {side} offset {offset} is accounted for by nothing: no batch, no ledger record",
@@ -89,7 +89,11 @@ def _first(account: Account, may_double: bool) -> str:
 def _say(one: Difference, facts: Facts) -> str:
     records = "the record" if one.records == 1 else f"each of {one.records} records"
     side, offset = ("target", one.target_offset) if one.source_offset is None else ("source", one.source_offset)
+    parts = " and ".join(one.parts)
+    if parts:
+        parts = f", whose {parts} {'differs' if len(one.parts) == 1 and parts != 'headers' else 'differ'}"
     return _SAID[one.kind].format(
+        parts=parts,
         records=records,
         source=one.source_offset,
         target=one.target_offset,

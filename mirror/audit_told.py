@@ -16,9 +16,9 @@ from typing import Protocol
 from drupelet.errors import CommandFailed, reason
 from mirror.audit_arguments import Only
 from mirror.audit_facts import Facts
-from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, read_line
+from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, Line, read_line
 from mirror.audit_matching import Side
-from mirror.audit_ranges import Range
+from mirror.audit_ranges import Parts, Range
 
 
 class ToldEnd:
@@ -53,7 +53,7 @@ class ToldEnd:
             raise self._bad(f"it is of {begin.asked} alone: make it without --only")
         return begin.at_ms
 
-    def _parsed(self, line: str) -> Begin | Facts | Range | All:
+    def _parsed(self, line: str) -> Line:
         try:
             return read_line(line)
         except BadLine as error:
@@ -68,8 +68,8 @@ class ToldEnd:
         if line is None:
             raise self._bad("they are cut off, and would prove less than they seem to")
         found = self._parsed(line)
-        if isinstance(found, Begin):
-            raise self._bad("they begin twice")
+        if isinstance(found, Begin | Parts):
+            raise self._bad("a line has no place there")
         if isinstance(found, All) and found.partitions != self._count:
             raise self._bad(f"{self._count} partitions were told in place of {found.partitions}")
         return found
@@ -100,12 +100,19 @@ class ToldEnd:
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
         """Have the command tell that, each record."""
+        return [one for one in await self._asked(first, end) if isinstance(one, Range) and one.records]
+
+    async def parts(self, offset: int) -> Parts | None:
+        """Have the command tell that record's."""
+        return next((one for one in await self._asked(offset, offset + 1) if isinstance(one, Parts)), None)
+
+    async def _asked(self, first: int, end: int) -> list[Line]:
         if not self._told_by.may_ask or self._now is None:
             return []
-        only = f"{self._now.topic}:{self._now.partition}:{first}-{end}"
-        lines = self._told_by.lines(("--each", "--only", only))
+        only = Only(self._now.topic, self._now.partition, first, end)
+        lines = self._told_by.lines(("--each", "--only", str(only)))
         async with contextlib.aclosing(lines):
-            return [one async for line in lines if isinstance(one := self._parsed(line), Range) and one.records]
+            return [self._parsed(line) async for line in lines]
 
     async def close(self) -> None:
         """End the command."""

@@ -7,6 +7,7 @@ doubled, out of order or of others at the target is told by its offsets, and not
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 
@@ -14,8 +15,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from drupelet.kafka_client import ClientSettings
+from kafka_wire.cluster import Cluster
+from mirror.offset_map import End, Step
+from mirror.state_records import Head, Topics, head_record, steps_record, topic_name
 from tests.support import runtimes
-from tests.support.mirror_road import EdgeMirror, create_topic, produce, read_all, wait_mirrored
+from tests.support.mirror_road import EdgeMirror, Load, bounds, create_topic, produce, read_all, wait_mirrored
 from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
 from tests.support.waiting import CALL_S
 
@@ -146,9 +151,8 @@ def test_what_the_ledger_has(edge, kafka, tmp_path):
     produce(edge.bootstrap, "gone", 20, 40)
     delete(edge, "gone", 30)
     [one] = audited(*ends, topics="gone", status=DIFFERS)
-    assert one["differences"] == [
-        {"kind": "unaccounted", "source_offset": 20, "target_offset": None, "records": 10}
-    ]  # no mirror has come by yet, and nobody has written down that these are gone
+    [silent] = one["differences"]  # no mirror has come by yet, and nobody has written down that these are gone
+    assert (silent["kind"], silent["source_offset"], silent["records"]) == ("unaccounted", 20, 10)
     with EdgeMirror(tmp_path / "two", edge.bootstrap, kafka.bootstrap, topics="gone", site="lab"):
         wait_mirrored(kafka.bootstrap, "lab.gone", {0: 30})
     [one] = audited(*ends, topics="gone")
@@ -173,19 +177,23 @@ def changed(record, **fields):
     return type(record)(**{**record.__dict__, **fields})
 
 
+def change_parts(all_):
+    """Four records far from each other, each changed in another part."""
+    forged = list(all_)
+    for offset, fields in PARTS.items():
+        forged[offset] = changed(forged[offset], **fields)
+    return forged
+
+
+PARTS = {700: {"key": b"other"}, 900: {"value": b"other"}, 1500: {"headers": ()}, 2600: {"timestamp": 5}}
 FORGERIES = {
-    "lost": (lambda all_: all_[:700] + all_[701:], ("lost", 700, None)),
-    "key": (lambda all_: [*all_[:700], changed(all_[700], key=b"other"), *all_[701:]], ("changed", 700, 700)),
-    "value": (lambda all_: [*all_[:700], changed(all_[700], value=b"other"), *all_[701:]], ("changed", 700, 700)),
-    "headers": (lambda all_: [*all_[:700], changed(all_[700], headers=()), *all_[701:]], ("changed", 700, 700)),
-    "time": (
-        lambda all_: [*all_[:700], changed(all_[700], timestamp=all_[700].timestamp + 1), *all_[701:]],
-        ("changed", 700, 700),
-    ),
-    "doubled": (lambda all_: all_[:701] + all_[700:], ("doubled", None, 701)),
-    "moved": (lambda all_: all_[:700] + all_[701:703] + all_[700:701] + all_[703:], ("moved", 700, 702)),
-    "foreign": (lambda all_: [*all_[:700], changed(all_[700], value=b"mine"), *all_[700:]], None),
+    "lost": (lambda all_: all_[:700] + all_[701:], [("lost", 700, None)]),
+    "changed": (change_parts, [("changed", offset, offset) for offset in PARTS]),
+    "doubled": (lambda all_: all_[:701] + all_[700:], [("doubled", None, 701)]),
+    "moved": (lambda all_: all_[:700] + all_[701:703] + all_[700:701] + all_[703:], [("moved", 700, 702)]),
+    "foreign": (lambda all_: [*all_[:700], changed(all_[700], value=b"mine"), *all_[700:]], []),
 }
+COMPARED = {"lost": 2999, "changed": 2996, "doubled": 3000, "moved": 2999, "foreign": 3000}
 
 
 @pytest.fixture(scope="module")
@@ -197,22 +205,70 @@ def readings(edge):
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_one_record_that_was_forged(edge, kafka, readings, forgery):
-    change, difference = FORGERIES[forgery]
+    change, differences = FORGERIES[forgery]
     forge(edge, kafka, readings, f"{forgery}.{readings}", change)
-    status = PROVEN if difference is None else DIFFERS
-    source = ["--source", edge.bootstrap]
-    target = ["--target", kafka.bootstrap]
+    status = DIFFERS if differences else PROVEN
+    source, target = ["--source", edge.bootstrap], ["--target", kafka.bootstrap]
     tell = " ".join(map(str, command("--digests-of", "target", *target, topics=readings, site=forgery)))
     for way in (target, ["--target-by", tell]):
         [one] = audited(*source, *way, topics=readings, site=forgery, status=status)
-        told = [(d["kind"], d["source_offset"], d["target_offset"]) for d in one["differences"]]
-        assert told == ([difference] if difference else [])
+        assert [(d["kind"], d["source_offset"], d["target_offset"]) for d in one["differences"]] == differences
         assert one["foreign_from"] == (700 if forgery == "foreign" else None)
-        assert one["compared"] == (2999 if forgery not in ("doubled", "foreign") else 3000)
-    if forgery == "doubled":
-        said = run(command(*source, *target, topics=readings, site=forgery))
-        assert f"{readings}-0: first difference: the record at target offset 701 is there twice" in said.stdout
-        audited(*source, *target, "--allow-duplicates", topics=readings, site=forgery)
+        assert one["compared"] == COMPARED[forgery]
+        if forgery == "changed":
+            assert one["differences"][0]["parts"] == ["key"]
+
+
+def test_what_may_be_doubled(edge, kafka, readings):
+    forge(edge, kafka, readings, f"twice.{readings}", lambda all_: all_[:701] + all_[700:])
+    ends = ["--source", edge.bootstrap, "--target", kafka.bootstrap]
+    said = run(command(*ends, topics=readings, site="twice"))
+    assert f"{readings}-0: first difference: the record at target offset 701 is there twice" in said.stdout
+    audited(*ends, "--allow-duplicates", topics=readings, site="twice")
+
+
+def test_by_the_map(edge, kafka, readings):
+    """A foreign record is told from one that vanished at the source, and where each record lies is held against it."""
+    ends = ["--source", edge.bootstrap, "--target", kafka.bootstrap]
+    name = f"mapped.{readings}"
+    forge(edge, kafka, readings, name, FORGERIES["foreign"][0])
+    topics = Topics(name, topic_id(edge, readings), topic_id(kafka, name))
+    for beyond, status in ((701, PROVEN), (702, DIFFERS)):
+        steps = [Step(0, 0, 0, 0), Step(700, 700, 0, beyond)]
+        head = Head(topics, 1, 0, 0, 0, 0, len(steps), End(3000, 3000, beyond + 2300))
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        for key, value in (steps_record((readings, 0), 0, steps), head_record((readings, 0), head)):
+            producer.produce(topic_name("edge-mirror-mapped"), value, key=key)
+        assert not producer.flush(CALL_S)
+        [one] = audited(*ends, topics=readings, site="mapped", status=status)
+        assert one["aligned_by"] == "map"
+        assert one["target"]["foreign"] == 1
+        told = [(d["kind"], d["source_offset"], d["target_offset"]) for d in one["differences"]]
+        assert told == ([] if status == PROVEN else [("misplaced", 700, 701)])
+
+
+def topic_id(broker, topic):
+    """Kafka's text of it."""
+
+    async def asked():
+        cluster = Cluster(ClientSettings(broker.bootstrap, "test", 10_000))
+        try:
+            return (await cluster.topics([topic]))[topic].topic_id
+        finally:
+            cluster.close()
+
+    return asyncio.run(asked())
+
+
+def test_while_the_mirror_is_at_work(edge, kafka, tmp_path):
+    create_topic(edge.bootstrap, "busy", 2)
+    ends = ["--source", edge.bootstrap, "--target", kafka.bootstrap]
+    mirror = EdgeMirror(tmp_path, edge.bootstrap, kafka.bootstrap, topics="busy", site="lab")
+    with Load(edge.bootstrap, "busy", 2, per_second=2000), mirror:
+        wait_until(lambda: bounds(kafka.bootstrap, "lab.busy", 1)[1] > 500, 30, "busy mirrored", poll_s=0.1)
+        for _ in range(3):
+            found = audited(*ends, topics="busy")
+            assert all(one["compared"] > 500 for one in found)
 
 
 def test_digests_that_cannot_be_used(edge, kafka, readings, tmp_path):

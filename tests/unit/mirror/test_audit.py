@@ -16,9 +16,9 @@ from kafka_wire.batches import Piece, merged, pieces_of
 from mirror.audit_account import Account
 from mirror.audit_facts import Entry, Facts
 from mirror.audit_ledger import entries_of, note_entry
-from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, read_line
+from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, parts_line, read_line
 from mirror.audit_matching import match
-from mirror.audit_ranges import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, split
+from mirror.audit_ranges import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, parts_of, split
 from mirror.audit_show import as_json, sentences, tables
 from mirror.offset_map import End, Step
 from mirror.state_records import Head, Stored, Topics
@@ -58,6 +58,19 @@ def test_a_digest_is_of_one_record():
         digests(*pieces(batch((o["key"], o["value"]), timestamp=o["timestamp"], headers=o["headers"]))) for o in others
     ]
     assert len({found[0] for found in made}) == len(others)
+
+
+def test_which_part_of_a_record_differs():
+    one = parts_of(5, b"k", b"v", [("a", b"b"), ("c", None)])
+    others = [
+        parts_of(6, b"k", b"v", [("a", b"b"), ("c", None)]),
+        parts_of(5, None, b"v", [("a", b"b"), ("c", None)]),
+        parts_of(5, b"k", b"", [("a", b"b"), ("c", None)]),
+        parts_of(5, b"k", b"v", [("a", b"bc"), ("", None)]),
+    ]
+    differ = [[name for name in one._fields if getattr(one, name) != getattr(other, name)] for other in others]
+    assert differ == [["timestamp"], ["key"], ["value"], ["headers"]]
+    assert read_line(parts_line(one)) == one
 
 
 def test_the_brokers_time_is_each_records():
@@ -214,6 +227,15 @@ def test_what_is_said(target, said):
     assert ("LOST" in tables([account])) == ("lost" in said)
     told = as_json([account], [], [], may_double=False)
     assert json.loads(json.dumps(told))["proven"] == (len(target) == 6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"), [(("value",), "whose value differs"), (("key", "headers"), "whose key and headers differ")]
+)
+def test_the_parts_that_differ_are_said(parts, said):
+    account = audited(range(5), [0, 1, 9, 3, 4])
+    account.differences.told[0] = account.differences.told[0]._replace(parts=parts)
+    assert said in sentences([account], [], may_double=False)[0]
 
 
 def test_doubles_may_be_let_be():
