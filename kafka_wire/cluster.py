@@ -140,7 +140,7 @@ class Cluster:
     def _line(self, place: Place, number: int) -> Line:
         line = self._lines.get((place, number))
         if line is None:
-            line = self._lines[place, number] = Line(lambda limit_s: self._open(place, limit_s))
+            line = self._lines[place, number] = Line(lambda limit_s, now: self._open(place, limit_s, now))
             if self._is_closed:
                 line.close()
         return line
@@ -154,7 +154,7 @@ class Cluster:
         known = {*self._servers, *self.nodes.values()}
         self._lines = {key: line for key, line in self._lines.items() if key[0] in known or not line.is_idle}
 
-    async def _open(self, place: Place, limit_s: float | None) -> Connection:
+    async def _open(self, place: Place, limit_s: float | None, hurried: asyncio.Event) -> Connection:
         settings = self._settings
         timeout_s = min(self._timeout_s, limit_s or self._timeout_s)
         return await Connection.open(
@@ -165,6 +165,7 @@ class Cluster:
             unsent_bytes_max=self._unsent_bytes_max,
             silent_s_max=self._silent_s_max,
             traffic=self._traffic,
+            hurried=hurried,
         )
 
 

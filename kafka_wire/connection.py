@@ -125,18 +125,19 @@ class Connection:
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         silent_s_max: float = SILENT_S_MAX,
         traffic: Traffic | None = None,
+        hurried: asyncio.Event | None = None,
     ) -> Connection:
         """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
 
         The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
-        `traffic` counts what it carries.
+        `traffic` counts what it carries; when `hurried` is set, it dials anew (dialling.py).
         Raises ConnectionLost where nobody answers, Refused where somebody is there.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max), traffic or Traffic())
         try:
             async with asyncio.timeout(timeout_s):
-                await self._open(host, port, timeout_s)
+                await self._open(host, port, timeout_s, hurried)
         except TimeoutError:
             what = explained(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
             raise ConnectionLost(f"{place} {what}") from None
@@ -147,9 +148,9 @@ class Connection:
                 self.close()
         return self
 
-    async def _open(self, host: str, port: int, timeout_s: float) -> None:
+    async def _open(self, host: str, port: int, timeout_s: float, hurried: asyncio.Event | None) -> None:
         context = await tls_context(self._security)
-        self._socket = await self._dialled(host, port)
+        self._socket = await self._dialled(host, port, hurried)
         self._traffic.begins(self)
         transport, _ = await self._loop.create_connection(lambda: self._frames, sock=self._socket)
         self._raw = self._transport = as_transport(transport)
@@ -166,9 +167,9 @@ class Connection:
             self._is_taken = True
         self._is_open = True
 
-    async def _dialled(self, host: str, port: int) -> Any:
+    async def _dialled(self, host: str, port: int, hurried: asyncio.Event | None) -> Any:
         try:
-            return await dial(host, port, self._tuning)
+            return await dial(host, port, self._tuning, hurried)
         except TimeoutError:
             raise
         except UnicodeError as error:

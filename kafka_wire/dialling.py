@@ -118,22 +118,26 @@ def _queued(connection: socket.socket, which: int) -> int:
     return int.from_bytes(fcntl.ioctl(connection.fileno(), which, bytes(4)), sys.byteorder)
 
 
-async def dial(host: str, port: int, tuning: Tuning) -> socket.socket:
-    """A socket that is connected; OSError when every address refuses. The caller bounds the time."""
+async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
+    """A socket that is connected; OSError when every address refuses. The caller bounds the time.
+
+    Whenever `hurried` is set, it is cleared and another attempt begins at once, in place of the oldest if need be.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return await first_of([(family, address) for family, _, _, _, address in found], tuning)
+    return await first_of([(family, address) for family, _, _, _, address in found], tuning, hurried)
 
 
-async def first_of(addresses: Sequence[Address], tuning: Tuning) -> socket.socket:
+async def first_of(addresses: Sequence[Address], tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
     """The first connection that one of the addresses answers; each is tried in its turn until it refuses."""
-    return await _Dialling(addresses, tuning).first()
+    return await _Dialling(addresses, tuning, hurried or asyncio.Event()).first()
 
 
 class _Dialling:
     """The attempts at the addresses of one host, each in its turn."""
 
-    def __init__(self, addresses: Sequence[Address], tuning: Tuning) -> None:
+    def __init__(self, addresses: Sequence[Address], tuning: Tuning, hurried: asyncio.Event) -> None:
+        self._hurried = hurried
         self._addresses = list(dict.fromkeys(addresses))
         self._tuning = tuning
         self._under_way: dict[asyncio.Task[socket.socket], Address] = {}
@@ -179,11 +183,15 @@ class _Dialling:
         return connection
 
     async def _wait(self, wait_s: float | None) -> socket.socket | None:
-        if not self._under_way:
-            await asyncio.sleep(wait_s or 0.0)
-            return None
-        done, _ = await asyncio.wait(self._under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        hurry = asyncio.ensure_future(self._hurried.wait())
+        try:
+            waits: set[asyncio.Future[Any]] = {*self._under_way, hurry}
+            done, _ = await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+        if self._hurried.is_set():
+            self._hurry()
+        for task in [task for task in self._under_way if task in done]:
             address = self._under_way[task]
             error = task.exception()
             if error is None:
@@ -195,6 +203,15 @@ class _Dialling:
                 self._addresses.remove(address)  # it said no: only those that say nothing are tried again
                 self._begin_at = 0.0
         return None
+
+    def _hurry(self) -> None:
+        self._hurried.clear()
+        self._begin_at = 0.0
+        running = [task for task in self._under_way if not task.done()]
+        if len(self._under_way) >= ATTEMPTS_MAX and running:
+            del self._under_way[running[0]]
+            running[0].cancel()
+            running[0].add_done_callback(_let_go)
 
 
 def _let_go(task: asyncio.Task[socket.socket]) -> None:

@@ -25,12 +25,13 @@ BACKOFF_MAX_S = 60.0
 
 
 class Line:
-    """A connection by its number; `open_` makes it, within the seconds that it is given, or its own.
+    """A connection by its number; `open_` makes it, within the seconds that it is given, or its own, and hurries when
+    the event that it is given is set.
 
     `next_at` is the loop's time before which no attempt begins.
     """
 
-    def __init__(self, open_: Callable[[float | None], Awaitable[Connection]]) -> None:
+    def __init__(self, open_: Callable[[float | None, asyncio.Event], Awaitable[Connection]]) -> None:
         self.next_at = 0.0
         self._open = open_
         self._made: Connection | None = None
@@ -86,8 +87,9 @@ class Line:
                 async with asyncio.timeout(wait_s):
                     await self._now.wait()
         self.next_at = loop.time() + LINK_S
+        self._now.clear()
         try:
-            return await self._open(limit_s)
+            return await self._open(limit_s, self._now)
         except NobodyListens:
             raise
         except Refused:

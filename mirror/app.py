@@ -17,6 +17,7 @@ from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
+from kafka_wire.routes import RouteWatch
 from mirror import metrics
 from mirror.config import Config
 from mirror.errors import SourceError, TargetError
@@ -53,14 +54,25 @@ async def run(config: Config) -> int:
     announce("edge-mirror ready")
     # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do
     notifier.tell("READY=1", f"STATUS={_state(replicator)}")
+    routes = _watch_routes(replicator)
     notifying = asyncio.ensure_future(notifier.keep_alive(alive(lambda: _state(replicator))))
     try:
         await replicator.run(stop)
     finally:
         notifying.cancel()
+        if routes is not None:
+            routes.close()
     if server is not None:
         server.close()
     return 0
+
+
+def _watch_routes(replicator: Replicator) -> RouteWatch | None:
+    try:
+        return RouteWatch(replicator.hurry)
+    except OSError as error:
+        _log.warning("routes_not_watched", error=reason(error), then="a link that is back is noticed a second later")
+        return None
 
 
 def _state(replicator: Replicator) -> str:

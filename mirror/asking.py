@@ -86,6 +86,11 @@ class Asking:
         if cluster is not None:
             cluster.close()
 
+    def hurry(self) -> None:
+        """Try at once what waits for its next attempt."""
+        if self._cluster is not None:
+            self._cluster.hurry()
+
     async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
         """Return those of these topics, or of all, that can be told."""
         async with self._asked() as cluster:

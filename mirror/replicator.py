@@ -86,6 +86,7 @@ class Replicator:
         self._lanes: dict[TopicPartition, Lane] = {}
         self._memory = Memory()
         self._progress = Progress()
+        self._hurried = asyncio.Event()
         self._started_at = time.monotonic()
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
         self._sender = self._new_sender()
@@ -148,6 +149,12 @@ class Replicator:
         """Return what is wrong in one line, or empty text."""
         return "; ".join(f"{name}: {text}" for name, text in self._troubles.items())
 
+    def hurry(self) -> None:
+        """Try at once what waits for its next attempt: the network has changed."""
+        self._hurried.set()
+        for end in (self.source, self.target, self._ledger):
+            end.hurry()
+
     def report(self) -> Report:
         """Return how all of it stands."""
         now = time.monotonic()
@@ -192,7 +199,10 @@ class Replicator:
                 backoff.reset()
             self.metrics.restarts.labels("source").inc()
             await self.source.close()
-            await asyncio.sleep(backoff.next_s())
+            self._hurried.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._hurried.wait()
 
     async def _read_on(self) -> None:
         refresh_at, backoff = 0.0, self._backoff()

@@ -26,3 +26,14 @@ def test_a_link_that_drops_everything_is_given_up(loop):
         assert f"acknowledged nothing for {SILENT_S:g} s" in case["said"]
         assert not case["refused"]
         assert case["after_s"] < CALL_S / 2  # before the requests' own time, which would end it as well
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_link_that_is_back_is_tried_at_once(loop):
+    command = [*OWN_NETWORK, sys.executable, "-m", "tests.support.link_back", loop]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 1 <= found["comes"] <= 4, "link, address, carrier and routes are told together"
+    assert found["hangs"] >= 1
+    assert found["carrier"] >= 2

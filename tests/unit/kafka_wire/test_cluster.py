@@ -161,7 +161,7 @@ class Attempts:
         self.begun = []
         self.ends = asyncio.Queue()
 
-    async def open(self, _limit_s):
+    async def open(self, _limit_s, _hurried):
         self.begun.append(asyncio.get_running_loop().time())
         end = await self.ends.get()
         if isinstance(end, Exception):
