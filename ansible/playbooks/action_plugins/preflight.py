@@ -43,6 +43,7 @@ FREE_MB_MIN, SPARK_MB, JAVA_MB = (
 SPARK_PORTS = {"spark_master": 8080, "spark_worker": 8081}
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+(?:%\w+)?\]):([0-9]{1,5})")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
+MQTT_BY_TLS = "0.0.0.0:8883"
 HOSTS_SHOWN = 6
 REMEDIES = {  # by ssh's own words
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up anew: `ssh-keygen -R` with its address.",
@@ -462,7 +463,7 @@ def network(host: Host) -> Iterator[Finding]:
 
 def metrics(host: Host) -> Iterator[Finding]:
     """Metrics of gateway and mirror in a network that nobody called trusted, at a site without a secret for a token."""
-    if "security_secret" in host.variables and host.value("security_secret") != "":
+    if _has_secret(host):
         return
     for role in sorted({"gateway", "mirror"} & host.groups):
         name, address = f"{role}_metrics", str(host.value(f"{role}_metrics") or "")
@@ -478,6 +479,34 @@ def metrics(host: Host) -> Iterator[Finding]:
             )
 
 
+def clear_passwords(host: Host) -> Iterator[tuple[Finding, bool]]:
+    """Listeners of mosquitto that show every password to the network, and whether devices use them already."""
+    if "mosquitto" not in host.groups or host.value("mosquitto_network_trusted") is True:
+        return
+    found = [
+        address
+        for name, address in _mqtt_listeners(host)
+        if name == "mosquitto_listeners" and _is_address(address) and not LOOPBACK.match(endpoint(address)[0])
+    ]
+    ports = {endpoint(address)[1] for address in found}
+    there = any(
+        owner == "mosquitto.service" and port in ports and not LOOPBACK.match(taken)
+        for taken, port, owner in host.listening
+    )
+    if found:
+        way = "leave it out, so that devices connect by TLS (mosquitto_tls_listeners)"
+        if there:
+            way = "as before: move the devices to TLS (mosquitto_tls_listeners) and leave it out then"
+        yield (
+            host.finds(
+                "mosquitto_network_trusted",
+                f"mosquitto_listeners has {', '.join(found)}, where passwords go through the network in the clear"
+                f"{', ' if there else ': '}{way}, or set mosquitto_network_trusted to true if all of it is trusted.",
+            ),
+            there and host.value("mosquitto_network_trusted") is None,
+        )
+
+
 def logins(host: Host) -> Iterator[Finding]:
     """A mirror that is to log in without a password."""
     if "mirror" in host.groups and host.value("mirror_target_username") and host.value("mirror_target_password") == "":
@@ -491,9 +520,7 @@ def logins(host: Host) -> Iterator[Finding]:
 
 def _mode(host: Host, role: str) -> str:
     """How a broker is to know its clients, as the role works it out."""
-    # One that cannot be worked out is there: `values` tells what it lacks.
-    has_secret = "security_secret" in host.variables and host.value("security_secret") != ""
-    return str(host.value(f"{role}_security") or ("secured" if has_secret else "none"))
+    return str(host.value(f"{role}_security") or ("secured" if _has_secret(host) else "none"))
 
 
 def unknown_clients(host: Host) -> Iterator[tuple[Finding, bool]]:
@@ -515,13 +542,28 @@ def unknown_clients(host: Host) -> Iterator[tuple[Finding, bool]]:
 
 
 def strangers(host: Host) -> Iterator[Finding]:
-    """A new broker that would know nobody."""
-    yield from (finding for finding, there in unknown_clients(host) if not there)
+    """A new broker that would know nobody, a new mosquitto that would show its passwords."""
+    found = [*unknown_clients(host), *clear_passwords(host)]
+    yield from (finding for finding, there in found if not there)
 
 
 def strangers_as_before(host: Host) -> Iterator[Finding]:
-    """A broker of before, which goes on as it is; no finding."""
-    yield from (finding for finding, there in unknown_clients(host) if there)
+    """A broker or mosquitto of before, which goes on as it is; no finding."""
+    found = [*unknown_clients(host), *clear_passwords(host)]
+    yield from (finding for finding, there in found if there)
+
+
+def _has_secret(host: Host) -> bool:
+    """Whether the site has its secret; one that cannot be worked out is there: `values` tells what it lacks."""
+    return "security_secret" in host.variables and host.value("security_secret") != ""
+
+
+def _mqtt_listeners(host: Host) -> Iterator[tuple[str, str]]:
+    """Setting and address of each of mosquitto's listeners, as the role works them out."""
+    by_default = [MQTT_BY_TLS] if host.value("mosquitto_users") and _has_secret(host) else []
+    for name in ("mosquitto_listeners", "mosquitto_tls_listeners"):
+        told = host.value(name) if name in host.variables or "tls" not in name else by_default
+        yield from ((name, str(address)) for address in (told if isinstance(told, list) else ()))
 
 
 def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
@@ -537,10 +579,8 @@ def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
         wanted.append(("central_listen", host.value("central_listen"), "kafka.service"))
     if host.is_kafka:
         wanted.append(("kafka_controller_listen", host.value("kafka_controller_listen"), "kafka.service"))
-    if "mosquitto" in host.groups and isinstance(host.value("mosquitto_listeners"), list):
-        wanted += [
-            ("mosquitto_listeners", address, "mosquitto.service") for address in host.value("mosquitto_listeners")
-        ]
+    if "mosquitto" in host.groups:
+        wanted += [(name, address, "mosquitto.service") for name, address in _mqtt_listeners(host)]
     for role in ("gateway", "mirror"):
         wanted += (
             [(f"{role}_metrics", host.value(f"{role}_metrics"), f"edge-{role}.service")] if role in host.groups else []

@@ -181,6 +181,42 @@ def test_a_mirror_that_would_log_in_without_a_password_is_told(variables, found,
     assert [line.startswith("pi-1: mirror_target_username is site, and") for line in told] == [True] * found
 
 
+LAN = {"mosquitto_listeners": ["127.0.0.1:1883", "0.0.0.0:1883"]}
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer", "is_refused", "is_noted"),
+    [
+        (LAN, BOARD, True, False),
+        (LAN | {"mosquitto_network_trusted": True}, BOARD, False, False),
+        ({"mosquitto_listeners": ["[::1]:1883"]}, BOARD, False, False),
+        ({}, BOARD, False, False),
+        (LAN, BOARD + "listens *:1883 mosquitto.service mosquitto\n", False, True),
+        (LAN, BOARD + "listens 127.0.0.1:1883 mosquitto.service mosquitto\n", True, False),
+        (
+            LAN | {"mosquitto_network_trusted": False},
+            BOARD + "listens *:1883 mosquitto.service mosquitto\n",
+            True,
+            False,
+        ),
+    ],
+)
+def test_passwords_in_the_clear_are_told_before_anything_changes(variables, answer, is_refused, is_noted):
+    host = preflight.Host(known, "pi-1", ["mosquitto"], variables, answer)
+    refused, noted = list(preflight.strangers(host)), list(preflight.strangers_as_before(host))
+    assert [one.key for one in refused] == ["mosquitto_network_trusted"] * is_refused
+    assert [one.key for one in noted] == ["mosquitto_network_trusted"] * is_noted
+    assert all("mosquitto_listeners has 0.0.0.0:1883, where passwords go" in one.text for one in (*refused, *noted))
+
+
+def test_the_port_that_devices_get_by_default_is_claimed():
+    variables = {"mosquitto_users": [{"name": "a", "password": "b", "acl": []}], "security_secret": "x" * 24}
+    answer = f"{BOARD}listens 0.0.0.0:8883 emqx.service beam\n"
+    (found,) = preflight.ports(preflight.Host(known, "pi-1", ["mosquitto"], variables, answer))
+    assert "mosquitto_tls_listeners is 0.0.0.0:8883, and emqx.service listens there" in found.text
+    assert not list(preflight.ports(preflight.Host(known, "pi-1", ["mosquitto"], {}, answer)))
+
+
 NOBODY = "pi-1: its broker lets in everybody who reaches it"
 
 
