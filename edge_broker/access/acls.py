@@ -7,6 +7,7 @@ what ACLs mean (security/acls.py).
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator
 
 from drupelet.errors import CommandFailed, ConfigurationError
@@ -14,6 +15,7 @@ from edge_broker.access.store import open_store
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
 from edge_broker.security.acls import (
+    ANYBODY,
     ANYTHING,
     CLUSTER_NAME,
     AclBinding,
@@ -42,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     wanted = frozenset(_wanted(options))
+    _check_stars(options, {acl.principal for acl in wanted})
     store = open_store(options.data_dir, make=True)
     before = store.state.acls
     store.change(lambda state: state.with_acls(state.acls | wanted))
@@ -98,6 +101,31 @@ def _wanted(options: argparse.Namespace) -> Iterator[AclBinding]:
                     if fault := fault_of_acl(acl):
                         raise ConfigurationError(fault)
                     yield acl
+
+
+def _check_stars(options: argparse.Namespace, principals: Iterable[str]) -> None:
+    """Refuse what looks like a pattern and would be one name, as kafka-acls takes it: to deny User:temp* denies nobody.
+
+    A user of that very name may be there, and the subject of a certificate may be CN=*.example.org.
+    """
+    for kind, name, _ in _resources(options):
+        if ANYTHING in name and name != ANYTHING:
+            option, start = kind.name.lower().replace("_", "-"), name.partition(ANYTHING)[0]
+            way = (
+                f"--{option} {start} with --prefixed" if start else f"--{option} '{ANYTHING}' for all, or each of them"
+            )
+            raise ConfigurationError(
+                f"--{option} {name} would be the one of that very name, as only {ANYTHING} alone is a wildcard; "
+                f"write {way}"
+            )
+    doubtful = {who for who in principals if ANYTHING in who and "=" not in who and who != ANYBODY}
+    if doubtful and os.path.isdir(options.data_dir):
+        doubtful -= {f"User:{name}" for name in open_store(options.data_dir, make=False).state.users}
+    for who in sorted(doubtful):
+        raise ConfigurationError(
+            f"{who} would be the one user of that very name, and there is none, as only {ANYBODY} is a wildcard; name "
+            f"each user, or write {ANYBODY}"
+        )
 
 
 def _operations(options: argparse.Namespace, kind: ResourceType) -> Iterator[Operation]:

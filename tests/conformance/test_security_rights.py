@@ -172,6 +172,10 @@ def test_kafka_acls(site: Site, admin: AdminClient, tmp_path: Path) -> None:
     command = [*runtimes.kafka_java(*QUICK_START, QUIET), ACLS, "--bootstrap-server", site.bootstrap]
     command += ["--command-config", properties]
     made(admin, "java-a")
+    starred = ["--allow-principal", "User:CN=d*", "--operation", "Write", "--topic", "java-a"]
+    run([*command, "--add", *starred])  # taken, and the right of nobody but CN=d*
+    assert produced(site, "dan", "java-a") is not None
+    run([*command, "--remove", "--force", *starred])
     whom = ["--allow-principal", "User:CN=dan", "--topic", "java-", "--resource-pattern-type", "prefixed"]
     run([*command, "--add", "--producer", *whom])
     everybody = ["--deny-principal", "User:*", "--deny-host", "10.9.9.9", "--operation", "All", "--topic", "*"]

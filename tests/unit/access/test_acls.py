@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -88,6 +89,20 @@ def test_what_is_there_already_is_said(data_dir: Path, capsys: pytest.CaptureFix
         (["add", "--deny", "User:*", "--host", "guest", "--topic", "t"], "--host is 'guest': write an address"),
         (["remove", "--principal", "ann"], "--principal is 'ann': write User:NAME"),
         (["add", "--allow", "User:a", "--consumer", "--topic", "t", "--cluster"], "to a cluster"),
+        (
+            ["add", "--allow", "User:gate*", "--operation", "read", "--topic", "t"],
+            "User:gate* would be the one user of",
+        ),
+        (
+            ["add", "--deny", "User:*-old", "--operation", "read", "--topic", "t"],
+            "only User:* is a wildcard; name each",
+        ),
+        (["add", "--allow", "User:a", "--producer", "--topic", "read*"], "write --topic read with --prefixed"),
+        (["add", "--allow", "User:a", "--consumer", "--group", "*-x", "--topic", "t"], "write --group '*' for all, or"),
+        (
+            ["add", "--allow", "User:a", "--producer", "--topic", "read*", "--prefixed"],
+            "--topic read* would be the one",
+        ),
         (["remove"], "--all"),
         (["list"], "is no directory"),
     ],
@@ -99,6 +114,22 @@ def test_wrong_usage_names_the_remedy(
     assert acl(data_dir, *arguments) == 2
     assert said in capsys.readouterr().err
     assert not (data_dir / "security").exists()
+
+
+def test_a_star_is_part_of_a_name_where_that_is_one(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The subject of a certificate, a user that is there, and what kafka-acls gave, which has to go again."""
+    right = ["--operation", "read", "--topic", "t"]
+    assert acl(data_dir, "add", "--allow", "User:CN=*.example.org,O=x", *right) == 0
+    assert acl(data_dir, "add", "--allow", "User:gate*", *right) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("pencil\n"))
+    assert main(["user", "add", "gate*", "--data-dir", str(data_dir)]) == 0
+    assert acl(data_dir, "add", "--allow", "User:gate*", *right) == 0
+    assert acl(data_dir, "remove", "--principal", "User:gate*", "--topic", "t*") == 0
+    assert "no ACL is like that" in capsys.readouterr().out
+    assert acl(data_dir, "remove", "--principal", "User:gate*") == 0
+    assert len(listed(data_dir, capsys)) == 1
 
 
 def test_a_damaged_file_is_left_alone(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
