@@ -54,6 +54,11 @@ class Security(NamedTuple):
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
+    def shows_who(self) -> bool:
+        """Whether the broker is told who we are, by a log-in or a certificate."""
+        return self.has_login or self.cert_file is not None
+
+    @property
     def shows_password(self) -> bool:
         """Whether whoever listens on the network reads the password."""
         return self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN"

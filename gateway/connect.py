@@ -73,15 +73,21 @@ def _try_topics(connection: socket.socket, security: Security, topics: list[str]
         request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
         answer = _ask(connection, security, PRODUCE, request, ProduceResponse)
         codes = {found.error_code for told in answer.responses for found in told.partition_responses}
-        yield End(f"kafka topic {topic}", _topic_trouble(topic, codes))
+        yield End(f"kafka topic {topic}", _topic_trouble(topic, codes, is_known=security.shows_who))
 
 
-def _topic_trouble(topic: str, codes: set[int]) -> str | None:
+def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None:
+    """`is_known`: the broker knows who we are, so that rights may be ours; an address is all that others have."""
     if not codes & {_DENIED, _CLUSTER_DENIED}:
         return None
-    if topic == LEDGER_TOPIC:
-        return "may not be written by this host: add its address to edge.ledger.writers of the broker"
-    return "may not be written by this client: give it the right to WRITE there"
+    if topic != LEDGER_TOPIC:
+        return "may not be written by this client: give it the right to WRITE there"
+    if is_known:
+        return (
+            "may not be written by this client: give it the right to WRITE there; a broker without an authorizer wants "
+            "this host's address in edge.ledger.writers"
+        )
+    return "may not be written by this host: add its address to edge.ledger.writers of the broker"
 
 
 def _ask(connection: socket.socket, security: Security, key: int, request: Message, kind: type[_Answer]) -> _Answer:

@@ -26,6 +26,7 @@ from edge_broker.security.acls import (
     ResourceType,
     fault_of_acl,
 )
+from edge_broker.security.authorizer import OPERATIONS
 from edge_broker.security.state import SecurityState
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -129,8 +130,15 @@ def _check_stars(options: argparse.Namespace, principals: Iterable[str]) -> None
 
 
 def _operations(options: argparse.Namespace, kind: ResourceType) -> Iterator[Operation]:
+    """What may be done to a resource of this kind; ConfigurationError for what nobody can do to it, as kafka-acls."""
     for name in options.operation:
-        yield Operation[name.upper()]
+        operation = Operation[name.upper()]
+        if operation not in (Operation.ALL, *OPERATIONS[kind]):
+            there = ", ".join(one.name.lower() for one in OPERATIONS[kind])
+            raise ConfigurationError(
+                f"--operation {name} is nothing that is done to a {kind.name.lower()}; it can be all, {there}"
+            )
+        yield operation
     if options.producer:
         yield from OF_PRODUCERS.get(kind, ())
     if options.consumer:

@@ -27,7 +27,7 @@ exit status: 0 done, 1 failure, 2 bad usage
 """
 OPERATIONS = (
     "all", "read", "write", "create", "delete", "alter", "describe", "cluster_action", "describe_configs",
-    "alter_configs", "idempotent_write", "create_tokens", "describe_tokens", "two_phase_commit",
+    "alter_configs", "idempotent_write", "two_phase_commit",
 )  # fmt: skip
 
 

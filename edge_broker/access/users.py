@@ -20,6 +20,7 @@ from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, 
 from edge_broker.security.state import SecurityState, check_new_user_name
 
 PASSWORD_BYTES_MAX = 1024
+PRINCIPAL = "User:"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,6 +32,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace) -> int:
+    if options.name.startswith(PRINCIPAL):
+        name = options.name.removeprefix(PRINCIPAL)
+        raise ConfigurationError(f"{options.name} is a principal, as rights name it; the user is called {name}")
     try:
         check_new_user_name(options.name)
     except Refusal as refusal:

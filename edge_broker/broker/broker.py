@@ -66,6 +66,7 @@ class Broker:
             SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause),
             self.effects,
             self.rights.authorizer,
+            has_super_users=bool(config.super_users),
         )
         self.log_ins = LogIns(config, clock, self.security, self.effects)
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))

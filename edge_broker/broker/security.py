@@ -34,10 +34,14 @@ Indexed = tuple[SecurityState, Acls]
 class Security:
     """Users and ACLs as they hold for this moment's requests; owned by the loop."""
 
-    def __init__(self, store: SecurityStore, effects: Effects, authorizer: Authorizer | None) -> None:
+    def __init__(
+        self, store: SecurityStore, effects: Effects, authorizer: Authorizer | None, *, has_super_users: bool
+    ) -> None:
+        """`has_super_users`: the configuration names some, which without an authorizer means nothing."""
         self._store = store
         self._effects = effects
         self._authorizer = authorizer
+        self._has_super_users = has_super_users
         self._looking = False
         self.state = SecurityState()
         self.apply(store.state)
@@ -49,10 +53,12 @@ class Security:
 
     @property
     def _without_effect(self) -> str:
-        if self._authorizer is not None or not self.state.acls:
+        what = [f"{len(self.state.acls)} ACLs have"] if self.state.acls else []
+        what += ["super.users has"] if self._has_super_users else []
+        if self._authorizer is not None or not what:
             return ""
         return (
-            f"{len(self.state.acls)} ACLs have no effect, and whoever gets in may do everything: set "
+            f"{what[0]} no effect, and whoever gets in may do everything: set "
             f"authorizer.class.name={STANDARD_AUTHORIZER}"
         )
 

@@ -70,8 +70,9 @@ OPERATIONS = {
         Operation.ALTER_CONFIGS,
         Operation.IDEMPOTENT_WRITE,
     ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
 }
-"""What there is to do to a resource of a type."""
+"""What there is to do to a resource of a type; AclEntry.supportedOperations of Apache Kafka."""
 
 
 class Authorizer:

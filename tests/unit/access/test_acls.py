@@ -90,6 +90,14 @@ def test_what_is_there_already_is_said(data_dir: Path, capsys: pytest.CaptureFix
         (["remove", "--principal", "ann"], "--principal is 'ann': write User:NAME"),
         (["add", "--allow", "User:a", "--consumer", "--topic", "t", "--cluster"], "to a cluster"),
         (
+            ["add", "--allow", "User:a", "--operation", "read", "--cluster"],
+            "read is nothing that is done to a cluster; it",
+        ),
+        (
+            ["add", "--allow", "User:a", "--operation", "alter", "--topic", "t", "--group", "g"],
+            "done to a group; it can",
+        ),
+        (
             ["add", "--allow", "User:gate*", "--operation", "read", "--topic", "t"],
             "User:gate* would be the one user of",
         ),

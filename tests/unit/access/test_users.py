@@ -68,6 +68,12 @@ def test_users_are_added_listed_changed_and_removed(data_dir, capsys, monkeypatc
     assert capsys.readouterr().out == "no users\n"
 
 
+def test_a_principal_is_no_user(data_dir, capsys) -> None:
+    assert user(data_dir, "add", "User:ann") == 2
+    assert "User:ann is a principal, as rights name it; the user is called ann" in capsys.readouterr().err
+    assert not data_dir.exists()
+
+
 def test_a_password_file_is_read_unless_others_may(data_dir, tmp_path, capsys) -> None:
     path = tmp_path / "password"
     path.touch(0o600)

@@ -73,6 +73,16 @@ def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
     assert list(health_notes(asked.broker)) == []
 
 
+def test_super_users_that_nobody_asks_about_are_told():
+    site = Site({"super.users": "User:admin"})
+    (said,) = health_notes(site.broker)
+    assert said.startswith(
+        "super.users has no effect, and whoever gets in may do everything: set authorizer.class.name="
+    )
+    asked = Site({"super.users": "User:admin", "authorizer.class.name": STANDARD_AUTHORIZER})
+    assert list(health_notes(asked.broker)) == []
+
+
 def test_a_file_that_others_may_read_is_told_until_it_is_the_owner_s_again(capsys):
     site = Site()
     changed(site, with_user("a"))

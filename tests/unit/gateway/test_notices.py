@@ -126,15 +126,21 @@ def test_an_end_that_is_not_there_is_exit_status_1(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("topic", "code", "says"),
+    ("topic", "code", "is_known", "says"),
     [
-        ("readings", 29, "may not be written by this client: give it the right to WRITE there"),
-        ("__edge_ledger", 29, "add its address to edge.ledger.writers"),
-        ("readings", 0, None),
-        ("readings", 3, None),  # not there yet: brokers create it
-        ("readings", 87, None),  # no records in the request, which is on purpose
+        ("readings", 29, False, "may not be written by this client: give it the right to WRITE there"),
+        ("__edge_ledger", 29, False, "add its address to edge.ledger.writers"),
+        (
+            "__edge_ledger",
+            29,
+            True,
+            "give it the right to WRITE there; a broker without an authorizer wants this host's",
+        ),
+        ("readings", 0, True, None),
+        ("readings", 3, True, None),  # not there yet: brokers create it
+        ("readings", 87, True, None),  # no records in the request, which is on purpose
     ],
 )
-def test_a_topic_that_is_denied_is_told(topic: str, code: int, says: str | None) -> None:
-    told = connect._topic_trouble(topic, {code})
+def test_a_topic_that_is_denied_is_told(topic: str, code: int, is_known: bool, says: str | None) -> None:
+    told = connect._topic_trouble(topic, {code}, is_known=is_known)
     assert told is None if says is None else says in str(told)
