@@ -13,10 +13,13 @@ Lives here: the state that holds now. Must never come in: files (storage/securit
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
+from edge_broker.broker.log_ins import NAME_CHARACTERS_LOGGED
 from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.security.acls import Acls
 from edge_broker.security.state import SecurityState
@@ -88,15 +91,24 @@ class Security:
 
     def _changed_elsewhere(self, found: Indexed) -> Outcome:
         before, after = self.state, found[0]
-        users = before.users.keys() | after.users.keys()
         self.apply(*found)
-        self._effects.audit(
-            "changed-by-command",
-            acls_added=len(after.acls - before.acls),
-            acls_removed=len(before.acls - after.acls),
-            users_changed=sum(before.users.get(user) != after.users.get(user) for user in users),
-        )
+        self._note_command(before, after)
         return Reply(None)
+
+    def _note_command(self, before: SecurityState, after: SecurityState) -> None:
+        """Note how much another process has changed, and NOTED_MAX changes of each kind; who it was nobody knows."""
+        names = before.users.keys() | after.users.keys()
+        users = {name for name in names if before.users.get(name) != after.users.get(name)}
+        added, removed = after.acls - before.acls, before.acls - after.acls
+        self._effects.audit(
+            "changed-by-command", acls_added=len(added), acls_removed=len(removed), users_changed=len(users)
+        )
+        for event, acls in (("acl-added", added), ("acl-removed", removed)):
+            for acl in islice(acls, NOTED_MAX):
+                self._effects.audit(event, by="command", acl=str(acl)[:512])
+        for user in islice(users, NOTED_MAX):
+            event = "credential-set" if user in after.users else "credential-removed"
+            self._effects.audit(event, by="command", user=user[:NAME_CHARACTERS_LOGGED])
 
     def _applied(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
         self.apply(*found)

@@ -193,7 +193,9 @@ def test_what_a_command_changes_beside_the_broker_holds_within_a_second(capsys: 
     site.dispatcher.start(site.broker.security.look)
     site.settle()
     assert code(client(site).ask(api.PRODUCE, produce(("t", 0, batch(b"a"))))) == ErrorCode.NONE
-    assert "changed-by-command acls_added=1 acls_removed=0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "changed-by-command acls_added=1 acls_removed=0" in said
+    assert f'acl-added by=command acl="{WRITES}"' in said
 
 
 def test_a_state_without_acls_is_one() -> None:

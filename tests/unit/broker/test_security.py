@@ -49,11 +49,12 @@ def test_a_change_holds_once_it_is_synced_and_after_a_cut():
     assert set(site.reopen("cut").broker.security.state.users) == {"a"}
 
 
-def test_what_a_command_changes_beside_the_broker_holds_at_its_next_look():
+def test_what_a_command_changes_beside_the_broker_holds_at_its_next_look(capsys):
     site = Site()
     SecurityStore.open(site.disk, "/data", random.Random(1).randbytes).change(with_user("a"))
     assert not site.broker.security.state.users
     assert set(looked(site).users) == {"a"}
+    assert "credential-set by=command user=a" in capsys.readouterr().err
 
 
 def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
