@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from drupelet.addresses import is_loopback
+from drupelet.certificate_ends import CertificateEnds
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages
 from drupelet.log_tree import Log
@@ -75,6 +76,7 @@ class Gateway:
         else:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
         self._server: asyncio.Server | None = None
+        self._ends = _certificate_ends(config)
         self._notifier = Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def problem(self) -> str | None:
@@ -94,7 +96,7 @@ class Gateway:
     def well(self) -> str:
         """Say that all is well, and what a person should know all the same."""
         notes = [note for source in self.sources if (note := source.note()) is not None]
-        return "; ".join(["ok", *notes])
+        return "; ".join(["ok", *notes, *self._ends.notes()])
 
     def _pages(self) -> Pages:
         return pages_of(self.metrics, self.problem, self.well, self._config.metrics_access.token())
@@ -200,6 +202,14 @@ def _fail_on_broken_callbacks(loop: asyncio.AbstractEventLoop) -> asyncio.Future
 def _is_ours(error: Exception) -> bool:
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(str(frame.f_globals.get("__name__", "")).startswith("gateway.") for frame in frames)
+
+
+def _certificate_ends(config: GatewayConfig) -> CertificateEnds:
+    ends, kafka, mqtt = CertificateEnds(), config.kafka.security, config.mqtt
+    ends.watch(("kafka.ssl_ca_file", kafka.ca_file), ("kafka.ssl_cert_file", kafka.cert_file))
+    if mqtt is not None:
+        ends.watch(("mqtt.ssl_ca_file", mqtt.ssl_ca_file), ("mqtt.ssl_cert_file", mqtt.ssl_cert_file))
+    return ends
 
 
 class _ProducerStart:

@@ -13,8 +13,10 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
+from drupelet.certificate_ends import CertificateEnds
 from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
+from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from kafka_wire.routes import RouteWatch
@@ -45,8 +47,7 @@ async def run(config: Config) -> int:
     server = None
     if config.metrics:
         try:
-            token = config.metrics_access.token()
-            server = await metrics.serve(config.metrics, figures.registry, replicator, token)
+            server = await metrics.serve(config.metrics, _pages(config, figures, replicator))
         except OSError as error:
             _log.error("metrics_port_refused", address=config.metrics, error=reason(error))
             return 1
@@ -73,6 +74,17 @@ def _watch_routes(replicator: Replicator) -> RouteWatch | None:
     except OSError as error:
         _log.warning("routes_not_watched", error=reason(error), then="a link that is back is noticed a second later")
         return None
+
+
+def _pages(config: Config, figures: metrics.Metrics, replicator: Replicator) -> Pages:
+    ends = CertificateEnds()
+    for side, security in (("source", config.source_security), ("target", config.target_security)):
+        ends.watch((f"{side}_ssl_ca_file", security.ca_file), (f"{side}_ssl_cert_file", security.cert_file))
+
+    def well() -> str:
+        return "; ".join(["ok", *ends.notes()])
+
+    return metrics.pages_of(figures, replicator, well, config.metrics_access.token())
 
 
 def _state(replicator: Replicator) -> str:

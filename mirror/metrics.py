@@ -57,15 +57,18 @@ class Tells(Protocol):
         """How it stands."""
 
 
-async def serve(address: str, registry: CollectorRegistry, tells: Tells, token: bytes) -> asyncio.Server:
-    """Serve /metrics, /health and /status at HOST:PORT until the server is closed, to who shows `token` if there is
-    one.
-    """
-    pages = Pages(
-        lambda: generate_latest(registry),
+def pages_of(metrics: Metrics, tells: Tells, well: Callable[[], str], token: bytes) -> Pages:
+    """What is served, to who shows `token` if there is one; `well` is what /health says where nothing is wrong."""
+    return Pages(
+        lambda: generate_latest(metrics.registry),
         tells.trouble,
-        metrics_type=CONTENT_TYPE_LATEST,
-        token=token,
-        status=lambda: tells.report().as_json().encode(),
+        well,
+        CONTENT_TYPE_LATEST,
+        token,
+        lambda: tells.report().as_json().encode(),
     )
+
+
+async def serve(address: str, pages: Pages) -> asyncio.Server:
+    """Serve /metrics, /health and /status at HOST:PORT until the server is closed."""
     return await serve_http(*host_and_port(address), pages)

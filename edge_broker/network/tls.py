@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from drupelet.certificate_ends import SOON_S
 from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
@@ -36,7 +37,6 @@ from edge_broker.tls_settings import TlsSettings
 
 PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the client puts it first, see RFC 8439
 SESSIONS_MAX = 256
-SOON_S = 60 * 86_400
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 Identity = tuple[tuple[int, int, int], ...]
@@ -50,7 +50,7 @@ class _End(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A context, and which files it was made from; `next_end_s` is when the first of its CAs ends.
+    """A context, and which files it was made from; when the first (`next_end_s`) and the last of its CAs ends.
 
     `named`: its certificate names the host that clients are told.
     """
@@ -59,6 +59,7 @@ class _Made(NamedTuple):
     identity: Identity
     chain_end: _End
     next_end_s: float
+    last_end_s: float
     named: bool
 
 
@@ -133,6 +134,11 @@ class Tls:
         elif end_s - now_s <= SOON_S:
             verb, whose = "ends" if end_s > now_s else "ended", f"{self._made.chain_end.whose}listener {self.listener}"
             yield f"the certificate of {whose} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
+        if self._made.last_end_s - now_s <= SOON_S:
+            yield (
+                f"the CA of clients' certificates of listener {self.listener} ends {day(self._made.last_end_s)}, "
+                f"{_today(now_s)}: put its successor into ssl.truststore.location"
+            )
         if not self._made.named:
             yield (
                 f"clients of listener {self.listener} are told {self._host}, which its certificate does not name, so "
@@ -180,11 +186,12 @@ def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
     context.num_tickets = 0
     context.verify_flags |= NO_CHECK_TIME | PARTIAL_CHAIN  # as Java: any CA given
     chain = _load_chain(context, settings)
-    next_end_s = float("inf")
+    next_end_s = last_end_s = float("inf")
     if settings.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
-        next_end_s = _load_authorities(context, settings, now_s)
-    return _Made(context, identity, _first_end(chain), next_end_s, not host or names_host(context, chain, host))
+        next_end_s, last_end_s = _load_authorities(context, settings, now_s)
+    named = not host or names_host(context, chain, host)
+    return _Made(context, identity, _first_end(chain), next_end_s, last_end_s, named)
 
 
 def _first_end(chain: Sequence[bytes]) -> _End:
@@ -231,8 +238,8 @@ def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
     return code.lower().replace("_", " ") or "its private key cannot be read; write it anew"
 
 
-def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, now_s: float) -> float:
-    """Trust the CAs that have not ended; when the first of them ends."""
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, now_s: float) -> tuple[float, float]:
+    """Trust the CAs that have not ended; when the first and the last of them ends."""
     where = settings.truststore or "ssl.truststore.certificates"
     text = _read("ssl.truststore.location", settings.truststore) if settings.truststore else settings.certificates
     ends = {der: read_certificate(der).not_after_s for der in _certificates(where, text)}
@@ -248,7 +255,7 @@ def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, now_s: flo
         context.load_verify_locations(cadata=b"".join(sound))
     except ssl.SSLError as error:
         raise ConfigurationError(f"{where} cannot be used: {error.reason}") from None
-    return min(sound.values())
+    return min(sound.values()), max(sound.values())
 
 
 def _certificates(where: str, text: str) -> list[bytes]:

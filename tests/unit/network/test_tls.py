@@ -119,9 +119,11 @@ def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> N
     server, other = shake(tls, client_of(files))
     assert tls.judge(server) == "User:CN=client"
     assert server.version() == "TLSv1.3"
-    assert next(tls.warnings()) == "the certificate of listener LAN ends " + tls.end_day + (
-        f", and the clock says {day(NOW_S)}: put a new one there"
-    )
+    own, of_clients = list(tls.warnings())[:2]
+    clock = f"and the clock says {day(NOW_S)}: put"
+    assert own == f"the certificate of listener LAN ends {tls.end_day}, {clock} a new one there"
+    assert of_clients.startswith("the CA of clients' certificates of listener LAN ends ")
+    assert of_clients.endswith(f", {clock} its successor into ssl.truststore.location")
     del other
 
 
@@ -331,7 +333,8 @@ def test_a_host_that_the_certificate_does_not_name_is_told(files: Files, host: s
     together(files.broker, *reversed(own.sign("broker", NAMES, days=3000)))
     tls = Tls(of(files, f'"listener.name.lan.ssl.client.auth" = "{auth}"'), lambda: NOW_S, host)
     told = f"clients of listener LAN are told {host}, which its certificate does not name"
-    assert [(warning[: len(told)], f"subjectAltName={wanted}," in warning) for warning in tls.warnings()] == (
+    said = [warning for warning in tls.warnings() if "CA of clients'" not in warning]
+    assert [(warning[: len(told)], f"subjectAltName={wanted}," in warning) for warning in said] == (
         [(told, True)] if wanted else []
     )
     assert tls.context.session_stats()["number"] == 0
@@ -342,7 +345,7 @@ def test_a_new_certificate_is_looked_at_for_the_name_too(files: Files) -> None:
     assert "subjectAltName=DNS:board.example" in list(tls.warnings())[-1]
     together(files.broker, *reversed(Authority(files.directory / "own").sign("broker", NAMES)))
     assert tls.look()
-    assert len(list(tls.warnings())) == 1
+    assert not any("does not name" in warning for warning in tls.warnings())
 
 
 def test_where_no_handshake_gets_as_far_as_the_name_nothing_is_said_of_it(files: Files) -> None:
@@ -350,7 +353,7 @@ def test_where_no_handshake_gets_as_far_as_the_name_nothing_is_said_of_it(files:
         "ssl.cipher.suites" = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
         "ssl.enabled.protocols" = ["TLSv1.2"]"""
     tls = Tls(of(files, more), lambda: NOW_S, "board.example")
-    assert len(list(tls.warnings())) == 1
+    assert not any("does not name" in warning for warning in tls.warnings())
 
 
 def test_a_ca_that_ends_is_trusted_no_more(files: Files) -> None:

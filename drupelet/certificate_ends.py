@@ -1,0 +1,87 @@
+"""Which certificates of a client end soon, for its /health: a person hears of it while it still connects.
+
+| a file | counts as ending |
+|---|---|
+| the client's own certificate and the CAs behind it | with the first of them |
+| the CAs that it believes | with the last of them: until then somebody is believed |
+
+The peer's own certificate is the peer's health's business. Must never come in: connections, and refusing anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+
+from drupelet.certificates import certificates_in
+from drupelet.errors import reason
+
+SOON_S = 60 * 86_400
+Path = str | os.PathLike[str]
+FILE_BYTES_MAX = 4 << 20  # a system's whole list of CAs has 200 KB
+
+
+class CertificateEnds:
+    """The files of a client's connections. It costs nothing where none has TLS."""
+
+    def __init__(self) -> None:
+        self._files: list[WatchedFile] = []
+
+    def watch(self, ca: tuple[str, Path | None], own: tuple[str, Path | None]) -> None:
+        """Watch one connection's files, each with the key that names it; None: there is none."""
+        self._files += [
+            WatchedFile(name, path, is_own=is_own)
+            for (name, path), is_own in ((own, True), (ca, False))
+            if path is not None
+        ]
+
+    def notes(self) -> list[str]:
+        """What a person should know now, a sentence each."""
+        if not self._files:
+            return []
+        from drupelet.tls import latest_s  # noqa: PLC0415 - ssl takes 2 MB, and is there with the first connection
+
+        now_s = latest_s()
+        return [note for file in self._files if (note := file.note(now_s))]
+
+
+class WatchedFile:
+    """A PEM file, `name` as its configuration names it, which is read again when it has changed."""
+
+    def __init__(self, name: str, path: Path, *, is_own: bool) -> None:
+        """`is_own`: the client's own certificate, else CAs that it believes."""
+        self._name = name
+        self._path = path
+        self._choose: Callable[[Iterable[int]], int] = min if is_own else max
+        self._identity: tuple[int, int, int] | None = None
+        self._end_s: int | None = None
+        self._problem = ""
+
+    def note(self, now_s: float) -> str:
+        """What a person should know at this moment, empty: nothing."""
+        self._look()
+        if self._problem:
+            return f"{self._name} {self._path} {self._problem}"
+        if self._end_s is None or self._end_s - now_s > SOON_S:
+            return ""
+        verb = "ends" if self._end_s > now_s else "ended"
+        return f"the certificate in {self._name} {self._path} {verb} {_day(self._end_s)}: put a new one there"
+
+    def _look(self) -> None:
+        try:
+            found = os.stat(self._path)
+            identity = found.st_ino, found.st_size, found.st_mtime_ns
+            if identity == self._identity:
+                return
+            with open(self._path, "rb") as file:
+                ends = [each.end_s for each in certificates_in(file.read(FILE_BYTES_MAX))]
+            self._identity, self._end_s, self._problem = identity, self._choose(ends) if ends else None, ""
+        except OSError as error:
+            self._identity, self._problem = None, f"cannot be read: {reason(error)}"
+        except ValueError:
+            self._identity, self._problem = identity, "has a certificate that cannot be read"
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
