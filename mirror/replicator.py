@@ -46,10 +46,10 @@ from mirror.report import Report
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.target import Target
+from mirror.troubles import Troubles
 
 _log = Log("mirror")
 
-NOT_YET = "not reached yet"
 BACKOFF_FIRST_S = 0.1
 POLL_S = 1.0
 LOOK_AT_ALL_S = 60.0
@@ -69,6 +69,7 @@ STEADY_S = 30.0  # of reading without trouble, after which the back-off starts a
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
 WATCH_S = 1.0
+LINES_MAX = 40  # about partitions that begin at once
 
 
 class Replicator:
@@ -96,7 +97,9 @@ class Replicator:
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
-        self._troubles: dict[str, str] = {"source": NOT_YET, "target": NOT_YET}
+        self._troubles = Troubles()
+        for side in ("source", "target"):
+            self._troubles.start(side)
 
     def _new_sender(self) -> Sender:
         config = self.config
@@ -147,7 +150,7 @@ class Replicator:
 
     def trouble(self) -> str:
         """Return what is wrong in one line, or empty text."""
-        return "; ".join(f"{name}: {text}" for name, text in self._troubles.items())
+        return "; ".join(self._troubles.sentences())
 
     def hurry(self) -> None:
         """Try at once what waits for its next attempt: the network has changed."""
@@ -170,16 +173,10 @@ class Replicator:
             started_at=self._started_at,
             now=now,
         )
-        return reporting.report(running, NOT_YET)
+        return reporting.report(running)
 
     def _set_trouble(self, name: str, text: str) -> None:
-        before = self._troubles.pop(name, "")
-        if text:
-            self._troubles[name] = text
-        if text and before in ("", NOT_YET):
-            _log.warning("trouble", where=name, error=text)
-        elif before not in ("", NOT_YET) and not text:
-            _log.info("well_again", where=name)
+        self._troubles.note(name, text, time.monotonic())
 
     def _backoff(self) -> Backoff:
         return Backoff(BACKOFF_FIRST_S, self.config.backoff_max_ms / 1000)
@@ -270,7 +267,12 @@ class Replicator:
                 lane.offsets.topic_id = topic.topic_id
             self._lanes[partition] = lane
             self._sender.start(lane)
-            _log.info("resume" if commit else "begin", **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
+            if len(new) <= LINES_MAX:
+                how = "resume" if commit else "begin"
+                _log.info(how, **lane.fields(), offset=lane.read_offset, to=lane.target_topic)
+        if len(new) > LINES_MAX:
+            names = {partition.topic for partition in new}
+            _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
         self._commit_now.set()
         return True
 
@@ -598,6 +600,7 @@ class Replicator:
         while True:
             await asyncio.sleep(WATCH_S)
             self._show_lags()
+            self._troubles.tick(time.monotonic())
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
             self._sender.grow()

@@ -15,6 +15,7 @@ from mirror.lane import Lane
 from mirror.link import Link
 from mirror.progress import Pace, Progress
 from mirror.report import TOLD_BY_MIRROR, LinkStatus, PartitionStatus, Report, SideStatus, State, topics_of
+from mirror.troubles import NOT_YET, Troubles
 
 
 class Running(NamedTuple):
@@ -25,21 +26,21 @@ class Running(NamedTuple):
     progress: Progress
     link: Link
     ends: tuple[Asking, Asking]
-    troubles: Mapping[str, str]
+    troubles: Troubles
     silent_s: float
     buffered_bytes: int
     started_at: float
     now: float
 
 
-def report(running: Running, not_yet: str) -> Report:
-    """The report of now; a side whose trouble is `not_yet` has never answered."""
+def report(running: Running) -> Report:
+    """The report of now."""
     config, link, troubles = running.config, running.link, running.troubles
     lanes = sorted(running.lanes, key=lambda lane: lane.partition)
     time_ms = int(time.time() * 1000)
     partitions = [_partition(lane, running, time_ms) for lane in lanes]
     source, target = (
-        SideStatus(servers, _state(side, troubles, not_yet), *end.traffic.total())
+        SideStatus(servers, _state(side, troubles), *end.traffic.total())
         for side, servers, end in zip(("source", "target"), (config.source, config.target), running.ends, strict=True)
     )
     return Report(
@@ -58,15 +59,15 @@ def report(running: Running, not_yet: str) -> Report:
         ),
         up_s=round(running.now - running.started_at, 1),
         buffered_bytes=running.buffered_bytes,
-        troubles=[f"{name}: {text}" for name, text in troubles.items()],
+        troubles=troubles.sentences(),
         topics=topics_of(partitions, {lane.partition.topic: lane.target_topic for lane in lanes}),
         partitions=partitions,
     )
 
 
-def _state(side: str, troubles: Mapping[str, str], not_yet: str) -> State:
+def _state(side: str, troubles: Mapping[str, str]) -> State:
     said = [text for name, text in troubles.items() if name == side or name.startswith(f"{side} ")]
-    return "not reached yet" if not_yet in said else "in trouble" if said else "up"
+    return "not reached yet" if NOT_YET in said else "in trouble" if said else "up"
 
 
 def _partition(lane: Lane, running: Running, time_ms: int) -> PartitionStatus:

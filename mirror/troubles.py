@@ -1,0 +1,135 @@
+"""What is wrong now, by name; one sentence for all that have the same trouble, and log lines limited in rate.
+
+| a name | is of |
+|---|---|
+| TOPIC-PARTITION, alone or before ` source`, ` position` | a partition |
+| `source…`, `target…` | a side, or one of its brokers |
+| anything else | a part of the mirror: commit, ledger, positions |
+
+Of one kind of trouble (the same text, whatever topic, partition and numbers stand in it) a log line is written at
+once; those that come in the LOG_S after it are counted, and told in one. Where there are more than KINDS_MAX kinds, the
+others count as one. Must never come in: what is wrong, and what is done about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from drupelet.log_tree import Log
+
+NOT_YET = "not reached yet"
+NAMED_MAX = 3
+LOG_S = 30.0
+KINDS_MAX = 30
+_WORD = re.compile(r"(?<![:\w.-])[\w.-]*\w")  # and no port
+_PARTITION = re.compile(r"(.+)-(\d+)(?: source| position)?")
+_log = Log("mirror")
+
+
+class _Noted(NamedTuple):
+    text: str
+    kind: str
+
+
+class _Told:
+    """A kind that was told: when, how many came since, and the last of them."""
+
+    def __init__(self, at: float) -> None:
+        self.at, self.more, self.name, self.text = at, 0, "", ""
+
+
+class Troubles(Mapping[str, str]):
+    """The troubles there are, in the order in which they came; `note` is called as often as one likes."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, _Noted] = {}
+        self._told: dict[tuple[str, str], _Told] = {}
+
+    def __getitem__(self, name: str) -> str:
+        return self._noted[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._noted)
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def note(self, name: str, text: str, now: float) -> None:
+        """Note what is wrong with `name`, no text: nothing; `now` in seconds of any clock that goes on."""
+        before = self._noted.pop(name, None)
+        if text:
+            kind = before.kind if before is not None and before.text == text else _kind(name, text)
+            self._noted[name] = _Noted(text, kind)
+            if before is None or before.text == NOT_YET:
+                self._tell("trouble", name, self._noted[name], now)
+        elif before is not None and before.text != NOT_YET:
+            self._tell("well_again", name, before, now)
+
+    def start(self, name: str) -> None:
+        """Note that it was never reached, which nobody need be told of yet."""
+        self._noted[name] = _Noted(NOT_YET, NOT_YET)
+
+    def tick(self, now: float) -> None:
+        """Tell what was held back for long enough; about each second."""
+        for key, told in list(self._told.items()):
+            if now - told.at < LOG_S:
+                continue
+            if told.more:
+                self._write(key[0], told.name, told.text, told.more)
+                self._told[key] = _Told(now)
+            else:
+                del self._told[key]
+
+    def sentences(self) -> list[str]:
+        """One for each kind: what it is of, a side before partitions, and what is wrong, as its first one tells it."""
+        kinds: dict[str, list[str]] = {}
+        for name, noted in self._noted.items():
+            kinds.setdefault(noted.kind, []).append(name)
+        return [self._sentence(names) for names in kinds.values()]
+
+    def _sentence(self, names: list[str]) -> str:
+        first = sorted(names, key=lambda name: (not name.startswith(("source", "target")), _natural(name)))
+        more = f" and {len(first) - NAMED_MAX} more" if len(first) > NAMED_MAX else ""
+        return f"{', '.join(first[:NAMED_MAX])}{more}: {self[first[0]]}"
+
+    def _tell(self, event: str, name: str, noted: _Noted, now: float) -> None:
+        key = event, noted.kind
+        if key not in self._told and len(self._told) >= KINDS_MAX:
+            key = event, ""
+        told = self._told.get(key)
+        if told is None:
+            self._told[key] = _Told(now)
+            self._write(event, name, noted.text, 0)
+        else:
+            told.more, told.name, told.text = told.more + 1, name, noted.text
+
+    @staticmethod
+    def _write(event: str, name: str, text: str, more: int) -> None:
+        many = {"times": more} if more > 1 else {}
+        if event == "trouble":
+            _log.warning(event, where=name, error=text, **many)
+        else:
+            _log.info(event, where=name, **many)
+
+
+def _kind(name: str, text: str) -> str:
+    """The text without what differs from partition to partition."""
+    found = _PARTITION.fullmatch(name)
+    own = () if found is None else (found[1], f"{found[1]}-{found[2]}")
+    ends = tuple(f".{one}" for one in own)  # as they are called at the target
+
+    def judged(word: re.Match[str]) -> str:
+        said = word[0]
+        if said.replace(".", "", 1).isdigit():
+            return "#"
+        return "*" if said in own or (ends and said.endswith(ends)) else said
+
+    return _WORD.sub(judged, text)
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Sorts readings-2 before readings-11."""
+    found = _PARTITION.fullmatch(name)
+    return (name, 0) if found is None else (found[1], int(found[2]))
