@@ -13,15 +13,16 @@
 | target end = | offsets |
 |---|---|
 | mirrored | whose record is at the source; or was, and the source has let go of it, likewise |
-| target only | that were mirrored, by the map, and vanished at the source: it lost its end |
+| target only | that were mirrored, by the map or the ledger, and vanished at the source: it lost its end |
 | duplicates | of a record that is there once more |
 | control, aborted | not ours to speak of; a fence's markers are control |
-| foreign | of others |
+| foreign | of others, or of a topic that had the name before |
 | expired, compacted | that the target has let go of |
 | changed, unaccounted | that differ |
 
 Foreign and target only are told, and are no differences. Where there is no map (none is stored, or it is of other
-topics) what is at the target alone counts as foreign, and of what the other end has let go of, as many as that can be.
+topics) what is at the target alone counts as foreign, but for what the ledger tells of a source that lost its end.
+Of what the other end has let go of, as many are counted then as that can be.
 
 Must never come in: a client, a clock, how it is shown.
 """
@@ -34,6 +35,7 @@ from typing import NamedTuple
 
 from mirror.audit_claims import Claims
 from mirror.audit_differences import Differences
+from mirror.audit_extras import REMEMBERED_MAX, Extras
 from mirror.audit_facts import Facts
 from mirror.audit_ledger import DELETED_CAUSE, Written, cut
 from mirror.audit_map import Mapped
@@ -41,7 +43,6 @@ from mirror.audit_matching import SIDES, Place, Side
 from mirror.audit_ranges import COUNTED, DIGEST_BYTES, KEY_BYTES, Part, Range, split
 
 RANGES_REMEMBERED = 50_000
-REMEMBERED_MAX = 50_000  # records that match nothing, and may have moved
 LEFT_MAX = 20_000  # records that match nothing and follow on each other, of which each is looked at
 
 SOURCE_CLASSES = ("mirrored", "pending", "expired", "deleted", "ledgered", "compacted", "control", "aborted")
@@ -66,7 +67,7 @@ class Account:
         self.differences = Differences()
         self.compared = 0
         """Records whose digests are the same at both ends."""
-        self.foreign_from: int | None = None
+        self._foreign_offsets: set[int] = set()
         self.map = Mapped(source, target)
         self.position = max(source.position or 0, self.map.position)
         """Below it all that the source had was mirrored, or is in the ledger."""
@@ -79,8 +80,8 @@ class Account:
         self._lately: Sequence[bytes] = ()
         self._seen: set[bytes] | None = None
         self._lost: dict[bytes, int] = {}
-        self._extra: dict[bytes, tuple[int, str]] = {}
-        self._leading_left = source.start
+        self._extra = Extras()
+        self._leading_left, self._truncated_left = source.start, 0
         self.counts["target"]["expired"] += target.start
         self._below_start()
 
@@ -108,8 +109,9 @@ class Account:
         self.facts = {side: facts._replace(ledger=(), state=None) for side, facts in self.facts.items()}
         self.map.let_go()
         self._claims, self._ledger = Claims(), Written(())
+        self._foreign_offsets = set(sorted(self._foreign_offsets)[:1])
         self._matched_ranges, self._seen, self._lately = set(), None, ()
-        self._lost, self._extra = {}, {}
+        self._lost, self._extra = {}, Extras()
 
     def _add_up(self, side: Side) -> None:
         counted, end = sum(self.counts[side].values()), self.facts[side].end
@@ -191,6 +193,7 @@ class Account:
             self.differences.add("misplaced", here, there, misplaced)
         if source.whole is not None and len(self._matched_ranges) < RANGES_REMEMBERED:
             self._matched_ranges.add(source.whole)
+        self._meet(source if source.digests is not None else target)
         self._claims.settle("source", source)
         self._claims.settle("target", target)
 
@@ -203,6 +206,7 @@ class Account:
             self._unresolved(source, target)
             return
         behind = target[-1].end if target else place.target
+        self._truncated_left = 0 if self.map.is_known else self._ledger.truncated_at(place.source)
         lost = [one for some in source for one in self._left_at_source(some, place, behind)]
         extra = [one for some in target for one in self._left_at_target(some, place)]
         for some in source:
@@ -223,7 +227,7 @@ class Account:
             self.differences.add("lost", first, None, count)
         for one in extra[paired:]:
             self._foreign(one.offset, 1)
-            self._remember(one, "foreign")
+            self._extra.add(one.digest, one.offset, "foreign")
 
     def _unresolved(self, source: Sequence[Part], target: Sequence[Part]) -> None:
         counts = {"source": sum(one.records for one in source), "target": sum(one.records for one in target)}
@@ -314,7 +318,10 @@ class Account:
             self._moved(offset, one.offset)
         elif self._was_seen(one.digest):
             self._doubled(one.offset, 1)
-            self._remember(one, "duplicates")
+            self._extra.add(one.digest, one.offset, "duplicates")
+        elif self._truncated_left:
+            self._truncated_left -= 1
+            self.counts["target"]["target_only"] += 1
         elif self.map.has_vanished(one.offset, self.facts["source"].end):
             self.counts["target"]["target_only"] += 1
         elif self.map.knows(one.offset) and not self.map.has_target(one.offset):
@@ -322,19 +329,29 @@ class Account:
         else:
             yield one
 
-    def _remember(self, one: _Left, kind: str) -> None:
-        if len(self._extra) < REMEMBERED_MAX:
-            self._extra.setdefault(one.digest, (one.offset, kind))
-
     def _has_moved(self, one: _Left) -> bool:
-        if one.digest not in self._extra:
+        found = self._extra.pop(one.digest)
+        if found is None:
             return False
-        offset, kind = self._extra.pop(one.digest)
-        self.counts["target"][kind] -= 1
-        if kind == "duplicates":
-            self.differences.take_back("doubled", offset)
+        offset, kind = found
+        self._take_back(offset, kind)
         self._moved(one.offset, offset)
         return True
+
+    def _take_back(self, target_offset: int, kind: str) -> None:
+        self.counts["target"][kind] -= 1
+        if kind == "duplicates":
+            self.differences.take_back("doubled", target_offset)
+        else:
+            self._foreign_offsets.discard(target_offset)
+
+    def _meet(self, some: Part) -> None:
+        """What seemed to be of others, and matches later, was there before its time."""
+        for digest in split(some.digests or b"") if self._extra.foreign else ():
+            for offset in self._extra.pop_foreign(digest):
+                self._take_back(offset, "foreign")
+                self._doubled(offset, 1)
+                self._extra.add(digest, offset, "duplicates")
 
     def _moved(self, source_offset: int, target_offset: int) -> None:
         self.counts["source"]["mirrored"] += 1
@@ -347,8 +364,13 @@ class Account:
 
     def _foreign(self, target_offset: int, records: int) -> None:
         self.counts["target"]["foreign"] += records
-        if self.foreign_from is None:
-            self.foreign_from = target_offset
+        if len(self._foreign_offsets) < REMEMBERED_MAX:
+            self._foreign_offsets.add(target_offset)
+
+    @property
+    def foreign_from(self) -> int | None:
+        """The first target offset of what is foreign."""
+        return min(self._foreign_offsets, default=None)
 
     def _was_seen(self, digest: bytes) -> bool:
         if self._seen is None:

@@ -21,7 +21,8 @@ from mirror.state_records import Partition
 
 DELETED_CAUSE = "deleted_by_request"
 RECORD_CAUSES = ("record_too_large", "record_refused")
-REUSED_CAUSES = ("source_truncated", "unsynced_cut", "sync_failed")
+TRUNCATED_CAUSE = "source_truncated"
+REUSED_CAUSES = (TRUNCATED_CAUSE, "unsynced_cut", "sync_failed")
 
 Found = dict[Partition, list[tuple[str, Entry]]]
 TOPIC_ID_LENGTH = 22
@@ -42,6 +43,11 @@ class Written:
     def has_record(self, offset: int) -> bool:
         """Whether it says of a record at the source that it is not at the target."""
         return any(cause in RECORD_CAUSES for cause in self._causes(offset))
+
+    def truncated_at(self, offset: int) -> int:
+        """How many offsets the source lost again from this one on, whose records are at the target."""
+        ends = [entry.end for entry in self._entries if entry.cause == TRUNCATED_CAUSE and entry.first == offset]
+        return max(ends, default=offset) - offset
 
     def _causes(self, offset: int) -> list[str]:
         return [entry.cause for entry in self._entries if entry.first <= offset < entry.end]

@@ -8,7 +8,7 @@ have (patience diff), then the others as they come.
 Memory: of ranges that find no match DETAILED are held with the digests of their records, the first and the last of
 them, and RANGES_MAX in all at each end. What is displaced by more is taken for missing here and strange there.
 The digests of records that are needed and not held are asked for, of the outermost EDGES ranges of what differs, and
-of the LATELY ranges that were matched last, as what is at the target twice is mostly of those.
+of LATELY ranges before and behind what is at the target alone, as that is mostly there twice.
 
 Must never come in: what a record without a match means (audit_account.py), a client, a clock.
 """
@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from mirror.audit_ranges import Part, Range, part, split
+from mirror.audit_ranges import RANGE_RECORDS, Part, Range, part, split
 
 DETAILED = 64
 EDGES = DETAILED // 2
@@ -94,7 +94,9 @@ class _Matching:
         self._runs: dict[Side, int] = {"source": 0, "target": 0}
         self._ended: set[Side] = set()
         self._behind = Place()
-        self._lately: deque[Part] = deque(maxlen=LATELY)
+        self._lately: deque[Part] = deque()
+        self._lately_records = 0
+        self._ahead = 0
 
     def run(self) -> Matching:
         source, target = (self._held[side] for side in SIDES)
@@ -102,8 +104,11 @@ class _Matching:
             for side in SIDES:
                 yield from self._next(side)
             if source and target and source[0].digest == target[0].digest:
-                [here], [there] = (self._take(side) for side in SIDES)
-                one = _Same(part(here), part(there))
+                here, there = self._take("source"), self._take("target")
+                if self._ahead and here[0].digests is None and there[0].digests is None:
+                    yield from self._detailed("target", there)
+                self._ahead = max(0, self._ahead - 1)
+                one = _Same(part(here[0]), part(there[0]))
                 self._note(one)
                 self._behind = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
@@ -204,6 +209,7 @@ class _Matching:
             if isinstance(one, _Same):
                 self._note(one)
         if any(not isinstance(one, _Same) and one.target for one in found):
+            self._ahead = LATELY
             yield from self._remember()
         lately = [one.digests for one in self._lately if one.digests is not None]
         for number, one in enumerate(found):
@@ -217,6 +223,9 @@ class _Matching:
     def _note(self, one: _Same) -> None:
         source, target = one
         self._lately.append(source if source.digests is not None else source._replace(digests=target.digests))
+        self._lately_records += source.records
+        while self._lately_records > LATELY * RANGE_RECORDS:
+            self._lately_records -= self._lately.popleft().records
 
     def _remember(self) -> Matching:
         """Ask for the digests of the records that were matched lately, where neither end has told them."""
@@ -225,7 +234,7 @@ class _Matching:
             told = yield Want("source", (unknown[0].first, unknown[-1].end))
             known = {one.runs: part(one) for one in told}
             lately = [known.get(one.runs, one) if one.digests is None else one for one in self._lately]
-            self._lately = deque(lately, maxlen=LATELY)
+            self._lately = deque(lately)
 
 
 def _places(ranges: Sequence[Range]) -> dict[bytes, int]:

@@ -6,6 +6,7 @@ Invariants:
 3. Partition, key, value, headers and timestamp are kept.
 4. Superfluous copies: none without a kill, at most the window per partition and kill with one, and counted.
 5. The committed position is never beyond what the target has acknowledged.
+6. `edge-mirror audit` proves it from both ends, each record by its digest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.support import runtimes
 from tests.support.mirror_road import (
     EdgeMirror,
     Load,
+    audit,
     bounds,
     create_topic,
     first_occurrences,
@@ -56,6 +58,12 @@ def target(broker_class, tmp_path):
 
 def content(records):
     return [(record.timestamp, record.key, record.value, record.headers) for record in records]
+
+
+def assert_proven(source, target, *, may_double=False):
+    found = audit(source.bootstrap, target.bootstrap, may_double=may_double)
+    assert found.proven, found.text
+    return found.partitions
 
 
 def assert_complete(load, bootstrap, topic):
@@ -99,6 +107,8 @@ def test_kills_under_load_lose_nothing(source, target, tmp_path):
         copies += len(mirrored) - len(there)
     counted = sum(int(line.rpartition("records=")[2]) for line in mirror.events("duplicates"))
     assert copies <= counted
+    proven = assert_proven(source, target, may_double=True)
+    assert sum(one["target"]["duplicates"] for one in proven) == copies
     rows = standings(source.bootstrap)
     assert [(row["partition"], row["lag"]) for row in rows] == [(p, 0) for p in range(PARTITIONS)]
 
@@ -118,6 +128,7 @@ def test_one_kill_counts_its_duplicates_exactly(source, target, tmp_path):
         wait_until(lambda: mirror.metric("edge_mirror_records_total") >= 400, 10, "all acknowledged")
         copies = len(read_all(target.bootstrap, "lab.readings")) - 400
         assert copies == mirror.metric("edge_mirror_duplicate_records_total") > 0
+        assert [one["target"]["duplicates"] for one in assert_proven(source, target, may_double=True)] == [copies]
 
 
 def test_clean_stop_and_start_repeats_nothing(source, target, tmp_path):
@@ -134,6 +145,7 @@ def test_clean_stop_and_start_repeats_nothing(source, target, tmp_path):
         assert content(read_all(target.bootstrap, "lab.readings", partition)) == content(
             read_all(source.bootstrap, "readings", partition)
         )
+    assert_proven(source, target)
 
 
 @contextmanager
@@ -169,6 +181,7 @@ def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
             assert mirror.metric("edge_mirror_ledger_records_total") == 0
         assert_complete(load, link.bootstrap, "lab.readings")
         assert target.running
+        assert_proven(source, link, may_double=True)
 
 
 def test_target_killed_and_blackholed(broker_class, tmp_path):
@@ -193,6 +206,7 @@ def test_target_killed_and_blackholed(broker_class, tmp_path):
                 wait_until(lambda: bounds(link.bootstrap, "lab.readings")[1] > end + 500, 30, "at work again")
             wait_mirrored(link.bootstrap, "lab.readings", {0: len(load.acked[0])})
         assert_complete(load, link.bootstrap, "lab.readings")
+        assert_proven(source, link, may_double=True)
 
 
 def test_retention_past_the_position_is_written_down(broker_class, tmp_path):
@@ -238,6 +252,8 @@ def test_retention_past_the_position_is_written_down(broker_class, tmp_path):
         assert lost
         assert there | lost == set(range(3020))
         assert not there & lost
+        [one] = assert_proven(source, target)
+        assert one["source"]["ledgered"] == len(lost)
 
 
 def test_new_topics_and_partition_counts_are_picked_up(source, target, tmp_path):
@@ -278,3 +294,4 @@ def test_stops_cleanly_while_the_target_is_silent(source, broker_class, tmp_path
         with mirror:
             wait_mirrored(link.bootstrap, "lab.readings", {0: len(load.acked[0])})
         assert_complete(load, link.bootstrap, "lab.readings")
+        assert_proven(source, link, may_double=True)

@@ -80,12 +80,15 @@ def fill(source, synced):
         road.produce(source.bootstrap, "readings", first, first + 10)
 
 
-def assert_all_there_and_written_down(target, end):
-    """Whatever was acknowledged is at the target; the ledger names what only the target has."""
+def assert_all_there_and_written_down(source, target, end):
+    """Whatever was acknowledged is at the target; the ledger names what only the target has, and an audit both."""
     assert road.numbers(road.read_all(target.bootstrap, "lab.readings")) == list(range(1200))
     [entry] = truncated(target)
     assert (entry["topic"], entry["partition"]) == ("readings", 0)
     assert (entry["first_offset"], entry["last_offset"], entry["records"]) == (end, 999, 1000 - end)
+    proven = road.audit(source.bootstrap, target.bootstrap)
+    assert proven.proven, proven.text
+    assert [one["target"]["target_only"] for one in proven.partitions] == [1000 - end]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["", "position of an older version"])
@@ -103,7 +106,7 @@ def test_records_that_took_the_place_of_lost_ones_arrive(disk, source, target, m
         wait_until(lambda: position(source.bootstrap) == end + 200, 30, "all read again", poll_s=0.2)
         wait_until(lambda: truncated(target), 20, "the ledger mirrored", poll_s=0.2)
         assert mirror.metric("edge_mirror_duplicate_records_total") == 0
-    assert_all_there_and_written_down(target, end)
+    assert_all_there_and_written_down(source, target, end)
 
 
 def test_a_source_that_loses_its_end_under_a_running_mirror(disk, source, target, mirror):
@@ -115,7 +118,7 @@ def test_a_source_that_loses_its_end_under_a_running_mirror(disk, source, target
         road.wait_mirrored(target.bootstrap, "lab.readings", {0: 1200})
         wait_until(lambda: truncated(target), 20, "the ledger mirrored", poll_s=0.2)
         wait_until(lambda: mirror.get("/health")[0] == 200, 20, "well again")
-    assert_all_there_and_written_down(target, end)
+    assert_all_there_and_written_down(source, target, end)
 
 
 def test_a_topic_made_anew_is_mirrored_from_its_start(source, target, mirror):

@@ -210,6 +210,25 @@ def test_a_part_that_was_sent_twice(made, told, data):
     assert account.is_proven(may_double=True)
 
 
+@given(logs(), st.booleans(), st.data())
+@settings(max_examples=300)
+def test_lives_that_each_sent_something_again(made, told, data):
+    source, mirrored, _ = made
+    records = [number for number in source[:mirrored] if number >= 0]
+    target, sent = [], 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        again = data.draw(st.integers(0, min(sent, 25)))
+        more = data.draw(st.integers(0, len(records) - sent))
+        target += [CONTROL] * data.draw(st.integers(0, 1)) + records[sent - again : sent + more]
+        sent += more
+    target += records[sent:]
+    account = audit(source, target, position=mirrored, told=told)
+    assert account.is_proven(may_double=True), account.differences.told
+    doubled = sum(number >= 0 for number in target) - len(records)
+    assert account.counts["target"]["duplicates"] == doubled
+    assert account.counts["target"]["mirrored"] == len(records)
+
+
 def state_of(steps, end, ids=("s", "t")):
     """A map as the state topic has it."""
     return Stored(Head(Topics("lab.readings", *ids), 1, 0, 0, 0, 0, len(steps), end), 0, list(steps))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import threading
 import time
 import urllib.error
@@ -107,6 +108,26 @@ class Committed(NamedTuple):
     topic: str
     offset: int
     metadata: str
+
+
+class Audited(NamedTuple):
+    """What `edge-mirror audit` told: whether all is proven, each partition's account, and all that it printed."""
+
+    proven: bool
+    partitions: list[dict[str, Any]]
+    text: str
+
+
+def audit(source: str, target: str, *, topics: str = "readings", may_double: bool = False) -> Audited:
+    """Audit what a mirror whose site is `lab` has done; the partitions of `topics` are told."""
+    command: list[str | Path] = [runtimes.console_script("edge-mirror"), "audit", "--json", "--site", "lab"]
+    command += ["--source", source, "--target", target, "--topics", topics]
+    command += ["--allow-duplicates"] if may_double else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"edge-mirror audit told nothing: {done.stderr}")
+    told = json.loads(done.stdout)
+    return Audited(done.returncode == 0, [one for one in told["partitions"] if one["topic"] == topics], done.stdout)
 
 
 def committed(bootstrap: str, topic: str = "readings") -> Committed:
