@@ -12,6 +12,8 @@
 | OffsetFetch | 2 to 7 | from 2 on an error of the whole group is told; from 8 on another form, of several groups |
 | OffsetForLeaderEpoch | 2 to 4 | below 2 not in Apache Kafka 4 |
 | InitProducerId | 0 to 5 | all |
+| DescribeConfigs | 1 to 4 | 0 does not tell where a value was set |
+| IncrementalAlterConfigs | 0 to 1 | all |
 | CreateTopics | 2 to 7 | below 2 not in Apache Kafka 4 |
 | AddPartitionsToTxn | 0 to 3 | from 4 on brokers ask each other; not served by the edge broker |
 | EndTxn | 0 to 4 | 5 raises the epoch with each transaction (KIP-890); not served by the edge broker |
@@ -29,10 +31,15 @@ from edge_broker.protocol.api import asked
 from edge_broker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from edge_broker.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -46,6 +53,8 @@ from edge_broker.protocol.messages.produce import ProduceRequest, ProduceRespons
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
+TOPIC_RESOURCE = 2  # as resource_type of configurations
+TOPIC_CONFIG = 1  # as config_source: set for the topic itself
 CONSUMER = -1  # as replica_id: no replica asks
 ALL_REPLICAS = -1  # as acks
 LATEST, EARLIEST = -1, -2  # as timestamp of ListOffsets: the end, the start
@@ -62,6 +71,10 @@ OFFSET_FOR_LEADER_EPOCH = asked(
     api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4
 )
 INIT_PRODUCER_ID = asked(api.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, 0, 5)
+DESCRIBE_CONFIGS = asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+INCREMENTAL_ALTER_CONFIGS = asked(
+    api.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1
+)
 CREATE_TOPICS = asked(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, 2, 7)
 ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
 END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
@@ -80,6 +93,8 @@ ALL = (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     INIT_PRODUCER_ID,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     CREATE_TOPICS,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

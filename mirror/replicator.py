@@ -8,6 +8,7 @@ about offsets is decided in plan.py and offsets.py.
 | read   | finds topics, reads batches into the lanes, settles every gap before it reads on; a lane whose   |
 |        | position may not stand is not read until positions.py has judged it                             |
 | commit | stores positions: every commit interval, or as soon as a lane runs short of its reservation      |
+| follow | keeps the settings of topics at the target in step (following.py)                                |
 | watch  | lag, health, log lines when a side falls silent or comes back                                   |
 
 Every task works for ever and backs off by itself; an exception that leaves one is a bug and ends the process.
@@ -35,6 +36,7 @@ from mirror.config import Config
 from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
 from mirror.epochs import epoch_starts
 from mirror.errors import PositionsError, SourceError, TargetError
+from mirror.following import Following
 from mirror.lane import Batch, Lane, Memory
 from mirror.link import Link
 from mirror.metrics import Metrics
@@ -69,6 +71,8 @@ STEADY_S = 30.0  # of reading without trouble, after which the back-off starts a
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
 WATCH_S = 1.0
+FOLLOW_TIMES = 12  # the time between looks for new topics: settings change rarely
+TOO_LARGE = ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 LINES_MAX = 40  # about partitions that begin at once
 
 
@@ -88,6 +92,7 @@ class Replicator:
         self._memory = Memory()
         self._progress = Progress()
         self._hurried = asyncio.Event()
+        self._following = Following(self.source, self.target)
         self._started_at = time.monotonic()
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
         self._sender = self._new_sender()
@@ -118,9 +123,8 @@ class Replicator:
     async def run(self, stop: asyncio.Event) -> None:
         """Mirror until `stop` is set; then wait for the acknowledgements under way, commit, and close."""
         async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(loop) for loop in (self._read(), self._commit(), self._watch(), self._sender.run())
-            ]
+            loops = self._read(), self._commit(), self._watch(), self._sender.run(), self._follow_settings()
+            running = [tasks.create_task(loop) for loop in loops]
             await stop.wait()
             await self._wind_up(running)
         await self._last_commit()
@@ -293,6 +297,7 @@ class Replicator:
         self._sender.drop(lane)
         self._rests.pop(partition, None)
         self._progress.forget(partition)
+        self._following.forget(partition.topic)
         for trouble in (lane.name, f"{lane.name} position", f"{lane.name} source"):
             self._set_trouble(trouble, "")
         with contextlib.suppress(KeyError):
@@ -501,8 +506,31 @@ class Replicator:
         if acked.target_lost:
             _log.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
 
+    async def _raised(self, lane: Lane) -> bool:
+        """Whether the target's limit was behind the source's, and is no more."""
+        try:
+            return await self._following.raises(lane)
+        except (SourceError, TargetError) as error:
+            _log.warning("settings_not_compared", **lane.fields(), error=error)
+            return False
+
+    async def _follow_settings(self) -> None:
+        """Keep topics at the target in step; where an end cannot be asked, that is said once."""
+        said = ""
+        while True:
+            await asyncio.sleep(self.config.refresh_interval_ms * FOLLOW_TIMES / 1000)
+            try:
+                await self._following.look(list(self._lanes.values()))
+                said = ""
+            except (SourceError, TargetError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    _log.warning("settings_not_compared", error=said)
+
     async def refused_record(self, lane: Lane, refused: Refused) -> bool:
         """Do with a record that the target refuses what is set for its topic; tell whether the lane goes on."""
+        if refused.reason in TOO_LARGE and await self._raised(lane):
+            return False
         said = f"the target refuses the record at offset {refused.offset}, of {refused.size} bytes: "
         said += f"{refused.reason}{': ' if refused.said else ''}{refused.said}"
         if self.config.of_topic(lane.partition.topic).on_refused == "stop":
@@ -531,6 +559,7 @@ class Replicator:
 
     def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
         """Tell of a topic that was made."""
+        self._following.made(lane, settings)
         fields = {"topic": lane.target_topic, "partitions": lane.partitions, "settings": _text(settings)}
         left_out = {key: value for key, value in lane.settings.items() if key not in settings}
         if left_out:

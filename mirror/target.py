@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions
@@ -17,15 +17,32 @@ from aiokafka.errors import BrokerResponseError, KafkaError
 from drupelet.errors import sentence
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from edge_broker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch
-from kafka_wire.apis import ALL_REPLICAS, INIT_PRODUCER_ID, LATEST, PRODUCE
+from kafka_wire.apis import (
+    ALL_REPLICAS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    LATEST,
+    PRODUCE,
+    TOPIC_CONFIG,
+    TOPIC_RESOURCE,
+)
 from kafka_wire.batches import Piece
 from mirror.admin import Admin, Created, NewTopicChoices, mapped
 from mirror.asking import Asking
 from mirror.errors import TargetError, TopicRefusedError
+from mirror.in_step import Setting
 from mirror.lane import Producer
+from mirror.topics import COPIED_SETTINGS
 
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
 LOOKS_MAX = 1000  # batches of others between the end of a log and our own
@@ -160,6 +177,39 @@ class Target(Asking):
                     waiting.exception()
 
         asking.add_done_callback(tell)
+
+    async def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, Setting] | str]:
+        """Return the settings that are kept in step of each topic, or why it does not tell them."""
+        resources = [
+            DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(COPIED_SETTINGS)
+            )
+            for name in names
+        ]
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            request = DescribeConfigsRequest(resources=resources)
+            answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
+        return dict.fromkeys(names, "it was not answered") | {
+            result.resource_name: error_name(result.error_code)
+            if result.error_code
+            else {one.name: Setting(one.value or "", one.config_source == TOPIC_CONFIG) for one in result.configs}
+            for result in answer.results
+        }
+
+    async def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> str:
+        """Set keys of a topic, or with None have them set no more; return why it is refused, empty where it is not."""
+        configs = [
+            AlterableConfig(name=key, config_operation=int(value is None), value=value)
+            for key, value in changes.items()
+        ]
+        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            answer = await connection.ask(INCREMENTAL_ALTER_CONFIGS, request, timeout_s=self._timeout_s)
+        refused = [one for one in answer.responses if one.error_code]
+        return f"{error_name(refused[0].error_code)}: {refused[0].error_message or ''}" if refused else ""
 
     async def start_offset(self, partition: TopicPartition) -> int:
         """Return the first offset of a partition."""

@@ -18,6 +18,8 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     ResourcePatternType,
@@ -251,3 +253,48 @@ def test_what_kafka_refuses_is_put_aside_or_waited_for_as_the_file_says(source, 
     assert {(one["cause"], one["partition"], one["first_offset"]) for one in ledgered} == {
         ("record_refused", 0, 7), ("record_refused", 0, 30), ("record_refused", 1, 4),
     }  # fmt: skip
+
+
+def alter(bootstrap, topic, **settings):
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(CALL_S)
+
+
+def test_settings_follow_the_source_but_for_what_was_changed_at_the_target(source, target, tmp_path):
+    create_topic(source.bootstrap, "kept_up", 1, {"retention.ms": "86400000", "delete.retention.ms": "5000"})
+    create_topic(source.bootstrap, "grows", 1)
+    create_topic(target.bootstrap, "lab.grows", 1)  # somebody made it, and limits nothing
+    with mirror(tmp_path, source, target, "kept_up|grows") as at_work:
+        produce(source.bootstrap, "kept_up", 0, 1)
+        produce(source.bootstrap, "grows", 0, 1)
+        wait_mirrored(target.bootstrap, "lab.kept_up", {0: 1})
+        wait_mirrored(target.bootstrap, "lab.grows", {0: 1})
+        alter(target.bootstrap, "lab.kept_up", delete_retention_ms="7777")
+        alter(
+            source.bootstrap,
+            "kept_up",
+            retention_ms="90000000",
+            delete_retention_ms="6000",
+            max_message_bytes="4000000",
+        )
+        followed = "topic=lab.kept_up settings="
+        wait_until(lambda: any(followed in line for line in at_work.events("settings_followed")), 30, "they follow")
+        producer = Producer({"bootstrap.servers": source.bootstrap, "message.max.bytes": 2_900_000})
+        producer.produce("grows", b"1 " + random.Random(1).randbytes(2_500_000), partition=0)
+        assert producer.flush(CALL_S) == 0
+        wait_mirrored(target.bootstrap, "lab.grows", {0: 2})
+        assert at_work.metric("edge_mirror_ledger_records_total") == 0
+        left = at_work.events("settings_left")
+    found = settings_of(target.bootstrap, "lab.kept_up")
+    assert (found["retention.ms"], found["max.message.bytes"]) == ("90000000", "4000000")
+    assert found["delete.retention.ms"] == "7777"
+    assert any('here="delete.retention.ms=6000" there="delete.retention.ms=7777"' in line for line in left)
+    assert settings_of(target.bootstrap, "lab.grows")["max.message.bytes"] == "3000000"

@@ -39,6 +39,7 @@ class Run:
         self.replicator._sender.target = target
         self.replicator.target = target
         self.replicator._ledger = self.ledger
+        self.replicator._following.source, self.replicator._following.target = source, target
 
     async def until(self, condition):
         stop = asyncio.Event()
