@@ -54,8 +54,6 @@ class Following:
             return
         there = await self.target.topic_settings([lanes[0].target_topic for lanes in topics.values()])
         for topic, lanes in topics.items():
-            for lane in lanes:
-                lane.take_settings(settings[topic], max(lane.read_offset, lane.source_end or 0))
             await self._judge(topic, lanes[0].target_topic, settings[topic], there[lanes[0].target_topic])
             self._seen[topic] = settings[topic]
 
