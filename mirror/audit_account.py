@@ -158,6 +158,10 @@ class Account:
         [(_, _, source)] = self.map.sources(one.last, 1)
         return source is not None and source < self.facts["source"].start
 
+    def lacks_begin(self, side: Side) -> bool:
+        """Whether an end has let go of the begin of its log."""
+        return self.facts[side].start > 0
+
     def _hole_at_source(self, first: int, end: int) -> None:
         counts = self.counts["source"]
         for low, high in cut(first, end, [self.position, *self._ledger.bounds]):
@@ -201,7 +205,8 @@ class Account:
 
     def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Sequence[bytes]) -> None:
         """Judge what lies between two matches; `lately` are the digests of records that were matched before."""
-        self._lately, self._seen = lately, None
+        if lately is not self._lately:  # many gaps have the same
+            self._lately, self._seen = lately, None
         if source and target and not (_told(source) and _told(target)):
             self._unresolved(source, target)
             return

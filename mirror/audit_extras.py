@@ -5,7 +5,7 @@ Must never come in: what that means.
 
 from __future__ import annotations
 
-REMEMBERED_MAX = 50_000
+REMEMBERED_MAX = 20_000
 
 
 class Extras:

@@ -20,9 +20,9 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from mirror.audit_ranges import RANGE_RECORDS, Part, Range, part, split
+from mirror.audit_ranges import RANGE_RECORDS, Part, Range, part, range_digest, split
 
-DETAILED = 64
+DETAILED = 16
 EDGES = DETAILED // 2
 LATELY = 48
 RANGES_MAX = 20_000
@@ -51,6 +51,9 @@ class Sink(Protocol):
 
     def is_gone(self, side: Side, one: Range) -> bool:
         """Whether the other end has let go of all of this range, by what is known of it."""
+
+    def lacks_begin(self, side: Side) -> bool:
+        """Whether an end has let go of the begin of its log."""
 
     def same(self, source: Part, target: Part) -> None:
         """Take note of as many records that are the same ones."""
@@ -113,7 +116,14 @@ class _Matching:
                 self._behind = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
             elif source or target:
-                sources, targets = yield from self._until_common()
+                common = yield from self._until_common(DETAILED)
+                if common is None and (yield from self._partly()):
+                    continue
+                if common is None:
+                    common = yield from self._until_common(RANGES_MAX)
+                if common is None and self._let_begin_go():
+                    continue
+                sources, targets = common or (len(source), len(target))
                 if targets and sources < len(source):  # what follows may have a record of these once more
                     sources, targets = sources + 1, targets + 1
                 is_last = "target" in self._ended and targets == len(target)
@@ -149,18 +159,27 @@ class _Matching:
             held[middle] = held[middle]._replace(digests=None, keys=None)
         return found
 
-    def _until_common(self) -> Generator[Want, Sequence[Range], tuple[int, int]]:
-        """Read on until a range is there at both ends; how many come before it at each, all where there is none."""
+    def _let_begin_go(self) -> bool:
+        """Tell half of what is held of the begin, where nothing is the same yet and the other end lacks its own."""
+        for side, other in (SIDES, SIDES[::-1]):
+            if self._behind.is_first and side not in self._ended and self._sink.lacks_begin(other):
+                gone = [part(one) for one in self._take(side, len(self._held[side]) // 2)]
+                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, ())
+                return True
+        return False
+
+    def _until_common(self, most: int) -> Generator[Want, Sequence[Range], tuple[int, int] | None]:
+        """Read on until a range is there at both ends; how many come before it at each, None among so many of each."""
         places: dict[Side, dict[bytes, int]] = {side: _places(self._held[side]) for side in SIDES}
         source, target = places["source"], places["target"]
         common = [(source[digest], target[digest]) for digest in source.keys() & target.keys()]
         if common:
             return min(common, key=sum)
         turn = 0
-        while not all(self._is_full(side) for side in SIDES):
+        while not all(self._is_full(side, most) for side in SIDES):
             turn += 1
             side, other = SIDES[turn % 2], SIDES[turn % 2 - 1]
-            if self._is_full(side):
+            if self._is_full(side, most):
                 continue
             found = yield from self._pull(side)
             if found is None:
@@ -171,10 +190,35 @@ class _Matching:
                 return (here, there) if side == "source" else (there, here)
             if found.is_cut:
                 places[side].setdefault(found.digest, here)
-        return len(self._held["source"]), len(self._held["target"])
+        return None
 
-    def _is_full(self, side: Side) -> bool:
-        return side in self._ended or len(self._held[side]) >= RANGES_MAX or self._runs[side] >= RUNS_MAX
+    def _is_full(self, side: Side, most: int) -> bool:
+        return side in self._ended or len(self._held[side]) >= most or self._runs[side] >= RUNS_MAX
+
+    def _partly(self) -> Generator[Want, Sequence[Range], bool]:
+        """Match the records of what is held, where others wrote between ours all along and no range is the same.
+
+        What lies behind the last match is held on. False, and nothing is told, where less than half is matched.
+        """
+        if not all(self._held[side] for side in SIDES) or len(self._ended) == len(SIDES):
+            return False
+        for side in SIDES:
+            yield from self._detailed(side, self._held[side])
+        found = list(_matched(*(_Records(self._held[side]) for side in SIDES)))
+        last = max((number for number, one in enumerate(found) if isinstance(one, _Same)), default=-1)
+        behind = [one for one in found[last + 1 :] if isinstance(one, _Gap)]  # one, or none
+        left: dict[Side, list[Part]] = {
+            "source": [some for gap in behind for some in gap.source],
+            "target": [some for gap in behind for some in gap.target],
+        }
+        if last < 0 or all(2 * _count(left[side]) > _count(self._held[side]) for side in SIDES):
+            return False
+        for side in SIDES:
+            self._take(side, len(self._held[side]))
+            self._held[side] += [_range(some) for some in left[side]]
+            self._runs[side] += sum(len(some.runs) for some in left[side])
+        yield from self._tell(found[: last + 1], is_last=False)
+        return True
 
     def _take(self, side: Side, count: int = 1) -> list[Range]:
         """Take the first ranges that are held."""
@@ -204,7 +248,9 @@ class _Matching:
         if target or not is_last or source[0].first < self._sink.pending_from:
             yield from self._detailed("source", source)
             yield from self._detailed("target", target)
-        found = list(_matched(_Records(source), _Records(target)))
+        yield from self._tell(list(_matched(_Records(source), _Records(target))), is_last=is_last)
+
+    def _tell(self, found: Sequence[_Same | _Gap], *, is_last: bool) -> Matching:
         for one in found:
             if isinstance(one, _Same):
                 self._note(one)
@@ -281,6 +327,16 @@ def _matched(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
             yield _Gap(source.parts(i, at), target.parts(j, also_at))
         yield from _alike(source.parts(at, at + count), target.parts(also_at, also_at + count))
         i, j = at + count, also_at + count
+
+
+def _count(some: Sequence[Part] | Sequence[Range]) -> int:
+    return sum(one.records for one in some)
+
+
+def _range(some: Part) -> Range:
+    """A range of its own of what is left of one."""
+    digest = some.whole or range_digest(some.digests or b"")
+    return Range(some.records, digest, some.runs, digests=some.digests, keys=some.keys, is_cut=some.whole is not None)
 
 
 def _alike(source: Sequence[Part], target: Sequence[Part]) -> Iterator[_Same]:

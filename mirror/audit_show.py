@@ -21,8 +21,8 @@ _SAID = {
     "doubled": "{records} at target offset {target} is there twice",
     "unaccounted": "{records} at {side} offset {offset} is accounted for by nothing: no batch, no ledger record",
     "misplaced": "{records} at source offset {source} is at target offset {target}, and the map says otherwise",
-    "unresolved": "{records} from source offset {source} and target offset {target} on differ somewhere: make the "
-    "digests of {topic}:{partition} with --each to see which",
+    "unresolved": "{records} from source offset {source} and target offset {target} on differ somewhere; digests made "
+    "with --each may tell where",
 }
 
 

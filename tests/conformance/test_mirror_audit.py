@@ -210,7 +210,7 @@ def test_one_record_that_was_forged(edge, kafka, readings, forgery):
     status = DIFFERS if differences else PROVEN
     source, target = ["--source", edge.bootstrap], ["--target", kafka.bootstrap]
     tell = " ".join(map(str, command("--digests-of", "target", *target, topics=readings, site=forgery)))
-    for way in (target, ["--target-by", tell]):
+    for way in (target, ["--target-by", tell]) if forgery in ("lost", "changed") else (target,):
         [one] = audited(*source, *way, topics=readings, site=forgery, status=status)
         assert [(d["kind"], d["source_offset"], d["target_offset"]) for d in one["differences"]] == differences
         assert one["foreign_from"] == (700 if forgery == "foreign" else None)

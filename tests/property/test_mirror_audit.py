@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirror import audit_matching
 from mirror.audit_account import Account
 from mirror.audit_facts import Entry, Facts
 from mirror.audit_lines import range_line, read_line
-from mirror.audit_matching import align, match
+from mirror.audit_matching import DETAILED, align, match
 from mirror.audit_ranges import CUT, Chunker, Digests, Range
 from mirror.offset_map import End, Step
 from mirror.state_records import Head, Stored, Topics
@@ -362,6 +364,43 @@ def test_a_record_that_the_target_refused_is_in_the_ledger():
     account = audit(source, target, position=20, ledger=[Entry("record_too_large", 7, 8), Entry("evicted", 8, 9)])
     assert differences(account, "lost") == [(8, None)]
     assert account.counts["source"]["ledgered"] == 1
+
+
+MANY = 4 * DETAILED * 12  # records, of which each fourth ends a range
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_others_write_between_ours_all_along(told):
+    source = list(range(MANY))
+    target = [one for number in source for one in ([number, FOREIGN + number] if number % 3 == 0 else [number])]
+    del target[700]
+    lost = [number for number in source if number not in target]
+    account = audit(source, target, position=MANY, told=told)
+    found = [offset for kind in ("lost", "changed") for offset, _ in differences(account, kind)]
+    assert found == lost
+    assert account.compared == MANY - len(lost)
+    foreign = account.counts["target"]["foreign"] + account.counts["target"]["changed"]
+    assert foreign == sum(number >= FOREIGN for number in target)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_much_that_is_at_one_end_alone(told):
+    source, gone = list(range(MANY)), range(MANY // 4 + 1, 3 * MANY // 4)
+    lost = audit(source, [number for number in source if number not in gone], position=MANY, told=told)
+    assert lost.counts["source"]["lost"] == len(gone)
+    assert lost.differences.told[0].source_offset == gone[0]
+    strange = [number if number in gone else number + FOREIGN for number in source]
+    foreign = audit(list(gone), strange, position=MANY, told=told)
+    assert foreign.is_proven()
+    assert foreign.counts["target"]["foreign"] == MANY - len(gone)
+
+
+@pytest.mark.parametrize("starts", [(3 * MANY // 4, 0), (0, 3 * MANY // 4)])
+def test_much_that_an_end_has_let_go_of(starts, monkeypatch):
+    monkeypatch.setattr(audit_matching, "RANGES_MAX", 3 * DETAILED)
+    account = audit(list(range(MANY)), list(range(MANY)), position=MANY, starts=starts)
+    assert account.is_proven()
+    assert account.compared == MANY - max(starts)
 
 
 @given(
