@@ -74,7 +74,6 @@ def audit(source, target, *, position=0, starts=(0, 0), told=True, state=None, c
         if offsets is None:
             answer = [queues[side].pop(0)] if queues[side] else []
         else:
-            assert not told
             answer = [one for one in logs[side] if one.records and offsets[0] <= one.first < offsets[1]]
         try:
             want = matching.send(answer)
