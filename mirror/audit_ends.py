@@ -19,8 +19,6 @@ class End(Protocol):
     side: Side
     at_ms: int
     """When its logs' ends were told."""
-    partitions: int | None
-    """How many it will tell of, where that is known."""
 
     async def open(self) -> None:
         """Find out what there is."""

@@ -35,8 +35,6 @@ from mirror.topics import TopicNameError, target_name
 class LiveEnd:
     """A cluster that is asked."""
 
-    partitions: int | None = None
-
     def __init__(self, side: Side, config: Config, only: TopicPartition | None = None) -> None:
         self.side = side
         self.at_ms = 0
@@ -85,7 +83,6 @@ class LiveEnd:
                 position = None if commit is None else commit.offset
                 told = told._replace(position=position, ledger=entries_of(ledger, partition, topic_id))
             self._left.append(told._replace(state=stored.get(partition)))
-        self.partitions = len(self._left)
 
     def _names(self, known: Mapping[str, Topic]) -> dict[str, str]:
         """The names that selected topics have at the source, and the names that they have here."""

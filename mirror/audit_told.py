@@ -24,8 +24,6 @@ from mirror.audit_ranges import Parts, Range
 class ToldEnd:
     """What `audit --digests-of` has written, line by line."""
 
-    partitions: int | None = None
-
     def __init__(self, side: Side, told_by: Told, only: Only | None = None) -> None:
         self.side = side
         self.at_ms = 0
