@@ -9,6 +9,8 @@ import json
 import sys
 import time
 
+from drupelet.errors import CommandFailed
+from drupelet.ledger import LEDGER_TOPIC
 from mirror import audit as audits
 from mirror.audit_arguments import Only
 from mirror.audit_matching import Side
@@ -27,12 +29,21 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
         found = await audits.audit(config, ways, only, progress.tell)
     finally:
         progress.end()
+    _check_selection(config, only, found)
     if as_json:
         print(json.dumps(shown_as_json(found.accounts, found.one_sided, found.remarks, may_double=may_double)))
     else:
         print(tables(found.accounts))
         print("", *found.remarks, *sentences(found.accounts, found.one_sided, may_double=may_double), sep="\n")
     return 0 if all(account.is_proven(may_double=may_double) for account in found.accounts) else 1
+
+
+def _check_selection(config: Config, only: Only | None, found: audits.Audited) -> None:
+    """Nothing is proven where a pattern is misspelt."""
+    if only is not None and not found.accounts:
+        raise CommandFailed(f"nothing was audited: the source has no {only} that is mirrored")
+    if only is None and all(account.facts["source"].topic == LEDGER_TOPIC for account in found.accounts):
+        raise CommandFailed(f"nothing was audited: no topic of the source matches {config.topics!r}")
 
 
 async def digests(config: Config, side: Side, only: Only | None, *, each: bool) -> int:

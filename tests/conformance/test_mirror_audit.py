@@ -295,5 +295,8 @@ def test_digests_that_cannot_be_used(edge, kafka, readings, tmp_path):
     assert (done.returncode, "source 127.0.0.1:1" in done.stderr) == (DIFFERS, True)
     done = run(command("--source-digests", whole, topics=readings))
     assert (done.returncode, "target is not set" in done.stderr) == (BAD_USAGE, True)
+    for words, topics in (([], "reading"), (["--only", f"{readings}:7"], readings)):
+        done = run(command("--source", edge.bootstrap, *ends, *words, topics=topics))
+        assert (done.returncode, "nothing was audited" in done.stderr) == (DIFFERS, True)
     done = run(command("--only", "readings", *ends, topics=readings))
     assert (done.returncode, "TOPIC:PARTITION" in done.stderr) == (BAD_USAGE, True)
