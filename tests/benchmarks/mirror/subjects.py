@@ -88,7 +88,7 @@ class EdgeMirror(Subject):
         directory.mkdir(parents=True, exist_ok=True)
         self._host = host
         config = directory / f"{way.name}.toml"
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+        config.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in settings.items()))
         command: list[str | Path] = [*host.inside, program, "run", "--source", way.source, "--target", way.target]
         command += ["--topics", way.pattern, "--site", way.name, "--config", config]
         command += ["--metrics", f"127.0.0.1:{METRICS_PORT}"]
@@ -133,6 +133,13 @@ def subject(
     if side == MIRROR:
         return EdgeMirror(host, directory, way, program, settings)
     return MirrorMaker(host, directory, way)
+
+
+def _toml(value: object) -> str:
+    """A value as TOML has it; a table is written in a line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    return json.dumps(value)
 
 
 def _get(url: str) -> str:
