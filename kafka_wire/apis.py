@@ -18,6 +18,9 @@
 | AddPartitionsToTxn | 0 to 3 | from 4 on brokers ask each other; not served by the edge broker |
 | EndTxn | 0 to 4 | 5 raises the epoch with each transaction (KIP-890); not served by the edge broker |
 | DescribeProducers | 0 | all; not served by the edge broker |
+| JoinGroup, SyncGroup | 5 to 9, 3 to 5 | below no static members (KIP-345) |
+| Heartbeat, LeaveGroup | 3 to 4, 3 to 5 | the same |
+| DescribeGroups | 0 to 5 | from 6 on an unknown group is an error |
 | SaslHandshake | 1 | 0 is followed by tokens without frames |
 | SaslAuthenticate | 0 to 2 | all; a session's lifetime is told from 1 on |
 
@@ -32,15 +35,19 @@ from edge_broker.protocol.messages.add_partitions_to_txn import AddPartitionsToT
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from edge_broker.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -52,6 +59,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 from edge_broker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 TOPIC_RESOURCE = 2  # as resource_type of configurations
 TOPIC_CONFIG = 1  # as config_source: set for the topic itself
@@ -79,6 +87,11 @@ CREATE_TOPICS = asked(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsRespon
 ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
 END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
 DESCRIBE_PRODUCERS = asked(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+JOIN_GROUP = asked(api.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, 5, 9)
+SYNC_GROUP = asked(api.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, 3, 5)
+HEARTBEAT = asked(api.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, 3, 4)
+LEAVE_GROUP = asked(api.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, 3, 5)
+DESCRIBE_GROUPS = asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
 SASL_HANDSHAKE = asked(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
 
@@ -99,6 +112,11 @@ ALL = (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     DESCRIBE_PRODUCERS,
+    JOIN_GROUP,
+    SYNC_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    DESCRIBE_GROUPS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )

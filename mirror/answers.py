@@ -5,7 +5,7 @@
 | NOT_APPENDED | nothing of it is in the log, and nothing will be |
 | APPENDED | its leader has it, whether or not all replicas do by now |
 | TAKEN_APART | it is too large, or one record of it is refused for ever |
-| PRODUCER_GONE | its producer id, or what the target remembers of it, is of no use any more |
+| FENCED | another mirror has taken over |
 | MOVED | another may lead the partition, or its topic is gone |
 
 Of all others, and of none at all (LOST), the log alone can tell. Must never come in: what is done about it.
@@ -38,11 +38,9 @@ NOT_APPENDED = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-APPENDED = frozenset({None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+APPENDED = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 TAKEN_APART = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -51,14 +49,7 @@ TAKEN_APART = frozenset(
         ErrorCode.INVALID_TIMESTAMP,
     }
 )
-PRODUCER_GONE = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-    }
-)
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -70,7 +61,6 @@ MOVED = frozenset(
 
 
 def nothing_arrived(flight: Sequence[Batch]) -> bool:
-    """Whether the answers tell that nothing has arrived: the first was refused, those behind it had to be."""
-    return flight[0].outcome in NOT_APPENDED and all(
-        batch.outcome in NOT_APPENDED or batch.outcome == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER for batch in flight
-    )
+    """Whether the answers tell so: the first was refused, those behind it had to be, or were not sent at all."""
+    refused = {*NOT_APPENDED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, None}
+    return flight[0].outcome in NOT_APPENDED and all(batch.outcome in refused for batch in flight)

@@ -61,6 +61,13 @@ class Content(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Contents(NamedTuple):
+    """The records of a batch from an offset on, each with its own, and the offset behind them."""
+
+    records: list[tuple[int, Content]]
+    end_offset: int
+
+
 class Asking:
     """One end, and what it answers; every question raises `kind` where it does not. `traffic` is what it all cost."""
 
@@ -225,16 +232,19 @@ class Asking:
             raise self._kind(f"{_name(partition)} at {offset}: {error_name(data.error_code)}")
         return next(pieces_of(memoryview(data.records or b""), offset), None)
 
+    async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
+        """Return the records of the batch that holds an offset, or of the next one, from there on; None at the end."""
+        piece = await self.batch_at(partition, offset)
+        if piece is None or isinstance(piece, Skipped):
+            return None if piece is None else Contents([], piece.end_offset)
+        with self._mapped():
+            found = [(one.offset, _content(piece.header, one)) for one in records_of(piece.batch)]
+        return Contents([one for one in found if one[0] >= offset], piece.end_offset)
+
     async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
         """Return the record at an offset, None when there is none."""
-        piece = await self.batch_at(partition, offset)
-        if not isinstance(piece, Piece):
-            return None
-        with self._mapped():
-            for record in records_of(piece.batch):
-                if record.offset == offset:
-                    return _content(piece.header, record)
-        return None
+        found = await self.contents_from(partition, offset)
+        return None if found is None else next((content for at, content in found.records if at == offset), None)
 
     async def _ask(self, cluster: Cluster, node: int, asked: Asked[R], request: Message) -> R:
         return await (await cluster.connection(node, SIDE)).ask(asked, request, timeout_s=self._timeout_s)

@@ -17,9 +17,12 @@ from drupelet.config_check import nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
+from drupelet.log_tree import Log
 from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from mirror.topic_rules import TABLE, Rule, TopicSettings, rules_from, settings_of
 from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
+
+_log = Log("mirror")
 
 SIDES = ("source", "target")
 CLIENT_ID = "edge-mirror"
@@ -49,12 +52,12 @@ class Config:
     """HOST:PORT for /metrics and /health; off when empty."""
     metrics_access: MetricsAccess = MetricsAccess()  # noqa: RUF009 - it does not change
     """Who may read them: the keys are ACCESS_KEYS."""
+    group_instance_id: str = ""
+    """This mirror's name among those of the site, of which one writes; the host's when empty."""
     ledger: bool = True
     """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
     compression: str = "zstd"
     """Of the batches that are merged: none, gzip, snappy, lz4, zstd."""
-    window_records_max: int = 10_000
-    """Offsets per partition that may be sent beyond the commit: the bound on duplicates after a kill."""
     batch_bytes_max: int = 512 * 1024
     """Bytes of one merged batch before compression; must stay below the target's max.message.bytes."""
     buffer_bytes_max: int = 8 * 1024 * 1024
@@ -122,6 +125,9 @@ def load(
     """
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
+    for key in OBSOLETE & values.keys():
+        _log.warning("setting_without_effect", key=key, then="take it out: nothing is sent twice any more")
+        del values[key]
     source, target = (_security(path, side, values) for side in SIDES)
     access = access_from(values, _folder(path), _named(path))
     rules = rules_from(values.get(TABLE, {}))
@@ -136,6 +142,8 @@ def load(
     return config
 
 
+OBSOLETE = frozenset({"window_records_max"})
+"""What a version before this one knew, and a file may still have."""
 SECURED = tuple(f"{side}_{key}" for side in SIDES for key in SECURITY_KEYS)
 
 
@@ -216,7 +224,6 @@ def _check_names(config: Config) -> None:
 _LEAST = {
     "batch_bytes_max": 1024,
     "buffer_bytes_max": 64 * 1024,
-    "window_records_max": 1,
     "target_replication_factor": 0,
 }
 

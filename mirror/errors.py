@@ -14,9 +14,17 @@ class PositionsError(SourceError):
     """The group cannot tell its positions now."""
 
 
+class NotOurTurnError(SourceError):
+    """The group gives the word to another mirror, or is about to say who has it."""
+
+
 class TargetError(Exception):
     """The target cannot serve now."""
 
 
 class TopicRefusedError(TargetError):
     """The target is well, but does not let this topic be made, or grow."""
+
+
+class OvertakenError(TargetError):
+    """Another mirror has taken over: what this one sends is refused."""

@@ -9,15 +9,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 
 from edge_broker.protocol.record_batch import CODEC_NONE
-from kafka_wire.batches import SEQUENCES, Packed, Piece
+from kafka_wire.batches import Packed, Piece
 from kafka_wire.cluster import Leader, Topic
+from mirror.epochs import LeaderEpochs
 from mirror.link import Mark
-from mirror.offsets import PartitionOffsets
+from mirror.offsets import Commit, PartitionOffsets
+from mirror.state import PartitionState, Sent
 
 
 class Memory:
@@ -33,13 +35,11 @@ class Memory:
         self.room.set()
 
 
-class Producer:
+class Producer(NamedTuple):
     """Whose batches they are at the target: producer id and epoch, as the target gave them."""
 
-    __slots__ = ("epoch", "id")
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.id, self.epoch = producer_id, epoch
+    id: int
+    epoch: int
 
 
 class Batch:
@@ -52,10 +52,11 @@ class Batch:
     | None | a code  | was answered so, or LOST: without an answer |
     """
 
-    __slots__ = ("end_offset", "lane", "mark", "outcome", "packed", "pieces", "said", "sequence")
+    __slots__ = ("end_offset", "lane", "mark", "outcome", "packed", "pieces", "said", "sent")
 
-    def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sequence: int) -> None:
-        self.lane, self.pieces, self.packed, self.sequence = lane, pieces, packed, sequence
+    def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
+        self.lane, self.pieces, self.packed = lane, pieces, packed
+        self.sent = sent  # its sequences; None where it has no records
         self.end_offset = pieces[-1].end_offset
         self.mark: Mark | None = None
         self.outcome: int | None = None
@@ -65,11 +66,6 @@ class Batch:
     def size(self) -> int:
         """Its bytes."""
         return len(self.packed.batch)
-
-    @property
-    def next_sequence(self) -> int:
-        """The sequence behind it; Kafka's begin anew at 0."""
-        return (self.sequence + self.packed.records) % SEQUENCES
 
 
 class Lane:
@@ -85,7 +81,7 @@ class Lane:
     |---------|-----------|---------------------------------------------------------------------------|
     | False   | any       | nothing is sent: its topic and partition are to be made sure of           |
     | True    | False     | batches go out                                                            |
-    | True    | True      | nothing is sent until it is known which batches under way have arrived    |
+    | True    | True      | nothing is sent until nothing is under way, and a new life has begun       |
     """
 
     __slots__ = (
@@ -97,16 +93,17 @@ class Lane:
         "buffer",
         "buffer_bytes",
         "codec",
+        "commit",
         "compacted_below",
+        "contradicts",
         "dealt",
         "ensured",
         "flight",
-        "floor",
+        "flight_max",
         "go_back_epoch",
         "go_back_to",
         "growth",
         "held_bytes",
-        "is_disordered",
         "is_gone",
         "is_unsure",
         "lag_shown",
@@ -119,16 +116,17 @@ class Lane:
         "partition",
         "partitions",
         "pipe",
-        "producer",
         "read_offset",
+        "resend_from",
         "rest_until",
         "rests",
-        "sequence",
         "settings",
         "settings_at",
         "settles",
         "shrinkage",
         "source_end",
+        "starts_anew",
+        "state",
         "stored_at",
         "target_topic",
         "tasks",
@@ -162,9 +160,12 @@ class Lane:
         self._when_drained: asyncio.Future[None] | None = None
         self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
         self.ensured = False
-        self.floor = 0  # of the target's offsets: nothing of ours that is not acknowledged lies below
+        self.state: PartitionState | None = None  # since its first life here has begun
+        self.commit: Commit | None = None  # that the group held when it was found
+        self.starts_anew = False  # its next life begins with the source's log
+        self.resend_from: tuple[int, int] | None = None  # what was refused while more behind it was taken
+        self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
         self.is_unsure = False
-        self.is_disordered = False  # what is under way has arrived in another order, or in part
         self.is_gone = False
         self.packing = False  # some of it is out of the buffer and not yet on its way
         self.settles = False  # what has arrived is being found out
@@ -174,12 +175,11 @@ class Lane:
         self.dealt = (0, 0)  # among which connections it was, when it was given to that one
         self.backlog_until = 0.0  # until then it counts as one that has a backlog
         self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
-        self.producer: Producer | None = None
-        self.sequence = 0  # of the next record that is packed
         self.batch_bytes_max = 0
         self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
         self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
         self.flight: list[Batch] = []  # sent and not acknowledged, in order
+        self.flight_max = 1  # batches at a time
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 
@@ -191,6 +191,31 @@ class Lane:
         self.buffer: deque[Piece] = deque()  # read and not packed
         self.buffer_bytes = 0
         self.waits_since = 0.0  # when the first in the buffer was read
+
+    def begin_at(self, offset: int) -> None:
+        """Begin from this offset of the source, with the epochs that the state tells; its position is to be judged."""
+        assert self.state is not None
+        before, starts = self.offsets, self.state.epoch_starts
+        self.clear()
+        offsets = PartitionOffsets(offset, target_end=before.target_end)
+        offsets.topic_id = self.topic_id if self.state.map.steps else before.topic_id
+        offsets.epochs = LeaderEpochs(starts) if starts else before.epochs
+        offsets.epochs.cut(offset)
+        offsets.committed = before.committed
+        self.start(offsets)
+        self.leader_epoch = self.go_back_to = None
+
+    def skip(self, to_offset: int) -> None:
+        """Note that nothing is to be sent below there but for what is under way."""
+        self.offsets.skip(to_offset)
+        if self.state is not None:
+            self.state.pass_over(to_offset)
+
+    def may_go(self, batch: Batch) -> bool:
+        """Whether the target knows what the batch's sequences mean."""
+        assert self.state is not None
+        assert batch.sent is not None
+        return self.state.may_go(batch.sent)
 
     def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
         """Note the topic's settings of now, where its log ends at `log_end`."""
@@ -286,6 +311,16 @@ class Lane:
     def may_go_back(self) -> bool:
         """Whether it is to be read again from an offset, and all that was read is safe at the target."""
         return self.go_back_to is not None and self.is_drained
+
+    @property
+    def set_by_hand(self) -> int | None:
+        """The position that somebody else has put into the group."""
+        return self.commit.offset if self.commit is not None and self.commit.by_hand else None
+
+    @property
+    def is_compacted_there(self) -> bool:
+        """Whether the target's cleaner may take records out."""
+        return "compact" in self.settings["cleanup.policy"]
 
     @property
     def has_epoch(self) -> bool:

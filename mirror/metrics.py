@@ -37,6 +37,7 @@ class Metrics:
             self.ledger.labels(cause)
         self.restarts = self._counter("restarts", "Clients made anew after a failure", ("side",))
         self.lag = self._gauge("lag_records", "Source end minus what is safe at the target", partition)
+        self.fenced = self._gauge("fenced", "1 where the target refuses what an older mirror still sends, else 0")
         self.under_way = self._gauge("under_way_bytes", "Bytes sent and not yet acknowledged")
         self.buffered = self._gauge("buffered_bytes", "Bytes read and not yet acknowledged")
 

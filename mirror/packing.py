@@ -4,7 +4,7 @@
 |---|---|
 | begins with one of the source's that goes on as it is | that one alone |
 | begins with one that is far larger than a batch is to be | a part of it, so that it does not hold up all others |
-| else | as many as fit, up to one that goes on as it is, the end of what may be sent, or a boundary |
+| else | as many as fit, up to one that goes on as it is, another leader epoch of the source, or a boundary |
 
 Must never come in: connections, sequences, when a lane has its turn.
 """
@@ -48,16 +48,12 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
 
     The lane is `packing` from then on. None when nothing may be sent.
     """
-    reserved = lane.offsets.reserved
     pieces: list[Piece] = []
     unpacked = packed = 0.0
     while lane.buffer:
         first = lane.buffer[0]
-        if first.end_offset > reserved:
-            if pieces or first.first_offset >= reserved:
-                break
-            lane.cut(reserved)
-            first = lane.buffer[0]
+        if pieces and first.header.leader_epoch != pieces[0].header.leader_epoch:
+            break
         if _forwards(lane, first, link, codec):
             if not pieces:
                 lane.packing = True

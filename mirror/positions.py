@@ -42,22 +42,32 @@ class Lose(Protocol):
 
 
 class Positions:
-    """`settle` judges; `tell` takes the name and the text of what is wrong, no text when it is over."""
+    """`settle` judges; `tell` takes the name and the text of what is wrong, no text when it is over.
 
-    def __init__(self, source: Source, target: Target, lose: Lose, tell: Callable[[str, str], None]) -> None:
+    `begin_anew` has a lane begin a life with the source's log.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        lose: Lose,
+        begin_anew: Callable[[Lane], None],
+        tell: Callable[[str, str], None],
+    ) -> None:
         self._source, self._target = source, target
-        self._lose, self._tell = lose, tell
+        self._lose, self._begin_anew_with_log, self._tell = lose, begin_anew, tell
         self._proofs = 0
 
     async def settle(self, lanes: Iterable[Lane]) -> None:
         """Judge every lane that may not be read, as far as that can be done now; raises SourceError."""
-        unsettled = [lane for lane in lanes if not lane.is_read]
+        unsettled = [lane for lane in lanes if lane.ensured and not lane.is_read and not _waits(lane)]
         self._proofs = PROOFS_MAX
         while unsettled:
             for lane in unsettled:
                 if lane.may_go_back:
                     await self._go_back(lane)
-            judged = [lane for lane in unsettled if lane.go_back_to is None]
+            judged = [lane for lane in unsettled if lane.go_back_to is None and not _waits(lane)]
             await self._ask([lane for lane in judged if await self._must_ask(lane)])
             unsettled = [lane for lane in judged if lane.may_go_back]  # and is judged again where it goes on
 
@@ -91,6 +101,8 @@ class Positions:
         starts, _ = await self._source.bounds([lane.partition])
         _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
         lane.start(PartitionOffsets(starts[lane.partition], target_end=lane.offsets.target_end))
+        assert lane.state is not None
+        lane.state.go_back(starts[lane.partition])
         self._stands(lane)
 
     async def _ask(self, lanes: list[Lane]) -> None:
@@ -135,16 +147,22 @@ class Positions:
     async def _go_back(self, lane: Lane) -> None:
         offset, lost = lane.go_back_to, lane.offsets.epochs.below(lane.read_offset)
         assert offset is not None
+        assert lane.state is not None
+        if lane.starts_anew:
+            lane.go_back_to = None
+            self._begin_anew_with_log(lane)
+            return
         if offset < lane.read_offset:
             epoch = "" if lost is None else str(lost.leader_epoch)  # in another one, the same offsets can be lost again
             await self._lose(lane, "source_truncated", offset, lane.read_offset, occasion=epoch)
+        lane.go_back_to = None
         lane.start(lane.offsets.gone_back(offset, lane.go_back_epoch))
         lane.offsets.topic_id = lane.topic_id
-        lane.go_back_to = None
+        lane.state.go_back(offset)
 
     async def _prove(self, lane: Lane) -> None:
         """Compare with the target, once its topic is known to be there; until then nothing could be sent anyway."""
-        if not lane.ensured or not self._proofs:
+        if not self._proofs:
             return
         self._proofs -= 1
         starts, ends = await self._source.bounds([lane.partition])
@@ -191,3 +209,8 @@ class Positions:
         except StopIteration as found:
             difference: int | None = found.value
             return difference
+
+
+def _waits(lane: Lane) -> bool:
+    """Whether a life is about to begin that starts with the source's log."""
+    return lane.starts_anew and lane.go_back_to is None

@@ -5,9 +5,9 @@ about offsets is decided in plan.py and offsets.py.
 
 | task   | does                                                                                            |
 |--------|-------------------------------------------------------------------------------------------------|
-| read   | finds topics, reads batches into the lanes, settles every gap before it reads on; a lane whose   |
-|        | position may not stand is not read until positions.py has judged it                             |
-| commit | stores positions: every commit interval, or as soon as a lane runs short of its reservation      |
+| read   | finds topics, reads batches into the lanes, settles every gap before it reads on; a lane is not  |
+|        | read before its life at the target has begun (lives.py) and positions.py has judged its position |
+| commit | stores positions in the source's group, every commit interval                                   |
 | follow | keeps the settings of topics at the target in step (following.py)                                |
 | watch  | lag, health, log lines when a side falls silent or comes back                                   |
 
@@ -31,22 +31,28 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
 from kafka_wire.codecs import codec_number
+from kafka_wire.errors import WireError
 from mirror import ledger, plan, reporting, topics
 from mirror.config import Config
 from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
 from mirror.epochs import epoch_starts
-from mirror.errors import PositionsError, SourceError, TargetError
+from mirror.errors import NotOurTurnError, OvertakenError, PositionsError, SourceError, TargetError
 from mirror.following import Following
 from mirror.lane import Batch, Lane, Memory
 from mirror.link import Link
+from mirror.lives import Lives
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
+from mirror.resuming import Verdict
 from mirror.sending import Sender, Settings
 from mirror.source import Source
+from mirror.standby import Standby
+from mirror.state_records import topic_name
+from mirror.taking_over import mirrored_up_to
 from mirror.target import Target
 from mirror.troubles import Troubles
 
@@ -95,13 +101,23 @@ class Replicator:
         self._following = Following(self.source, self.target)
         self._started_at = time.monotonic()
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
-        self._sender = self._new_sender()
-        self._commit_now = asyncio.Event()
+        self._overtaken_by = ""
+        self.standby = Standby(
+            lambda: self.source.cluster,
+            config.group_id,
+            config.group_instance_id or f"edge-mirror-{socket.gethostname()}",
+            config.request_timeout_ms / 1000,
+            self._memory.room.set,
+        )
+        self._reign: list[
+            asyncio.Task[None]
+        ] = []  # of the sender and the lives, while this mirror is the one that writes
         self._changed: set[Lane] = set()  # since they were looked at for a commit
         self._stored_all_at = time.monotonic()
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
+        self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._troubles = Troubles()
         for side in ("source", "target"):
             self._troubles.start(side)
@@ -110,42 +126,61 @@ class Replicator:
         config = self.config
         settings = Settings(
             config.batch_bytes_max,
-            config.window_records_max,
             config.request_timeout_ms / 1000,
             config.delivery_timeout_ms / 1000,
             BACKOFF_FIRST_S,
             config.backoff_max_ms / 1000,
         )
-        return Sender(self.target, self._link, settings, self)
+        return Sender(self.target, self._lives, self._link, settings, self)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Mirror until `stop` is set; then wait for the acknowledgements under way, commit, and close."""
         async with asyncio.TaskGroup() as tasks:
-            loops = self._read(), self._commit(), self._watch(), self._sender.run(), self._follow_settings()
-            running = [tasks.create_task(loop) for loop in loops]
+            loops = self._read(tasks), self._commit(), self._watch(), self._follow_settings(), self.standby.run()
+            reading, *others = [tasks.create_task(loop) for loop in loops]
             await stop.wait()
-            await self._wind_up(running)
+            await self._wind_up(reading)
+            for task in others:
+                task.cancel()
         await self._last_commit()
         await self._close()
 
-    async def _wind_up(self, running: list[asyncio.Task[None]]) -> None:
+    def _begin_reign(self, tasks: asyncio.TaskGroup) -> None:
+        config = self.config
+        backoff = BACKOFF_FIRST_S, config.backoff_max_ms / 1000
+        name = topic_name(config.group_id)
+        self._lives = Lives(self.target, name, config.target_replication_factor, self, backoff)
+        self._sender = self._new_sender()
+        self._reign = [tasks.create_task(self._sender.run()), tasks.create_task(self._lives.run())]
+
+    async def _end_reign(self) -> None:
+        for task in self._reign:
+            task.cancel()
+        await self._sender.close()
+        self._reign = []
+
+    async def _wind_up(self, reading: asyncio.Task[None]) -> None:
+        reading.cancel()
+        if not self._reign:
+            return
         self._sender.stopping = True
-        running[0].cancel()
         try:
             async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
                 await self._sender.quiet.wait()
         except TimeoutError:
             _log.warning("stop_without_ack", bytes=self._link.under_way_bytes)
-        for task in running:
-            task.cancel()
-        await self._sender.close()
+        await self._end_reign()
 
     async def _last_commit(self) -> None:
         try:
-            await self._store(lambda lane: lane.offsets.last_commit(), self._lanes.values())
-        except SourceError as error:
+            await self._store(lambda lane: lane.offsets.next_commit(), self._lanes.values())
+            async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
+                if self._lanes:
+                    await self._lives.stop(self._lanes.values())
+                await self.standby.leave()
+        except (SourceError, TargetError, WireError, TimeoutError) as error:
             _log.warning("last_commit_failed", error=error)
 
     async def _close(self) -> None:
@@ -187,13 +222,35 @@ class Replicator:
 
     # -- read: topics ----------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
+        backoff = self._backoff()
+        while True:
+            await self.standby.until_writes()
+            self._begin_reign(tasks)
+            try:
+                await self._read_again_and_again()
+            except OvertakenError as error:
+                _log.error("overtaken", by="another mirror of this site", error=error)
+                self._set_trouble("target", f"another mirror has taken over: {error}")
+            except NotOurTurnError as error:
+                self._set_trouble("source", "")
+                self._set_trouble("target", "")
+                _log.warning("let_go", because=error)
+            for lane in list(self._lanes.values()):
+                self._drop(lane, "")
+            await self._end_reign()
+            self._overtaken_by = ""
+            await asyncio.sleep(backoff.next_s())
+
+    async def _read_again_and_again(self) -> None:
         backoff = self._backoff()
         while True:
             opened_at = time.monotonic()
             try:
                 self._judge_anew(self._lanes)
                 await self._read_on()
+            except NotOurTurnError:
+                raise
             except SourceError as error:
                 self._set_trouble("source", str(error))
             if time.monotonic() - opened_at > STEADY_S:
@@ -208,6 +265,12 @@ class Replicator:
     async def _read_on(self) -> None:
         refresh_at, backoff = 0.0, self._backoff()
         while True:
+            if self._overtaken_by:
+                raise OvertakenError(self._overtaken_by)
+            if not self.standby.writes:
+                raise NotOurTurnError("the group has given the word to another mirror")
+            if self._have_begun:
+                await self._settle()
             if time.monotonic() >= refresh_at or any(lane.may_go_back for lane in self._lanes.values()):
                 all_read = await self._discover()
                 self._set_trouble("source", "")
@@ -237,8 +300,13 @@ class Replicator:
             else:
                 lane.found(wanted[partition])
         all_there = await self._add({tp: topic for tp, topic in wanted.items() if tp not in self._lanes})
-        await Positions(self.source, self.target, self._lose, self._set_trouble).settle(self._lanes.values())
-        return all_there and all(lane.is_read for lane in self._lanes.values())
+        await self._settle()
+        return all_there and all(lane.is_read or not lane.ensured for lane in self._lanes.values())
+
+    async def _settle(self) -> None:
+        self._have_begun = False
+        positions = Positions(self.source, self.target, self._lose, self._sender.begin_anew, self._set_trouble)
+        await positions.settle(list(self._lanes.values()))
 
     def _note_near_miss(self, near: str | None) -> None:
         """Say once that no topic is selected: the pattern may be misspelt, or the topics are yet to come."""
@@ -266,6 +334,7 @@ class Replicator:
                 continue
             lane.found(topic)
             commit = commits.get(partition)
+            lane.commit = commit
             lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
             if commit is None:
                 lane.offsets.topic_id = topic.topic_id
@@ -277,7 +346,6 @@ class Replicator:
         if len(new) > LINES_MAX:
             names = {partition.topic for partition in new}
             _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
-        self._commit_now.set()
         return True
 
     def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> Lane | None:
@@ -293,7 +361,8 @@ class Replicator:
     def _drop(self, lane: Lane, event: str) -> None:
         partition = lane.partition
         del self._lanes[partition]
-        _log.warning(event, **lane.fields(), acked=lane.offsets.acked)
+        if event:
+            _log.warning(event, **lane.fields(), acked=lane.offsets.acked)
         self._sender.drop(lane)
         self._rests.pop(partition, None)
         self._progress.forget(partition)
@@ -429,17 +498,16 @@ class Replicator:
             if verdict.first_offset < verdict.end_offset:
                 await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
             if verdict.resume_offset < lane.read_offset:
-                await self._rewind(lane, starts[partition], ends[partition])
-            lane.read_offset = verdict.resume_offset
+                self._rewind(lane, starts[partition], ends[partition])
+            else:
+                lane.read_offset = verdict.resume_offset
             self._sender.consider(lane)
 
-    async def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
-        """Start the lane again from the log's start, once what was read before is safe at the target."""
+    def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
+        """Have the lane start again from the log's start, once what was read before is safe at the target."""
         _log.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
-        await lane.drained()
-        lane.start(PartitionOffsets.rewind(log_start, log_end, lane.offsets.target_end))
-        lane.offsets.topic_id = lane.topic_id
-        self._commit_now.set()
+        self.doubled(lane, log_end - log_start)  # at most: what is there now may be other records
+        lane.go_back_to, lane.leader_epoch, lane.starts_anew = log_start, None, True
 
     async def _lose(
         self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None, occasion: str = ""
@@ -491,20 +559,52 @@ class Replicator:
 
     # -- what the sender tells -------------------------------------------------------------------------------------
 
-    def acked(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
+    def acked(self, lane: Lane, batch: Batch) -> None:
         """Count a batch that is safe at the target."""
-        acked = lane.offsets.ack(base_offset)
         labels = (lane.partition.topic, str(lane.partition.partition))
         self.metrics.records.labels(*labels).inc(batch.packed.records)
         self.metrics.bytes.labels(*labels).inc(batch.packed.payload_bytes)
         self._progress.acked(lane, batch.packed.records, batch.packed.payload_bytes)
         self.metrics.sent.inc(len(batch.packed.batch))
-        self.metrics.duplicates.inc(acked.duplicates)
-        self.metrics.target_lost.inc(acked.target_lost)
-        if acked.duplicates:
-            _log.info("duplicates", **lane.fields(), records=acked.duplicates)
-        if acked.target_lost:
-            _log.error("target_lost", **lane.fields(), to=lane.target_topic, records=acked.target_lost)
+
+    @property
+    def others_s(self) -> float:
+        """For so long another mirror of the site may still write."""
+        return self.standby.others_s
+
+    async def place(self, lane: Lane, verdict: Verdict, end_offset: int) -> int:
+        """Return where a lane begins that has no state: by the group's position, or with the source's log."""
+        if lane.state is None and lane.set_by_hand is not None:
+            return lane.set_by_hand
+        if verdict != "position":
+            starts, _ = await self.source.bounds([lane.partition])
+            return starts[lane.partition]
+        if lane.commit is None:
+            return lane.offsets.acked
+        return await mirrored_up_to(self.source, self.target, lane, lane.commit, end_offset)
+
+    def begun(self, lane: Lane, lost: int) -> None:
+        """Have the position judged where a life of the lane has begun."""
+        self.metrics.target_lost.inc(lost)
+        if lost:
+            _log.error("target_lost", **lane.fields(), to=lane.target_topic, records=lost)
+        self._have_begun = True
+        self._memory.room.set()
+
+    def doubled(self, lane: Lane, records: int) -> None:
+        """Count records that are at the target and are sent again."""
+        self.metrics.duplicates.inc(records)
+        _log.warning("duplicates", **lane.fields(), records=records)
+
+    def stored(self, lane: Lane) -> None:
+        """Have a lane send what waited for the state topic."""
+        if not lane.is_gone:
+            self._sender.consider(lane)
+
+    def overtaken(self, text: str) -> None:
+        """Have this mirror stand by."""
+        self._overtaken_by = self._overtaken_by or text
+        self._memory.room.set()
 
     async def _raised(self, lane: Lane) -> bool:
         """Whether the target's limit was behind the source's, and is no more."""
@@ -571,25 +671,22 @@ class Replicator:
         """Count a connection to the target that ended."""
         self.metrics.restarts.labels("target").inc()
 
-    def changed(self, lane: Lane, *, waits: bool) -> None:
-        """Have a lane's position committed, at once where it waits for that."""
+    def changed(self, lane: Lane) -> None:
+        """Have a lane's position committed."""
         self._changed.add(lane)
-        if waits:
-            self._commit_now.set()
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
     async def _commit(self) -> None:
         backoff = self._backoff()
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.commit_interval_ms / 1000):
-                    await self._commit_now.wait()
-            self._commit_now.clear()
+            await asyncio.sleep(self.config.commit_interval_ms / 1000)
             try:
                 await self._store(self._next_commit, self._to_commit())
                 backoff.reset()
                 self._set_trouble("commit", "")
+            except NotOurTurnError:
+                continue  # it is told who has the word, and then committed
             except SourceError as error:
                 self._set_trouble("commit", str(error))
                 await asyncio.sleep(backoff.next_s())
@@ -597,7 +694,7 @@ class Replicator:
     def _next_commit(self, lane: Lane) -> Commit | None:
         """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
         again = time.monotonic() - lane.stored_at >= self.config.commit_again_ms / 1000
-        return lane.offsets.next_commit(self._sender.window(lane), again=again)
+        return lane.offsets.next_commit(again=again)
 
     def _to_commit(self) -> set[Lane]:
         """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
@@ -613,7 +710,7 @@ class Replicator:
         if not commits:
             return
         try:
-            await self.source.commit(commits, self.config.stop_timeout_ms / 1000)
+            await self.source.commit(commits, self.config.stop_timeout_ms / 1000, self.standby.member)
         except SourceError:
             self._changed.update(chosen)
             raise
@@ -621,15 +718,18 @@ class Replicator:
             if commit is not None:
                 offsets.stored(commit)
                 lane.stored_at = time.monotonic()
-                self._sender.consider(lane)
 
     # -- watch -----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            self._show_lags()
+            self._set_trouble("source group", self.standby.trouble)
             self._troubles.tick(time.monotonic())
+            if not self._reign:
+                continue
+            self._show_lags()
+            self.metrics.fenced.set(not self._lives.is_weak)
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
             self._sender.grow()

@@ -1,35 +1,32 @@
 """The way to the target: makes sure of topics, deals lanes among connections, sends, and settles what fails.
 
-A batch is final once it is packed: it is sent again with the same bytes under the same sequences. What becomes of it:
+A batch is final once it is packed, and gets its sequences from the lane's state; it goes once the state topic has what
+they mean. What becomes of it:
 
 | answer | then |
 |---|---|
-| none | it is safe, and with it whatever was sent before it |
+| none | it is safe; where its base offset is below the expected one, its lane is unsure |
 | an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
-| the last one that an unsure lane has under way | where one may have arrived, the target's log tells what is safe |
-| too large, or a record is refused | the batches are taken apart; what becomes of a single record the host says |
-| the producer is not known, or out of order | what is not there is packed anew under a new producer id |
-| any other | the same batches are sent again, after a wait that grows |
-| a batch has arrived, and one before it has not | all are sent again under a new producer id, and counted as doubled |
-
-The last is for targets that have forgotten the producer: Kafka forgets one whose records are older than its
-producer.id.expiration.ms, and then takes any sequence.
+| the last one that an unsure lane has under way | the next rows |
+| too large, or a record is refused, and nothing has arrived | they are taken apart; of a single record the host says |
+| any other by which nothing has arrived | the same batches are sent again, after a wait that grows |
+| all else | a new life of the lane begins (lives.py): the target's log tells what is safe, the rest is packed anew |
+| the producer's epoch is an old one | another mirror has taken over: the host |
 
 Lives here: what may be sent, and what becomes of it. Must never come in: turns (pipe.py), how much and how packed
-(link.py, packing.py), which offsets are safe (offsets.py), reading.
-Source: KIP-98 and Kafka's ProducerStateManager (five batches per partition are remembered, in order).
+(link.py, packing.py), which offsets are safe (state.py, offsets.py), reading.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from aiokafka import TopicPartition
-
 from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -38,6 +35,7 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
     Packed,
@@ -49,28 +47,28 @@ from kafka_wire.batches import (
 )
 from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
-from mirror.answers import (
-    APPENDED,
-    LOST,
-    MOVED,
-    PRODUCER_GONE,
-    TAKEN_APART,
-    nothing_arrived,
-)
+from mirror.answers import APPENDED, FENCED, LOST, MOVED, NOT_APPENDED, TAKEN_APART, nothing_arrived
 from mirror.dead_letter import Refused
-from mirror.errors import TargetError
-from mirror.lane import Batch, Lane, Producer
+from mirror.errors import OvertakenError, TargetError
+from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
+from mirror.lives import Begun, Lives
 from mirror.packing import Job, next_job, pack_all
 from mirror.pipe import Pipe
+from mirror.state import Contradiction
 from mirror.target import Target
 
+_log = Log("mirror")
+
 BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
+REMEMBERED_S = 12 * 3600.0
+"""Of older records one batch is under way at a time: behind one whose date is a day old (producer.id.expiration.ms),
+Kafka soon forgets the producer, and would take a batch though it has refused the one before. So it does with a producer
+that it does not know yet, where no fence has told it of him."""
 CONNECTIONS_MAX = 4  # to a leader
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
 SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
-LOOKS_AT_ONCE = 16
 RESEND_S = 0.1
 STOPPED_TIMES = 30  # the usual wait: a record that stops its lane may be large, and nobody has helped yet
 
@@ -78,8 +76,17 @@ STOPPED_TIMES = 30  # the usual wait: a record that stops its lane may be large,
 class Host(Protocol):
     """Who owns the lanes."""
 
-    def acked(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
-        """A batch is safe at the target, from `base_offset` on where it said so; those before it are, too."""
+    def acked(self, lane: Lane, batch: Batch) -> None:
+        """A batch is safe at the target, and all before it."""
+
+    def begun(self, lane: Lane, lost: int) -> None:
+        """A life of the lane has begun, perhaps elsewhere: it is to be judged and read from its offsets on.
+
+        So many records were acknowledged and are not at the target any more.
+        """
+
+    def overtaken(self, text: str) -> None:
+        """Another mirror has taken over."""
 
     def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
         """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
@@ -93,15 +100,14 @@ class Host(Protocol):
     def connection_lost(self) -> None:
         """A connection to the target ended."""
 
-    def changed(self, lane: Lane, *, waits: bool) -> None:
-        """A lane's offsets may have changed; it may soon send no more for want of a commit where it `waits`."""
+    def changed(self, lane: Lane) -> None:
+        """A lane's offsets may have changed."""
 
 
 class Settings(NamedTuple):
-    """What a user sets: bytes of packed batches before compression, offsets per commit, times in seconds."""
+    """What a user sets: bytes of packed batches before compression, times in seconds."""
 
     batch_bytes_max: int
-    window_records_max: int
     request_timeout_s: float
     delivery_timeout_s: float
     backoff_first_s: float
@@ -111,8 +117,8 @@ class Settings(NamedTuple):
 class Sender:
     """Sends for all lanes; `quiet` is set while nothing is under way."""
 
-    def __init__(self, target: Target, link: Link, settings: Settings, host: Host) -> None:
-        self.target, self.link, self.settings, self.host = target, link, settings, host
+    def __init__(self, target: Target, lives: Lives, link: Link, settings: Settings, host: Host) -> None:
+        self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
         self.packer = Packer()
         self.quiet = asyncio.Event()
         self.quiet.set()
@@ -120,10 +126,6 @@ class Sender:
         self.connections = 1
         self._sparse_until = 0.0  # until then there are lanes without a backlog
         self._pipes: dict[tuple[int, int], Pipe] = {}
-        self._producer: Producer | None = None
-        self._producer_lock = asyncio.Lock()
-        self._begun: set[TopicPartition] = set()  # to which the shared producer has written
-        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._under_way: set[Mark] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[Lane, Backoff] = {}
@@ -141,10 +143,11 @@ class Sender:
         tasks = [*self._tasks, *(pipe.task for pipe in self._pipes.values())]
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
         await self.packer.close()
+        for error in ends:
+            if isinstance(error, Exception):
+                raise error
 
     def start(self, lane: Lane) -> None:
         """Begin to send what this lane reads."""
@@ -185,6 +188,11 @@ class Sender:
         """Return for how long the oldest request has not been answered."""
         return max((now - mark.sent_at for mark in self._under_way), default=0.0)
 
+    def begin_anew(self, lane: Lane) -> None:
+        """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
+        lane.starts_anew = lane.is_unsure = True
+        self._settle(lane)
+
     # -- topics and leaders
 
     def _make_sure(self, lane: Lane) -> None:
@@ -192,45 +200,46 @@ class Sender:
         self.spawn(lane, self._ensure(lane))
 
     async def _ensure(self, lane: Lane) -> None:
-        backoff = self._backoff()
+        await self._begin_life(lane, self._backoff(), is_there=False)
+        lane.ensured = True
+        self.host.tell(lane.name, "")
+        self.consider(lane)
+        lane.memory.room.set()
+
+    async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
+        """Make sure of the lane's topic, where it is not known to be there, and begin a life; until that is done."""
         while True:
             try:
-                lane.producer = lane.producer or await self._producer_for(lane)
-                made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
-                if made is not None:
-                    self.host.made(lane, made)
-                await self._join(lane)  # and connects while the end is asked for
-                end = await self.target.end_offset(lane.at_target)
+                if not is_there:
+                    made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
+                    if made is not None:
+                        self.host.made(lane, made)
+                await self._join(lane)  # and connects meanwhile
+                self._go_on(lane, await self.lives.begin(lane))
+            except OvertakenError:
+                await _for_ever()
             except TargetError as error:
                 self.host.tell(lane.name, str(error))
+                self.target.forget(lane.target_topic)
                 await asyncio.sleep(backoff.next_s())
-                continue
-            if lane.offsets.target_end is None and not lane.flight:
-                lane.offsets.know_target_end(end)
-                lane.floor = end
-            lane.ensured = True
-            self.host.tell(lane.name, "")
-            self.consider(lane)
-            lane.memory.room.set()
-            return
+            else:
+                return
 
-    async def _producer_for(self, lane: Lane) -> Producer:
-        """Return the producer that lanes share; one of its own where another lane has written there before.
-
-        What that one had under way may still arrive, under sequences that would be this one's.
-        """
-        if lane.at_target in self._begun:
-            return await self.target.producer()
-        async with self._producer_lock:
-            if self._producer is None:
-                try:
-                    self._producer = await self.target.producer()
-                except TargetError as error:
-                    self.host.tell("target producer", str(error))
-                    raise
-                self.host.tell("target producer", "")
-        self._begun.add(lane.at_target)
-        return self._producer
+    def _go_on(self, lane: Lane, begun: Begun) -> None:
+        """Go on where a life begins: what was under way is safe, or is packed anew."""
+        resumed, known = begun.resumed, begun.records_before
+        while lane.flight and known < resumed.records:
+            first = lane.flight.pop(0)
+            known += first.packed.records
+            self._safe(lane, first)
+        for batch in reversed(lane.flight):
+            lane.give_back(batch.pieces)
+        lane.flight.clear()
+        lane.offsets.take_back()
+        is_elsewhere = resumed.verdict in ("source_anew", "target_anew") or known != resumed.records
+        if is_elsewhere or not lane.ensured:
+            lane.begin_at(resumed.source_offset)
+            self.host.begun(lane, resumed.lost)
 
     async def _join(self, lane: Lane) -> None:
         """Have the pipe to the partition's leader carry the lane."""
@@ -289,16 +298,16 @@ class Sender:
         """Put a lane among those that are ready if it is; cheap, and called whenever that may have changed."""
         offsets = lane.offsets
         if not lane.packing and offsets.position < lane.ahead:
-            offsets.skip(lane.ahead)  # explained or in the ledger, and perhaps wider than the window
-        self.host.changed(lane, waits=offsets.wants_commit(self.window(lane)))
+            lane.skip(lane.ahead)  # explained, or in the ledger
+        self.host.changed(lane)
         if lane.is_gone or lane.is_unsure or lane.rests or lane.packing or not lane.ensured or self.stopping:
             return
         pipe: Pipe = lane.pipe
-        if lane.flight and lane.flight[-1].mark is None:
+        waiting = next((batch for batch in lane.flight if batch.mark is None), None)
+        if waiting is not None and lane.may_go(waiting):
             pipe.put(lane)
             return
-        is_full = len(lane.flight) >= self._batches_max(lane)
-        if not lane.buffer or is_full or lane.buffer[0].first_offset >= offsets.reserved:
+        if not lane.buffer or len(lane.flight) >= self._batches_max(lane):
             return
         is_enough = self._is_enough(lane)
         now = asyncio.get_running_loop().time()
@@ -314,7 +323,7 @@ class Sender:
     @staticmethod
     def _batches_max(lane: Lane) -> int:
         """One where what comes first may be refused: a target that does not know the producer would take the next."""
-        return 1 if lane.boundary is not None and lane.boundary > lane.offsets.acked else BATCHES_MAX
+        return 1 if lane.boundary is not None and lane.boundary > lane.offsets.acked else lane.flight_max
 
     async def _rejoin(self, lane: Lane) -> None:
         try:
@@ -324,11 +333,6 @@ class Sender:
             self._make_sure(lane)
         lane.rests = False
         self.consider(lane)
-
-    def window(self, lane: Lane) -> int:
-        """How many offsets a commit reserves: a batch of the source that is larger than the window must fit."""
-        whole = lane.buffer[0].end_offset - lane.offsets.acked if lane.buffer else 0
-        return max(self.settings.window_records_max, whole)
 
     def _is_enough(self, lane: Lane) -> bool:
         link, loop = self.link, asyncio.get_running_loop()
@@ -358,10 +362,11 @@ class Sender:
         """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
         if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
             return None
-        again = next((batch for batch in lane.flight if batch.mark is None), None)
-        if again is not None:
-            return again
-        return None if self.stopping else next_job(lane, self.link, lane.codec, bytes_max)
+        waiting = next((batch for batch in lane.flight if batch.mark is None), None)
+        if waiting is not None and lane.may_go(waiting):
+            return waiting
+        is_full = self.stopping or len(lane.flight) >= self._batches_max(lane)
+        return None if is_full else next_job(lane, self.link, lane.codec, bytes_max)
 
     # -- packing, in the worker
 
@@ -390,13 +395,19 @@ class Sender:
         share = sum(map(bytes_about, pieces))
         lane.growth = max(1.0, result.payload_bytes / share)
         lane.shrinkage = min(1.0, len(result.batch) / share)
-        producer = lane.producer
-        assert producer is not None
-        if result.records:
-            stamp(result.batch, producer.id, producer.epoch, lane.sequence)
-        batch = Batch(lane, pieces, result, lane.sequence)
-        lane.sequence = batch.next_sequence
-        return batch
+        if not result.records:  # compaction has left nothing
+            return Batch(lane, pieces, result, None)
+        state = lane.state
+        assert state is not None
+        try:
+            sent = state.send(result.runs, pieces[0].header.leader_epoch)
+        except Contradiction:
+            lane.give_back(pieces)
+            lane.is_unsure = lane.contradicts = True
+            self._settle(lane)
+            return None
+        stamp(result.batch, *state.life[:2], sent.base_sequence)
+        return Batch(lane, pieces, result, sent)
 
     def _rest(self, lane: Lane) -> None:
         """Have a lane that is in trouble of its own wait, longer each time."""
@@ -447,15 +458,27 @@ class Sender:
             return batch.mark is None and not lane.is_unsure
         if lane.is_gone:
             return False
-        if lane.offsets.position < batch.pieces[0].first_offset:
-            lane.offsets.skip(batch.pieces[0].first_offset)
-        if not batch.packed.records:  # compaction has left nothing
-            lane.offsets.skip(batch.end_offset)
+        if batch.sent is None:
+            lane.skip(batch.end_offset)
             lane.release(batch.pieces)
             return False
-        lane.offsets.send(batch.end_offset, batch.packed.records)
+        if lane.offsets.position < batch.pieces[0].first_offset:
+            lane.offsets.skip(batch.pieces[0].first_offset)
+        lane.offsets.send(batch.end_offset)
+        lane.flight_max = BATCHES_MAX if self._is_remembered(lane, batch) else 1
+        is_next = all(before.mark is not None for before in lane.flight)
         lane.flight.append(batch)
-        return True
+        if lane.may_go(batch):
+            return is_next
+        self.lives.note(lane)
+        return False
+
+    def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
+        """Whether the target will surely refuse what follows a batch that it has refused."""
+        assert lane.state is not None
+        oldest_ms = (time.time() - REMEMBERED_S) * 1000
+        is_known = not self.lives.is_weak or lane.state.map.end.records > lane.state.life.records
+        return is_known and BatchHeader(batch.packed.batch).max_timestamp >= oldest_ms
 
     def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
         try:
@@ -487,38 +510,38 @@ class Sender:
         if lane.is_gone or batch not in lane.flight:
             return
         code = LOST if answer is None else answer.error_code
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            base = None if answer is None or answer.base_offset < 0 else answer.base_offset
-            self._safe(lane, batch, base)
-        else:
-            batch.outcome = code
-            batch.said = "" if answer is None else (answer.error_message or "")
-            lane.is_unsure = True
-        if lane.is_unsure:
-            self._settle(lane)
-        else:
+        if code == ErrorCode.NONE and batch is lane.flight[0] and not lane.is_unsure and self._took(lane, answer):
+            lane.flight.pop(0)
+            self._safe(lane, batch)
+            if self._failures.pop(lane, None) is not None:
+                self.host.tell(lane.name, "")
             self.consider(lane)
-
-    def _safe(self, lane: Lane, batch: Batch, base_offset: int | None) -> None:
-        """Pass on that a batch is safe, and all before it: sequences are appended in order, or not at all.
-
-        Unless the target has forgotten the producer; then a batch before it may have been refused alone.
-        """
-        before = lane.flight.index(batch)
-        if any(lane.flight[number].outcome not in APPENDED for number in range(before)):
-            lane.is_unsure = lane.is_disordered = True
             return
-        while lane.flight:
-            first = lane.flight.pop(0)
-            last = first is batch
-            self.host.acked(lane, first, base_offset if last else None)
-            if last and base_offset is not None:
-                lane.floor = base_offset + batch.packed.records
-            lane.release(first.pieces)
-            if last:
-                break
-        if not lane.is_unsure and self._failures.pop(lane, None) is not None:
-            self.host.tell(lane.name, "")
+        batch.outcome = code
+        batch.said = "" if answer is None else (answer.error_message or "")
+        lane.is_unsure = True
+        self._settle(lane)
+
+    @staticmethod
+    def _took(lane: Lane, answer: PartitionProduceResponse | None) -> bool:
+        """Note where the first batch under way went; false where that cannot be."""
+        assert answer is not None
+        assert lane.state is not None
+        if answer.base_offset < 0:
+            return False
+        away = lane.state.acked(answer.base_offset)
+        if away < 0:
+            _log.error(
+                "target_answered_below", **lane.fields(), offset=answer.base_offset, expected=answer.base_offset - away
+            )
+        return away >= 0
+
+    def _safe(self, lane: Lane, batch: Batch) -> None:
+        """Pass on that a batch is safe that is not under way any more."""
+        assert lane.state is not None
+        lane.offsets.ack(lane.state.map.end.target_offset)
+        self.host.acked(lane, batch)
+        lane.release(batch.pieces)
 
     # -- what is unsure
 
@@ -539,69 +562,54 @@ class Sender:
 
     async def _find_out(self, lane: Lane) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
-        while lane.flight and not nothing_arrived(lane.flight):
-            try:
-                async with self._looks:
-                    await self._look(lane)
-                break
-            except TargetError as error:
-                self.host.tell(lane.name, str(error))
-                self.target.forget(lane.target_topic)
-                await asyncio.sleep(backoff.next_s())
-        if lane.is_disordered:
-            self._begin_again(lane)
-            await self._anew(lane, backoff)
-        if not lane.flight:
+        codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
+        code = next((code for code in codes if code), LOST)
+        if FENCED.intersection(codes):
+            self.host.overtaken(f"{lane.name} is refused at the target, as of an older mirror")
+            await _for_ever()
+        if codes and code != LOST and code not in TAKEN_APART:
+            said = next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)
+            self.host.tell(lane.name, f"the target refuses what is sent: {said}")
+        if codes and nothing_arrived(lane.flight):
+            for batch in lane.flight:
+                batch.outcome = None
+            await self._again(lane, code, backoff)
             return
-        head = lane.flight[0]
-        code = LOST if head.outcome is None else head.outcome
-        for batch in lane.flight:
-            batch.outcome = None
-        if code in TAKEN_APART:
-            await self._take_apart(lane, error_name(code), backoff)
-            return
-        if code in PRODUCER_GONE:
-            self._take_back(lane)
-            lane.producer, lane.sequence = None, 0
-        if code != LOST:
-            self.host.tell(lane.name, f"the target refuses what is sent: {head.said or error_name(code)}")
+        lane.resend_from = _first_refused(lane.flight)
         if code in MOVED:
             self.target.forget(lane.target_topic)
         await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
-        if lane.producer is None or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            await self._anew(lane, backoff)
-        await self._lead(lane, backoff)
+        await self._begin_life(lane, backoff, is_there=True)
 
-    async def _look(self, lane: Lane) -> None:
-        producer = lane.producer
-        assert producer is not None
-        found = await self.target.batches_of(lane.at_target, producer, lane.floor)
-        there = [batch for batch in lane.flight if batch.sequence in found]
-        for batch in lane.flight:
-            batch.outcome = None if batch in there else batch.outcome or LOST
-        if there:
-            self._safe(lane, there[-1], found[there[-1].sequence])
+    async def _again(self, lane: Lane, code: int, backoff: Backoff) -> None:
+        """Send again what was refused, in parts where it was too large."""
+        if code in TAKEN_APART:
+            try:
+                await self._take_apart(lane, error_name(code), backoff)
+            except Contradiction:
+                lane.contradicts = True
+                await self._begin_life(lane, backoff, is_there=True)
+            return
+        if code in MOVED:
+            self.target.forget(lane.target_topic)
+        await asyncio.sleep(backoff.next_s())
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted, or not known yet to this leader
+            self.target.look_anew(lane.target_topic)
+            await self._begin_life(lane, backoff, is_there=False)
+        else:
+            await self._lead(lane, backoff)
 
     def _take_back(self, lane: Lane) -> None:
-        """Give back all that is final and not at the target, to be packed anew."""
+        """Give back all that is final and not at the target, to be packed anew; raises Contradiction before it does."""
         batches = list(lane.flight)
+        assert lane.state is not None
+        assert batches[0].sent is not None
+        lane.state.take_back(batches[0].sent)
         lane.flight.clear()
         lane.offsets.take_back()
-        if batches:
-            lane.sequence = batches[0].sequence
         for batch in reversed(batches):
             lane.give_back(batch.pieces)
-
-    def _begin_again(self, lane: Lane) -> None:
-        """Send all that is not known to be safe once more: some of it is at the target, out of order."""
-        batches = list(lane.flight)
-        lane.flight.clear()
-        lane.is_disordered = False
-        lane.boundary = batches[0].end_offset
-        lane.offsets.restart()
-        lane.producer, lane.sequence = None, 0
-        for batch in reversed(batches):
-            lane.give_back(batch.pieces)
+        self.lives.note(lane)
 
     async def _take_apart(self, lane: Lane, reason: str, backoff: Backoff) -> None:
         head = lane.flight[0]
@@ -621,7 +629,7 @@ class Sender:
                 lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, head.end_offset
                 await asyncio.sleep(backoff.next_s() * STOPPED_TIMES)
                 return
-            lane.offsets.skip(head.end_offset)
+            lane.skip(head.end_offset)
             lane.release(head.pieces)
             lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, None
             return
@@ -630,22 +638,6 @@ class Sender:
         lane.give_back(first)
         lane.boundary = first[-1].end_offset
         lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
-
-    async def _anew(self, lane: Lane, backoff: Backoff) -> None:
-        """Take a producer id of the lane's own; make sure of a topic that was deleted."""
-        while True:
-            try:
-                if lane.producer is None:
-                    lane.producer = await self.target.producer()
-                self.target.look_anew(lane.target_topic)
-                made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
-            except TargetError as error:
-                self.host.tell(lane.name, str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                if made is not None:
-                    self.host.made(lane, made)
-                return
 
     async def _lead(self, lane: Lane, backoff: Backoff) -> None:
         while True:
@@ -656,6 +648,25 @@ class Sender:
                 await asyncio.sleep(backoff.next_s())
             else:
                 return
+
+
+def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
+    """The records before the first batch that was refused while one behind it was, or may have been, taken; its offset.
+
+    Kafka forgets a producer whose records are older than its producer.id.expiration.ms, and then takes any sequence.
+    """
+    for number, batch in enumerate(flight):
+        later = {each.outcome for each in flight[number + 1 :]}
+        is_refused = batch.outcome not in (*APPENDED, LOST, None)
+        if is_refused and (later & APPENDED or (batch.outcome in NOT_APPENDED and LOST in later)):
+            assert batch.sent is not None
+            return batch.sent.records_before, batch.packed.runs[0][0]
+    return None
+
+
+async def _for_ever() -> None:
+    """The host knows that another has taken over: it ends what waits here."""
+    await asyncio.get_running_loop().create_future()
 
 
 async def _awaited(work: Awaitable[None]) -> None:

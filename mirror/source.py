@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
 from drupelet.kafka_client import ClientSettings
-from edge_broker.errors import error_name
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.offset_commit import (
@@ -28,13 +28,20 @@ from kafka_wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 from kafka_wire.errors import ConnectionLost, WireError
 from mirror.admin import Admin, mapped
 from mirror.asking import Asking
-from mirror.errors import PositionsError, SourceError
+from mirror.errors import NotOurTurnError, PositionsError, SourceError
 from mirror.offsets import Commit, read_commit
 from mirror.reading import Reader
+from mirror.standby import Member
 from mirror.topics import COPIED_SETTINGS, ConfigSource, copied_settings
 
 R = TypeVar("R", bound=Message)
 
+NOT_OUR_TURN = {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5  # of DescribeConfigs' config_source: set for the topic, set nowhere
 
 
@@ -104,7 +111,7 @@ class Source(Asking):
                 raise PositionsError(f"that of {silent[0]} was not answered")
         return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
 
-    async def commit(self, commits: Mapping[TopicPartition, Commit], timeout_s: float) -> None:
+    async def commit(self, commits: Mapping[TopicPartition, Commit], timeout_s: float, member: Member) -> None:
         """Store these positions in the group; raises SourceError, after which they may be stored or not."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, commit in commits.items():
@@ -118,6 +125,9 @@ class Source(Asking):
             )
         request = OffsetCommitRequest(
             group_id=self._group_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
             topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
         )
         with self._coordinated():
@@ -126,6 +136,8 @@ class Source(Asking):
                 for entry in topic.partitions:
                     if entry.error_code:
                         name = f"{topic.name}-{entry.partition_index}"
+                        if entry.error_code in NOT_OUR_TURN:
+                            raise NotOurTurnError(f"the group takes none now: {error_name(entry.error_code)}")
                         raise SourceError(f"{name} cannot be committed: {error_name(entry.error_code)}")
 
     @contextlib.contextmanager

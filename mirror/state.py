@@ -67,6 +67,7 @@ class Write(NamedTuple):
     changed: int | None
     promises: int
     removed: int
+    end: End
 
 
 class _UnderWay(NamedTuple):
@@ -98,6 +99,7 @@ class PartitionState:
         self._changed: int | None = None  # the first step, by its place in the list, that is not stored as it is
         self._promises: list[int] = []  # records before each step that must be stored first, ascending
         self._writing: Write | None = None
+        self._stored_end = self.map.end
 
     @property
     def _name(self) -> str:
@@ -114,16 +116,20 @@ class PartitionState:
         """Begin a life under an epoch that is in force now, in a log that ends at `target_end`."""
         assert resumed.verdict != "unknown", "look on first"
         if resumed.verdict in ("source_anew", "target_anew"):
-            last = self._held_chunk + max(0, len(self.map.steps) - 1) // CHUNK_STEPS
-            self._removed += range(self._first_chunk, last + 1)
-            self._first_chunk = self._held_chunk = last + 1
-            self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
+            self.drop_map(resumed)
         self._go_to(resumed, target_end)
         self._promises = []
         self._must_write_from(self._next)
         self.topics = topics
         self.life = Life(producer_id, producer_epoch, self._next)
         self._is_bound = False
+
+    def drop_map(self, resumed: Resumed) -> None:
+        """Have the map begin anew, as what it tells of the log before is of no use any more."""
+        last = self._held_chunk + max(0, len(self.map.steps) - 1) // CHUNK_STEPS
+        self._removed += range(self._first_chunk, last + 1)
+        self._first_chunk = self._held_chunk = last + 1
+        self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
 
     def go_on(self, resumed: Resumed, target_end: int) -> None:
         """Go on with the life that was, where no fence is to be had; `send` then contradicts nothing of it."""
@@ -157,22 +163,32 @@ class PartitionState:
             records, target = records + count, target + count
         if self._is_bound:
             self._keep(places)
-        for step, _ in places:
-            if not self._is_bound and self.map.add(step):
-                self._promises.append(step.records)
-                self._change(len(self.map.steps) - 1)
+        for step, _ in places if not self._is_bound else ():
+            self._promise(step)
         sent = Sent(self._next, records - self._next, (self._next - self.life.records) % SEQUENCES, self._next_target)
         source_offset, count = runs[-1]
         self._under_way.append(_UnderWay(self._next, sent.size, source_offset + count))
         self._next, self._next_target = records, target
         return sent
 
+    def _promise(self, step: Step) -> None:
+        try:
+            is_new = self.map.add(step)
+        except ValueError as error:  # somebody else has written as we do
+            raise Contradiction(f"{self._name}: {error}") from error
+        if is_new:
+            self._promises.append(step.records)
+            self._change(len(self.map.steps) - 1)
+
     def _keep(self, places: Sequence[tuple[Step, int]]) -> None:
         for step, count in places:
             if not self.map.is_promised(step, count):
                 raise Contradiction(f"{self._name}: offset {step.source_offset} is not what was promised to come next")
-        for step, _ in places:
-            self._shift(step.records, step.target_offset)
+        try:
+            for step, _ in places:
+                self._shift(step.records, step.target_offset)
+        except ValueError as error:
+            raise Contradiction(f"{self._name}: {error}") from error
 
     def take_back(self, sent: Sent) -> None:
         """Give this batch's sequences, and all behind, to what is sent next: none of it was appended, by the answers.
@@ -212,8 +228,11 @@ class PartitionState:
         away = base_offset - expected.target_offset
         if away < 0:
             return away
+        try:
+            self._shift(records, base_offset)
+        except ValueError:  # it cannot be there: somebody else has written as we do
+            return -1
         self._under_way.popleft()
-        self._shift(records, base_offset)
         self._next_target += away
         last = self.map.place_of(records + count - 1)
         assert last is not None
@@ -257,6 +276,16 @@ class PartitionState:
         """Whether something waits for a write."""
         return bool(self._promises)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the stored position is not that of now."""
+        return self._stored_end != self.map.end
+
+    @property
+    def records_behind(self) -> int:
+        """So many records are safe behind the stored position."""
+        return self.map.end.records - self._stored_end.records
+
     def write(self) -> Write:
         """Return what is to be written now; then tell `stored` or `not_stored`. One write at a time."""
         assert self._writing is None, "one write at a time"
@@ -278,14 +307,17 @@ class PartitionState:
             self.map.end,
         )
         records.append(head_record(self.partition, head))
-        self._writing, self._changed = Write(records, self._changed, len(self._promises), len(removed)), None
+        self._writing, self._changed = (
+            Write(records, self._changed, len(self._promises), len(removed), self.map.end),
+            None,
+        )
         return self._writing
 
     def stored(self, write: Write) -> None:
         """Note that the state topic has this; nothing, where a life began or sequences were taken back meanwhile."""
         if write is not self._writing:
             return
-        self._writing = None
+        self._writing, self._stored_end = None, write.end
         del self._promises[: write.promises]
         del self._removed[: write.removed]
         if self._changed is None:

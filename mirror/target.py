@@ -1,4 +1,4 @@
-"""The end that is written to: topics made to order, a producer of its own, what the log says of its batches.
+"""The end that is written to: topics made to order, fences and state, what the logs say of our batches.
 
 No decision of the mirror may come in here. What is sent is sending.py's.
 """
@@ -31,21 +31,22 @@ from kafka_wire.apis import (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
-    LATEST,
     PRODUCE,
     TOPIC_CONFIG,
     TOPIC_RESOURCE,
 )
-from kafka_wire.batches import Piece
+from kafka_wire.cluster import Partition
+from kafka_wire.fencing import Fencing
+from kafka_wire.looking import Look, Wanted, look
 from mirror.admin import Admin, Created, NewTopicChoices, mapped
 from mirror.asking import Asking
 from mirror.errors import TargetError, TopicRefusedError
 from mirror.in_step import Setting
 from mirror.lane import Producer
+from mirror.state_topic import StateTopic
 from mirror.topics import COPIED_SETTINGS
 
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
-LOOKS_MAX = 1000  # batches of others between the end of a log and our own
 
 
 class Target(Asking):
@@ -60,7 +61,6 @@ class Target(Asking):
         self._topics_lock = asyncio.Lock()
         self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
         self._created: dict[str, Created] = {}  # what became of those made with another, until they are asked for
-        self._ends: dict[TopicPartition, asyncio.Future[int]] = {}  # that somebody waits for
 
     async def close(self) -> None:
         """Let go at once: what is under way may or may not arrive."""
@@ -148,35 +148,26 @@ class Target(Asking):
         with _refusals(f"topic {name} cannot grow to {partitions} partitions"):
             await client.create_partitions({name: NewPartitions(partitions)})
 
-    async def end_offset(self, partition: TopicPartition) -> int:
-        """Return the end offset of a partition; those that are asked for at once are asked for together."""
-        waiting = self._ends.get(partition)
-        if waiting is None:
-            waiting = self._ends[partition] = asyncio.get_running_loop().create_future()
-            if len(self._ends) == 1:
-                asyncio.get_running_loop().call_soon(self._ask_ends)
-        return await asyncio.shield(waiting)
+    def fencing(self, transactional_id: str) -> Fencing:
+        """What fences partitions here, under an id of one mirror."""
+        return Fencing(self.cluster, transactional_id, timeout_s=self._timeout_s)
 
-    def _ask_ends(self) -> None:
-        ends, self._ends = self._ends, {}
-        asking = asyncio.ensure_future(self._offsets(list(ends), LATEST))
+    def state_topic(self, name: str) -> StateTopic:
+        """The state topic of one mirror; every coroutine of it raises WireError."""
+        return StateTopic(self.cluster, name, timeout_s=self._timeout_s)
 
-        def tell(done: asyncio.Task[dict[TopicPartition, int | str]]) -> None:
-            for partition, waiting in ends.items():
-                if waiting.done():
-                    continue
-                if done.cancelled():
-                    waiting.cancel()
-                elif (error := done.exception()) is not None:
-                    waiting.set_exception(error)
-                    waiting.exception()  # who asked may be gone
-                elif isinstance(told := done.result()[partition], int):
-                    waiting.set_result(told)
-                else:
-                    waiting.set_exception(TargetError(f"the end of {partition} was not told: {told}"))
-                    waiting.exception()
+    def topic_id(self, topic: str) -> str | None:
+        """The id that was told last of a topic that was asked about."""
+        known = self._known.get(topic)
+        return None if known is None else known.topic_id
 
-        asking.add_done_callback(tell)
+    async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
+        """Look for the last batches of producers; a text says why a partition cannot be looked at now."""
+        found = await look(self.cluster, wanted, timeout_s=self._timeout_s, steps_max=steps_max)
+        for (topic, _), told in found.items():
+            if isinstance(told, str):
+                self.forget(topic)
+        return found
 
     async def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, Setting] | str]:
         """Return the settings that are kept in step of each topic, or why it does not tell them."""
@@ -215,27 +206,6 @@ class Target(Asking):
         """Return the first offset of a partition."""
         starts, _ = await self.bounds([partition])
         return starts[partition]
-
-    async def batches_of(self, partition: TopicPartition, producer: Producer, floor: int) -> dict[int, int]:
-        """Return the base sequences of this producer's batches at or above an offset, with their base offsets.
-
-        Read backwards from the end, a batch at a time.
-        """
-        found: dict[int, int] = {}
-        end = await self.end_offset(partition)
-        for _ in range(LOOKS_MAX):
-            if end <= floor:
-                return found
-            batch = await self.batch_at(partition, end - 1)
-            if batch is None:
-                return found
-            end -= 1
-            if isinstance(batch, Piece):
-                header = batch.header
-                end = min(end, header.base_offset)
-                if (header.producer_id, header.producer_epoch) == (producer.id, producer.epoch):
-                    found[header.base_sequence] = header.base_offset
-        raise TargetError(f"{partition} has more than {LOOKS_MAX} batches behind those of ours that are known")
 
     async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
         """Write one record to partition 0 and wait for all replicas."""

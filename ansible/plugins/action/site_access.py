@@ -246,7 +246,10 @@ class Site:
         user, site = f"mirror-{host}", self.text(host, "mirror_site")
         keeps_names = (self.value(host, "mirror_settings") or {}).get("policy") == "identity" or not site
         topics = [*literal_topics(self.text(host, "mirror_topics")), LEDGER] if keeps_names else [f"{site}.*"]
-        yield from acls(user, "TOPIC", topics, (*PRODUCED, "ALTER", "DESCRIBE_CONFIGS"))
+        yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS"))
+        state = "__" + re.sub(r"[^\w.-]", "_", f"edge-mirror-{site or self.text(host, 'mirror_target')}") + "-state"
+        yield from acls(user, "TOPIC", [state], (*PRODUCED, "READ"))
+        yield from acls(user, "TRANSACTIONAL_ID", [state], ("WRITE", "DESCRIBE"))
         yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
         if host in self.groups.get("gateway", ()):
             yield from acls(f"verify-{host}", "TOPIC", topics, CONSUMED)

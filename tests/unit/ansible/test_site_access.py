@@ -76,7 +76,9 @@ def test_in_the_datacenter_each_board_has_its_own_topics_and_no_other(four):
         line
         for board in ("pi-1", "pi-2", "pi-3")
         for line in (
-            f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: ALTER CREATE DESCRIBE DESCRIBE_CONFIGS WRITE",
+            f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: ALTER CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
+            f"mirror-{board} TOPIC LITERAL __edge-mirror-plant-7.{board}-state: CREATE DESCRIBE READ WRITE",
+            f"mirror-{board} TRANSACTIONAL_ID LITERAL __edge-mirror-plant-7.{board}-state: DESCRIBE WRITE",
             f"mirror-{board} CLUSTER LITERAL kafka-cluster: DESCRIBE IDEMPOTENT_WRITE",
             f"verify-{board} TOPIC PREFIXED plant-7.{board}.: DESCRIBE READ",
         )

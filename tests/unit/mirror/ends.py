@@ -17,18 +17,22 @@ from aiokafka import TopicPartition
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
-from kafka_wire.batches import pieces_of
+from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import ConnectionLost
-from mirror.asking import Content
+from kafka_wire.fencing import Fence, NoFence
+from kafka_wire.looking import Look, Own
+from mirror.asking import Content, Contents
 from mirror.epochs import EpochEnd
 from mirror.errors import TargetError
 from mirror.lane import Producer
 from mirror.reading import Answer
+from mirror.standby import Member
 from mirror.target import Target
 
 TP = TopicPartition("readings", 0)
 REMEMBERED = 5
+FENCED = 7  # the producer id of the transactional id
 
 
 def record(offset, size=10):
@@ -93,13 +97,17 @@ class MemorySource:
     async def record_at(self, partition, offset):
         return next((content(r) for r in self.log if r.offset == offset), None)
 
+    async def contents_from(self, partition, offset):
+        found = next((r for r in self.log if r.offset >= offset), None)
+        return None if found is None else Contents([(found.offset, content(found))], found.offset + 1)
+
     async def settings(self, names):
         return {name: {"cleanup.policy": self.policy} for name in names}
 
     async def commits(self, partitions=None):
         return dict(self.group)
 
-    async def commit(self, commits, timeout_s):
+    async def commit(self, commits, timeout_s, member):
         self.group.update(commits)
         self.said += commits.values()
 
@@ -137,6 +145,18 @@ class MemorySource:
         )  # fmt: skip
 
 
+class AlwaysWrites:
+    """The only mirror of a site."""
+
+    writes, member, trouble, others_s = True, Member(), "", 0.0
+
+    async def run(self): ...
+
+    async def until_writes(self): ...
+
+    async def leave(self): ...
+
+
 class MemoryTarget(Target):
     """One partition's log, by Kafka's rules; `fail` says what becomes of the next request, `refuse_bytes` is too large.
 
@@ -151,18 +171,33 @@ class MemoryTarget(Target):
     cluster = None
 
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
-        self.got, self.written, self.bases, self.put_aside = [], [], {}, []
+        self.log, self.written, self.bases, self.put_aside = [], [], {}, []
         self.refuse_bytes, self.fail = refuse_bytes, fail
         self.refused = self.configs = self.open = None
-        self.producers, self.remembered, self.forgetful = 0, {}, False
+        self.remembered, self.forgetful = {}, False
+        self.fences = True
+        self.producers, self.epoch, self.state, self.state_writes = 0, -1, {}, 0
+        self.topic_ids = "t"
         self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
         self.cluster = self
+
+    @property
+    def got(self):
+        """The records of the log: timestamp, headers and value."""
+        return [one for one in self.log if one is not None]
+
+    @got.setter
+    def got(self, records):
+        self.log = list(records)
 
     async def close(self): ...
 
     def forget(self, topic): ...
 
     def look_anew(self, topic): ...
+
+    def topic_id(self, topic):
+        return self.topic_ids
 
     async def topics(self, names=None):
         return {}
@@ -179,25 +214,51 @@ class MemoryTarget(Target):
         if self.refused is not None:
             raise self.refused
 
+    def fencing(self, transactional_id):
+        return MemoryFencing(self)
+
+    def state_topic(self, name):
+        return MemoryStateTopic(self, name)
+
+    def marker(self):
+        """A fence's, behind all that is there."""
+        self.log.append(None)
+        self.remembered[FENCED] = Remembered(self.epoch)
+
+    async def look(self, wanted, steps_max):
+        """As a client that reads backwards does."""
+        await asyncio.sleep(0)
+        ((at, one),) = wanted.items()
+        end = len(self.log)
+        floor = min(one.floor, end)
+        for base in sorted(self.bases, reverse=True):
+            header = BatchHeader(self.bases[base])
+            if header.next_offset <= floor:
+                break
+            if header.producer_id in one.producer_ids:
+                last = (header.base_sequence + header.last_offset_delta) % SEQUENCES
+                own = header.producer_id, header.producer_epoch, header.base_sequence, last, base, header.last_offset
+                return {at: Look(0, end, base, Own(*own), self.epoch, True)}
+        return {at: Look(0, end, floor, None, self.epoch, True)}
+
     async def topic_settings(self, names):
         return dict.fromkeys(names, "nobody asked for any")
-
-    async def end_offset(self, partition):
-        return len(self.got)
 
     async def start_offset(self, partition):
         return 0
 
     async def record_at(self, partition, offset):
         assert partition == ("lab.readings", 0)
-        if not 0 <= offset < len(self.got):
+        if not 0 <= offset < len(self.log) or self.log[offset] is None:
             return None
-        timestamp, headers, value = self.got[offset]
+        timestamp, headers, value = self.log[offset]
         return Content(timestamp, b"k", value, tuple(headers))
 
-    async def batch_at(self, partition, offset):
-        base = max((one for one in self.bases if one <= offset), default=None)
-        return None if base is None else next(pieces_of(memoryview(self.bases[base]), offset))
+    async def contents_from(self, partition, offset):
+        if offset >= len(self.log):
+            return None
+        one = await self.record_at(partition, offset)
+        return Contents([] if one is None else [(offset, one)], offset + 1)
 
     async def write(self, topic, key, value, timeout_s):
         if self.fail():
@@ -216,24 +277,91 @@ class MemoryTarget(Target):
     def append(self, data):
         """Serve one partition of a request, and return its code and base offset."""
         header = BatchHeader(data)
-        if self.forgetful:
-            self.remembered.clear()
         if len(data) > self.refuse_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
-        seen = self.remembered.setdefault(header.producer_id, deque(maxlen=REMEMBERED))
+        known = self.remembered.get(header.producer_id)
+        if known is None or self.forgetful:
+            known = Remembered(header.producer_epoch, header.base_sequence)
+        if header.producer_epoch < known.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        if header.producer_epoch > known.epoch:
+            known = Remembered(header.producer_epoch)
+        self.remembered[header.producer_id] = known
         last = header.base_sequence + header.last_offset_delta
-        for first, end, base in seen:
+        for first, end, base in known.recent:
             if (first, end) == (header.base_sequence, last):
                 return 0, base
-        if not self.forgetful and header.base_sequence != (seen[-1][1] + 1 if seen else 0):
+        if header.base_sequence != known.next_sequence:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-        base = len(self.got)
-        seen.append((header.base_sequence, last, base))
-        self.got += [(one.timestamp, list(one.headers), one.value) for one in records_of(data)]
+        base = len(self.log)
+        known.next_sequence = last + 1
+        known.recent.append((header.base_sequence, last, base))
+        self.log += [(one.timestamp, list(one.headers), one.value) for one in records_of(data)]
         stored = bytearray(data)
         stored[:8] = base.to_bytes(8, "big")
         self.bases[base] = bytes(stored)
         return 0, base
+
+
+class Remembered:
+    """What a leader remembers of a producer."""
+
+    def __init__(self, epoch, next_sequence=0):
+        self.epoch, self.next_sequence, self.recent = epoch, next_sequence, deque(maxlen=REMEMBERED)
+
+
+class MemoryFencing:
+    """A coordinator of one transactional id; a marker may be written though nobody hears of it."""
+
+    def __init__(self, target):
+        self.target = target
+
+    async def begin(self, partitions):
+        await asyncio.sleep(0)
+        target = self.target
+        if not target.fences:
+            raise NoFence("transactional id is refused: UNSUPPORTED_VERSION")
+        outcome = target.fail()
+        if outcome == "lost":
+            raise ConnectionLost("the coordinator's connection was lost")
+        target.epoch += 1
+        if ("lab.readings", 0) in partitions:
+            target.marker()
+        if outcome == "answer lost":
+            raise ConnectionLost("the coordinator's connection was lost")
+        return Fence(FENCED, target.epoch, {}, True)
+
+    async def extend(self, partitions):
+        return Fence(FENCED, self.target.epoch, {}, True)
+
+
+class MemoryStateTopic:
+    """The last record of each key; a write may have arrived though nobody hears of it."""
+
+    def __init__(self, target, name):
+        self.target, self.partition = target, (name, 0)
+
+    async def open(self, replicas=0):
+        return False
+
+    def begin(self, producer_id, producer_epoch): ...
+
+    async def read(self, reading):
+        for key, value in list(self.target.state.items()):
+            reading.take(key, value)
+
+    async def write(self, groups):
+        await asyncio.sleep(0)
+        self.target.state_writes += 1
+        outcome = self.target.fail()
+        if outcome == "lost":
+            raise ConnectionLost("the connection was lost")
+        for key, value in (record for group in groups for record in group):
+            self.target.state.pop(key, None)
+            if value is not None:
+                self.target.state[key] = value
+        if outcome is not None:
+            raise ConnectionLost("the connection was lost")
 
 
 class MemoryConnection:

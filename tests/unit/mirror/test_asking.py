@@ -43,6 +43,7 @@ from mirror.epochs import EpochEnd
 from mirror.errors import PositionsError, SourceError
 from mirror.offsets import Commit
 from mirror.source import Source
+from mirror.standby import Member
 from tests.support.scripted_wire import APIS, playing
 
 NODE = 7
@@ -163,16 +164,16 @@ async def test_a_coordinator_that_cannot_tell_now_is_asked_for_again(source, ask
     assert await asking.commits([TP]) == {TP: Commit(42, 42)}
     assert "FindCoordinator" in source.asked
     source.asked.clear()
-    await asking.commit({TP: Commit(43, 43)}, 30)
+    await asking.commit({TP: Commit(43, 43)}, 30, Member())
     assert source.asked == ["OffsetCommit"]
 
 
 async def test_a_refused_commit_names_the_partition_and_asks_who_coordinates(source, asking):
     source.committed = ErrorCode.NOT_COORDINATOR
     with pytest.raises(SourceError, match="t-0 cannot be committed: NOT_COORDINATOR"):
-        await asking.commit({TP: Commit(42, 42)}, 30)
+        await asking.commit({TP: Commit(42, 42)}, 30, Member())
     source.committed = 0
-    await asking.commit({TP: Commit(42, 42)}, 30)
+    await asking.commit({TP: Commit(42, 42)}, 30, Member())
     assert source.asked.count("FindCoordinator") == 2
 
 

@@ -10,22 +10,29 @@ import pytest
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.crc import crc32c
-from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch, records_of
+from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader
 from kafka_wire.errors import ConnectionLost
+from mirror import sending
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
-from mirror.offsets import read_commit
+from mirror.offsets import Commit, read_commit
 from mirror.replicator import Replicator
 from mirror.topic_rules import rules_from
 from tests.support.waiting import CALL_S
-from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
+from tests.unit.mirror.ends import FENCED, TP, AlwaysWrites, MemorySource, MemoryTarget, record
 
 CONFIG = Config(
     source="s:1", target="t:2", topics="readings", site="lab", backoff_max_ms=2, commit_interval_ms=5,
-    refresh_interval_ms=5, window_records_max=50, ledger=False, compression="none",
+    refresh_interval_ms=5, ledger=False, compression="none",
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def records_are_new(monkeypatch):
+    """Though their timestamps are their offsets."""
+    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
 
 
 class Run:
@@ -36,7 +43,7 @@ class Run:
         self.replicator = Replicator(config, self.metrics)
         self.source, self.target, self.ledger = source, target, ledger or MemoryTarget()
         self.replicator.source = source
-        self.replicator._sender.target = target
+        self.replicator.standby = AlwaysWrites()
         self.replicator.target = target
         self.replicator._ledger = self.ledger
         self.replicator._following.source, self.replicator._following.target = source, target
@@ -192,7 +199,7 @@ async def test_what_has_nowhere_to_go_is_not_read():
 
 
 async def test_a_corrupt_range_wider_than_the_window_does_not_hold_the_partition():
-    far = 5 * CONFIG.window_records_max
+    far = 50_000
     run = Run(MemorySource([record(o) for o in (0, far, far + 1)], policy="compact"), MemoryTarget())
     await run.until_safe(far + 2)
     assert run.offsets == [0, far, far + 1]
@@ -301,8 +308,12 @@ async def test_any_run_of_failures_loses_nothing_keeps_order_and_doubles_nothing
     assert run.ledger.written == []
 
 
-@pytest.mark.parametrize("seed", range(30))
-async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed):
+@pytest.mark.parametrize("is_old", [True, False])
+@pytest.mark.parametrize("seed", range(15))
+async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed, is_old, monkeypatch):
+    """Of old records, where Kafka does so, nothing is doubled; where one does so that should not, that is counted."""
+    if is_old:
+        monkeypatch.setattr(sending, "REMEMBERED_S", 0)
     chance = random.Random(seed)
     target = MemoryTarget(fail=lambda: chance.choice([*CHANCES, int(ErrorCode.NOT_ENOUGH_REPLICAS)]))
     target.forgetful = True
@@ -311,6 +322,127 @@ async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed):
     await run.until_safe(200)
     assert set(run.offsets) == set(range(200))
     assert len(run.offsets) - 200 <= run.metrics.duplicates._value.get()
+    assert not is_old or run.offsets == list(range(200))
+
+
+class Killed(Run):
+    """One that is ended in the middle, as a process that is killed; what it has under way may arrive late.
+
+    Without a fence that is not refused, so nothing of it is left there.
+    """
+
+    async def until(self, condition):
+        running = asyncio.create_task(self.replicator.run(asyncio.Event()))
+        async with asyncio.timeout(CALL_S):
+            while not condition() and not running.done():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        if not self.target.fences:
+            await self.replicator._sender.close()
+
+
+@pytest.mark.parametrize("fences", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+async def test_kills_and_failures_in_any_order_lose_nothing_and_double_nothing(seed, fences):
+    chance = random.Random(seed)
+    target = MemoryTarget(fail=lambda: chance.choice(CHANCES))
+    target.fences = fences
+    gaps = sorted(chance.sample(range(400), 60))
+    source = MemorySource([record(o) for o in range(400) if o not in gaps], policy="compact", epochs=[(0, 1), (170, 2)])
+    config = replace(CONFIG, batch_bytes_max=600)
+    for _ in range(6):
+        run = Killed(source, target, config=config)
+        far = len(target.log) + chance.randrange(60)
+        await run.until(lambda at=far: len(target.log) > at)
+        if chance.random() < 0.3:
+            source.group.clear()
+    run = Run(source, target, config=config)
+    await run.until_safe(source.end)
+    assert run.offsets == [o for o in range(400) if o not in gaps]
+    assert run.ledger.written == []
+
+
+async def test_a_record_that_others_write_in_between_is_in_the_map():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    await mirrored(source, target, 40)
+    target.got = [*target.log, (7, [], b"of another")]
+    source.log += [record(o) for o in range(40, 60)]
+    source.end = 60
+    run = Run(source, target)
+    await run.until_safe(60)
+    known = run.replicator._lanes[TP].state.map
+    assert [at for at, one in enumerate(target.log) if one is not None and one[0] == 45] == [known.to_target(45).offset]
+
+
+async def test_what_the_target_lost_is_sent_again(caplog):
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    await mirrored(source, target, 40)
+    del target.log[21:]
+    target.bases = {base: batch for base, batch in target.bases.items() if BatchHeader(batch).next_offset <= 21}
+    del target.log[max(BatchHeader(batch).next_offset for batch in target.bases.values()) :]
+    run = Run(source, target)
+    await run.until_safe(40)
+    assert run.offsets == list(range(40))
+    assert run.metrics.target_lost._value.get() > 0
+
+
+async def test_a_topic_of_the_target_made_anew_gets_all_again():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    await mirrored(source, target, 40)
+    target.log, target.bases, target.remembered, target.topic_ids = [], {}, {}, "another"
+    run = Run(source, target)
+    await run.until_safe(40)
+    assert run.offsets == list(range(40))
+
+
+async def test_a_position_that_somebody_has_set_by_hand_is_gone_by(caplog):
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    await mirrored(source, target, 40)
+    source.group[TP] = read_commit(30, "")
+    run = Run(source, target)
+    await run.until(lambda: len(target.got) == 50 and run.acked == 40)
+    assert run.offsets == [*range(40), *range(30, 40)]
+    assert "position_set_by_hand" in caplog.text
+
+
+@pytest.mark.parametrize(("there", "times"), [(5, 1), (12, 1), (7, 2)])
+async def test_what_a_version_without_a_state_has_sent_is_not_sent_again(there, times):
+    """It was killed with a position of 20, twice where it was begun twice, each time behind some records more."""
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    target.got = [(o, [("n", b"%d" % o)], b"x" * 10) for o in range(20)]
+    for _ in range(times):
+        target.got = [*target.log, *((o, [("n", b"%d" % o)], b"x" * 10) for o in range(20, 20 + there))]
+    source.group[TP] = Commit(20, 35, 20, times)
+    run = Run(source, target)
+    await run.until_safe(40)
+    assert run.offsets == [*range(20), *(list(range(20, 20 + there)) * times), *range(20 + there, 40)]
+
+
+async def test_a_mirror_that_has_lost_its_state_goes_on_by_the_group_and_what_the_target_has():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    await mirrored(source, target, 40)
+    target.state.clear()
+    source.group[TP] = Commit(20, 20, 21, 1)
+    run = Run(source, target)
+    await run.until(lambda: run.replicator._lanes[TP].ensured if TP in run.replicator._lanes else False)
+    assert run.offsets == list(range(40))
+
+
+async def test_another_mirror_that_takes_over_is_let_write(caplog):
+    source, target = MemorySource([record(o) for o in range(200)]), MemoryTarget()
+    run = Run(source, target)
+    taken = []
+
+    def take_over():
+        if run.acked > 10 and not taken:
+            target.epoch += 1
+            target.marker()
+            taken.append(run.replicator._reign)
+        return "overtaken" in caplog.text
+
+    await run.until(take_over)
+    assert run.offsets == list(range(len(run.offsets)))
 
 
 async def test_several_batches_are_under_way_and_never_more_than_a_broker_remembers():
@@ -353,6 +485,7 @@ async def test_a_broker_that_leads_nothing_any_more_is_no_trouble_for_ever():
 
 async def test_a_target_that_gives_no_producer_id_yet_is_asked_again_and_well_then():
     target, loading = MemoryTarget(), [True] * 3
+    target.fences = False
     give = target.producer
 
     async def producer():
@@ -370,15 +503,17 @@ async def test_a_target_that_gives_no_producer_id_yet_is_asked_again_and_well_th
 async def test_a_producer_that_the_target_does_not_know_any_more_is_replaced():
     target = MemoryTarget()
     source = MemorySource([record(o) for o in range(60)])
-    run = Run(source, target)
+    run, spoilt = Run(source, target, config=replace(CONFIG, batch_bytes_max=200)), []
 
     def forgotten():
-        if run.acked >= 30 and target.producers == 1:
-            target.remembered[1001].append((700, 700, 0))  # so that what comes next is out of order
+        if run.acked >= 30 and not spoilt:
+            spoilt.append(target.remembered[FENCED].epoch)
+            target.remembered[FENCED].next_sequence = 700  # so that what comes next is out of order
         return run.acked == 60
 
     await run.until(forgotten)
     assert run.offsets == list(range(60))
+    assert target.remembered[FENCED].epoch == spoilt[0] + 1
 
 
 async def test_a_batch_that_lies_holds_its_partition_and_is_said():
@@ -525,8 +660,13 @@ async def test_a_topic_made_anew_while_it_is_read_is_mirrored_from_its_start():
     assert values(run.target)[100:] == [b"x" * 11] * len(run.offsets[100:])
 
 
-def of_an_older_version(commit):
-    return read_commit(commit.offset, replace(commit, topic_id=None, epoch=None).metadata())
+async def mirrored_by_an_older_version(source, target, offset):
+    """As one that had no state at the target, and put nothing else there either."""
+    target.fences = False
+    await mirrored(source, target, offset)
+    target.fences = True
+    target.state.clear()
+    source.group[TP] = read_commit(offset, replace(source.group[TP], topic_id=None, epoch=None).metadata())
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -534,8 +674,7 @@ async def test_an_older_versions_position_is_compared_with_the_target(lost):
     source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
     target = MemoryTarget()
     target.got = [(0, [], b"somebody else's")] * 7
-    await mirrored(source, target, 100)
-    source.group[TP] = of_an_older_version(source.group[TP])
+    await mirrored_by_an_older_version(source, target, 100)
     if lost:
         source.cut(60, [other(o) for o in range(60, 130)])
     else:
@@ -550,8 +689,7 @@ async def test_an_older_versions_position_is_compared_with_the_target(lost):
 async def test_an_older_versions_position_that_nobody_can_prove_is_believed_once(caplog):
     source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
     target = MemoryTarget()
-    await mirrored(source, target, 100)
-    source.group[TP] = of_an_older_version(source.group[TP])
+    await mirrored_by_an_older_version(source, target, 100)
     target.got = [(0, [], b"of another mirror")] * 100
     source.cut(100, [])
     with caplog.at_level("INFO"):
@@ -591,7 +729,9 @@ async def test_a_partition_whose_leader_cannot_judge_it_holds_up_no_other_work()
 async def test_lost_records_that_were_read_and_not_sent_are_sent_before_it_goes_back():
     source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
     away = {"is": True}
-    run = Run(source, MemoryTarget(fail=lambda: "lost" if away["is"] else None))
+    target = MemoryTarget()
+    target.fail = lambda: "lost" if away["is"] and target.state else None
+    run = Run(source, target)
 
     def lost_its_end():
         lane = run.replicator._lanes.get(TP)

@@ -1,0 +1,412 @@
+"""The mirror's lives at the target: fence, look, write; who goes on where, and what is stored before a batch may go.
+
+| step of `begin`, for all lanes that wait | round trips |
+|---|---|
+| the state topic found or made, once | 1 to 3 |
+| their partitions fenced, and at the start the state topic's | 3, 4 with the coordinator's search |
+| the state topic read, once | 1 and more |
+| their logs looked at | 2 and more |
+| their heads written | 1, while the source is read |
+
+A lane begins a life when it starts, and whenever nobody knows any more which of its batches have arrived. Where no
+fence is to be had (`is_weak`), the life that was goes on: one mirror at a time is then the operator's matter.
+
+The rules are in state.py and resuming.py, their reasons in STATE.md. Must never come in: batches and when they are sent
+(sending.py), the source's log and its epochs (positions.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
+from edge_broker.errors import error_name
+from kafka_wire.cluster import Partition
+from kafka_wire.errors import WireError
+from kafka_wire.fencing import LAST_EPOCH, Fence, NoFence, Overtaken
+from kafka_wire.looking import Look, Wanted
+from mirror.errors import OvertakenError, SourceError, TargetError
+from mirror.lane import Lane
+from mirror.resuming import Resumed, Seen, Verdict, floor_of
+from mirror.state import PartitionState, Write
+from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics
+from mirror.target import Target
+
+_log = Log("mirror")
+
+NOWHERE = 2**62  # as a floor: nothing of ours can be there, so only the end of the log is asked for
+STEPS_MAX = 20_000  # fetches of a second, longer look
+POSITION_S = 1800.0  # after which a position that has moved is stored, if no other write took it along
+POSITION_RECORDS = (
+    2**28
+)  # behind the stored position, from which on that does not wait: a quarter of what a sequence tells
+RENEW_S = 12 * 3600.0
+LOOK_S = 60.0
+LINES_MAX = 40  # about partitions that begin at once
+
+
+class Begun(NamedTuple):
+    """Where a lane goes on, and how many records were mirrored as far as was known before the look."""
+
+    resumed: Resumed
+    records_before: int
+
+
+class Host(Protocol):
+    """Who owns the lanes."""
+
+    @property
+    def others_s(self) -> float:
+        """For so long another mirror of the site may still write."""
+
+    async def place(self, lane: Lane, verdict: Verdict, end_offset: int) -> int:
+        """Where at the source a lane begins of which the state tells nothing, as the target's log ends there.
+
+        Raises SourceError, TargetError.
+        """
+
+    def tell(self, name: str, text: str) -> None:
+        """What is wrong with `name`; no text when it is over."""
+
+    def doubled(self, lane: Lane, records: int) -> None:
+        """So many records are sent again that are at the target."""
+
+    def overtaken(self, text: str) -> None:
+        """Another mirror has taken over; nothing of ours is taken any more."""
+
+    def stored(self, lane: Lane) -> None:
+        """More of a lane's batches may go."""
+
+
+class Lives:
+    """Of one process and one start; of one event loop. `is_weak` once the target has refused to fence."""
+
+    def __init__(self, target: Target, name: str, replicas: int, host: Host, backoff: tuple[float, float]) -> None:
+        """`name` is that of the state topic and of the transactional id; `backoff` the first and longest wait, in s."""
+        self.target, self.host = target, host
+        self.is_weak = False
+        self._name, self._replicas = name, replicas
+        self._fencing = target.fencing(name)
+        self._topic = target.state_topic(name)
+        self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
+        self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
+        self._is_unsure = True  # whether a write to the state topic may have arrived
+        self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
+        self._asked = asyncio.Event()
+        self._urgent: dict[PartitionState, Lane] = {}
+        self._due: set[PartitionState] = set()
+        self._wake = asyncio.Event()
+        self._backoff = Backoff(*backoff)
+        self._fenced_at = 0.0
+        self._tells = True  # a line for each
+
+    # -- life
+
+    async def run(self) -> None:
+        """Begin lives, and write the state, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for loop in (self._begin_all(), self._write_all(), self._look_after()):
+                tasks.create_task(loop)
+
+    async def begin(self, lane: Lane) -> Begun:
+        """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
+        waiting = self._waiting.get(lane)
+        if waiting is None:
+            waiting = self._waiting[lane] = asyncio.get_running_loop().create_future()
+            self._asked.set()
+        return await asyncio.shield(waiting)
+
+    def note(self, lane: Lane) -> None:
+        """Have written what must be stored before the lane's next batch may go."""
+        assert lane.state is not None
+        self._urgent[lane.state] = lane
+        self._wake.set()
+
+    async def stop(self, lanes: Iterable[Lane]) -> None:
+        """Store the positions of lanes that have moved; raises TargetError."""
+        behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+        if behind and not self._is_unsure:
+            with _mapped():  # a write that was cut off has left it unsure
+                await self._topic.write([state.write().records for state in behind])
+
+    # -- begin
+
+    async def _begin_all(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            waiting, self._waiting = self._waiting, {}
+            try:
+                with _mapped():
+                    found = await self._begin({lane for lane in waiting if not lane.is_gone})
+            except OvertakenError as error:
+                self.host.overtaken(str(error))
+                found = dict.fromkeys(waiting, error)
+            except TargetError as error:
+                found = dict.fromkeys(waiting, error)
+                self.host.tell("state topic", str(error))
+                if self._is_unsure:
+                    asyncio.get_running_loop().call_later(self._backoff.next_s(), self._asked.set)
+            else:
+                self._backoff.reset()
+                self.host.tell("state topic", "")
+            _tell(waiting, found)
+            self._wake.set()
+
+    async def _begin(self, lanes: set[Lane]) -> dict[Lane, Begun | TargetError]:
+        with_state = self._is_unsure
+        if with_state:
+            await self._topic.open(self._replicas)
+        fence = await self._fence([*map(_at, lanes), *([self._topic.partition] if with_state else [])])
+        if with_state:
+            await self._begin_state(fence)
+        found: dict[Lane, Begun | TargetError] = {}
+        for lane in lanes:
+            code = 0 if fence is None else fence.refused.get(_at(lane), 0)
+            if code:
+                found[lane] = TargetError(f"it cannot be fenced at the target: {error_name(code)}")
+        return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence)
+
+    async def _fence(self, partitions: list[Partition]) -> Fence | None:
+        """Fence them; None where the target has no fences for us."""
+        if not partitions:
+            return None
+        try:
+            fence = await self._fencing.begin(partitions)
+        except NoFence as error:
+            if not self.is_weak:
+                _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
+            self.is_weak = True
+            await asyncio.sleep(self.host.others_s)
+            return None
+        self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
+        return fence
+
+    async def _begin_state(self, fence: Fence | None) -> None:
+        """Write as one that nobody else is, and read what former lives have written."""
+        if fence is None:
+            producer = await self.target.producer()
+            self._topic.begin(producer.id, producer.epoch)
+        elif not fence.is_confirmed or self._topic.partition in fence.refused:
+            code = fence.refused.get(self._topic.partition)
+            why = "its marker is not written yet" if code is None else error_name(code)
+            raise TargetError(f"topic {self._name} cannot be fenced: {why}")
+        else:
+            self._topic.begin(*fence[:2])
+        if self._stored is None:
+            reading = Reading()
+            await self._topic.read(reading)
+            self._stored = reading.partitions()
+        self._is_unsure = False
+
+    async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
+        self._tells = len(lanes) <= LINES_MAX
+        if not self._tells:
+            _log.info("lives", partitions=len(lanes))
+        looks = await self._look({lane: floor_of(self._state(lane).map.end) for lane in lanes}, fence)
+        found: dict[Lane, Begun | TargetError] = {}
+        for lane in lanes:
+            try:
+                found[lane] = await self._begin_one(lane, looks[lane], fence)
+            except (StateError, SourceError, TargetError) as error:
+                found[lane] = TargetError(str(error))
+        return found
+
+    async def _look(self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200) -> dict[Lane, Look | str]:
+        wanted = {}
+        for lane, floor in floors.items():
+            state = self._state(lane)
+            ids = {state.life.producer_id, -1 if fence is None else fence.producer_id} - {-1}
+            leader = await self.target.leader(lane.at_target)
+            wanted[_at(lane)] = Wanted(leader, frozenset(ids), floor if state.map.steps else NOWHERE)
+        looks = await self.target.look(wanted, steps_max) if wanted else {}
+        return {lane: looks[_at(lane)] for lane in floors}
+
+    def _state(self, lane: Lane) -> PartitionState:
+        partition = tuple(lane.partition)
+        state = self._states.get(partition)
+        if state is None:
+            assert self._stored is not None, "the state topic is read first"
+            state = PartitionState(partition, self._topics(lane), self._stored.pop(partition, None))
+            self._states[partition] = state
+        return state
+
+    def _topics(self, lane: Lane) -> Topics:
+        return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
+
+    async def _begin_one(self, lane: Lane, look: Look | str, fence: Fence | None) -> Begun:
+        look = _whole(look, fence)
+        state, resumed = await self._resume(lane, look)
+        if resumed.verdict == "unknown":
+            look = _whole((await self._look({lane: 0}, fence, STEPS_MAX))[lane], fence)
+            state, resumed = await self._resume(lane, look)
+        if resumed.verdict == "unknown":
+            raise TargetError(f"{lane.at_target} has too many batches of others behind those of ours to find the last")
+        before, found, resumed = state.map.end.records, resumed, _wished(lane, state, resumed)
+        if state.life.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
+            place = await self.host.place(lane, resumed.verdict, look.end_offset)
+            resumed = resumed._replace(source_offset=place)
+        if found.records > resumed.records and not lane.starts_anew:
+            self.host.doubled(lane, found.records - resumed.records)
+        try:
+            await self._enter(lane, state, resumed, look.end_offset, fence)
+        except ValueError as error:
+            _log.error("map_begins_anew", **lane.fields(), because=error)
+            resumed, lane.contradicts = resumed._replace(placed=None), True
+            state.drop_map(resumed)
+            await self._enter(lane, state, resumed, look.end_offset, fence)
+        if self._tells or resumed.lost:
+            _log.info("life", **lane.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost)
+        state.forget_below(look.start_offset)
+        lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
+        self.note(lane)
+        return Begun(resumed, before)
+
+    async def _resume(self, lane: Lane, look: Look) -> tuple[PartitionState, Resumed]:
+        seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, lane.is_compacted_there)
+        state = self._state(lane)
+        try:
+            return state, state.resume(seen, self._topics(lane))
+        except StepsMissing:
+            reading = Reading(None)
+            await self._topic.read(reading)
+            partition = tuple(lane.partition)
+            state = PartitionState(partition, state.topics, reading.partitions()[partition])
+            self._states[partition] = state
+            return state, state.resume(seen, self._topics(lane))
+
+    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+        if fence is not None:
+            state.begin(self._topics(lane), *fence[:2], resumed, end)
+            return
+        life = state.life
+        may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
+        if may_go_on and state.topics == self._topics(lane):
+            state.go_on(resumed, end)
+            return
+        if life.producer_id >= 0 and life.producer_epoch < LAST_EPOCH:
+            producer = life.producer_id, life.producer_epoch + 1
+        else:
+            made = await self.target.producer()
+            producer = made.id, made.epoch
+        state.begin(self._topics(lane), *producer, resumed, end)
+
+    # -- write
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._is_unsure:
+                continue
+            urgent, self._urgent = self._urgent, {}
+            due, self._due = self._due, set()
+            some = [state for state in urgent if state.is_urgent] + [state for state in due if state not in urgent]
+            if some:
+                await self._write([(state, state.write()) for state in some], urgent)
+
+    async def _write(self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, Lane]) -> None:
+        try:
+            with _mapped():
+                await self._topic.write([write.records for _, write in writes])
+        except asyncio.CancelledError:
+            self._is_unsure = True
+            raise
+        except TargetError as error:
+            self._is_unsure = True
+            self._urgent = lanes | self._urgent
+            for state, write in writes:
+                state.not_stored(write)
+            self.host.tell("state topic", str(error))
+            if isinstance(error, OvertakenError):
+                self.host.overtaken(str(error))
+            else:
+                asyncio.get_running_loop().call_later(self._backoff.next_s(), self._asked.set)
+            return
+        for state, write in writes:
+            state.stored(write)
+            if state in lanes:
+                self.host.stored(lanes[state])
+
+    async def _look_after(self) -> None:
+        """Have positions that have moved on stored, and the transactional id kept known to the coordinator."""
+        loop = asyncio.get_running_loop()
+        stored_at = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            is_time = loop.time() - stored_at >= POSITION_S
+            stored_at = loop.time() if is_time else stored_at
+            self._due |= {
+                state
+                for state in self._states.values()
+                if state.is_behind and (is_time or state.records_behind >= POSITION_RECORDS)
+            }
+            self._wake.set()
+            if not self.is_weak and loop.time() - self._fenced_at >= RENEW_S:
+                await self._renew()
+
+    async def _renew(self) -> None:
+        try:
+            with _mapped():
+                await self._fencing.extend([self._topic.partition])
+        except OvertakenError as error:
+            self.host.overtaken(str(error))
+        except TargetError as error:
+            self.host.tell("state topic", str(error))
+        else:
+            self._fenced_at = asyncio.get_running_loop().time()
+
+
+def _at(lane: Lane) -> Partition:
+    return lane.target_topic, lane.partition.partition
+
+
+def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
+    """From another place than the state tells, where the source lost what it had, or somebody wants it so."""
+    if state.life.producer_id < 0:
+        return resumed
+    if lane.resend_from is not None and lane.resend_from[0] < resumed.records:
+        _log.error(
+            "order_lost", **lane.fields(), offset=lane.resend_from[1], then="what arrived behind it is sent again"
+        )
+        return Resumed("found", *lane.resend_from)
+    by_hand = lane.state is None and lane.set_by_hand not in (None, resumed.source_offset)
+    if by_hand:
+        _log.warning("position_set_by_hand", **lane.fields(), position=resumed.source_offset, to=lane.set_by_hand)
+    return Resumed("source_anew", resumed.records) if by_hand or lane.starts_anew else resumed
+
+
+def _whole(look: Look | str, fence: Fence | None) -> Look:
+    if isinstance(look, str):
+        raise TargetError(look)
+    if fence is not None and not fence.is_confirmed and look.marker_epoch < fence.producer_epoch:
+        raise TargetError("the marker of its fence is not written yet")
+    return look
+
+
+def _tell(waiting: dict[Lane, asyncio.Future[Begun]], found: Mapping[Lane, Begun | TargetError]) -> None:
+    for lane, future in waiting.items():
+        if future.done():
+            continue
+        told = found.get(lane)
+        if isinstance(told, Begun):
+            future.set_result(told)
+        elif told is None:
+            future.cancel()
+        else:
+            future.set_exception(told)
+            future.exception()  # who asked may be gone
+
+
+@contextlib.contextmanager
+def _mapped() -> Iterator[None]:
+    try:
+        yield
+    except Overtaken as error:
+        raise OvertakenError(str(error)) from error
+    except (WireError, StateError, TimeoutError, OSError) as error:
+        raise TargetError(str(error)) from error
