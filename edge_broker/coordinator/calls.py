@@ -4,10 +4,7 @@ Lives here: calls, results, and `GroupEffects`, what one call brought about. Mus
 versions; handlers translate, and say what a version can do by the flags below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from edge_broker.coordinator.offset_records import Record
@@ -18,8 +15,7 @@ NOBODY = -1
 """The token of a waiting member whose connection is gone; tokens of requests are never negative."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     """The broker keys group.* and offset.metadata.max.bytes, in milliseconds and characters; memory in bytes."""
 
     min_session_timeout_ms: int = 6_000
@@ -38,30 +34,28 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(NamedTuple):
     """JoinGroup. `rebalance_timeout_ms` is -1 where the version has none (0); an empty member_id asks for one."""
 
     token: int
     group_id: str
     member_id: str
-    instance_id: str | None = None
     client_id: str
     client_host: str
-    peer: str = ""
-    """The connection that it came over."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
     member_id_required: bool
     """Version 4 and up: a new dynamic member is first sent away with its id (KIP-394)."""
+    instance_id: str | None = None
+    peer: str = ""
+    """The connection that it came over."""
     can_skip_assignment: bool = False
     """Version 9 and up: a static leader that comes back may be told not to assign (KIP-814)."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     """What the leader learns of one member."""
 
     member_id: str
@@ -69,8 +63,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(NamedTuple):
     """JoinGroup's answer; `members` is filled for the leader only. A missing name goes out as "" below version 7."""
 
     error: ErrorCode
@@ -83,8 +76,7 @@ class JoinResult:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class Sync(NamedTuple):
     """SyncGroup; protocol type and name are None below version 5, `assignments` is the leader's."""
 
     token: int
@@ -97,8 +89,7 @@ class Sync:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     """SyncGroup's answer."""
 
     error: ErrorCode
@@ -114,8 +105,7 @@ class Leaver(NamedTuple):
     instance_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class Leave(NamedTuple):
     """LeaveGroup; one member below version 3."""
 
     token: int
@@ -131,8 +121,7 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveResult:
+class LeaveResult(NamedTuple):
     """LeaveGroup's answer; below version 3 the one member's error is the error of the whole."""
 
     error: ErrorCode
@@ -149,16 +138,15 @@ class CommitPartition(NamedTuple):
     metadata: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(NamedTuple):
     """OffsetCommit. A consumer outside any group sends generation -1 and no member. Retention times are ignored."""
 
     token: int
     group_id: str
+    partitions: tuple[CommitPartition, ...]
     generation_id: int = NO_GENERATION
     member_id: str = ""
     instance_id: str | None = None
-    partitions: tuple[CommitPartition, ...]
     knows_missing_group: bool = False
     """Version 9 and up: a missing group is GROUP_ID_NOT_FOUND, before that ILLEGAL_GENERATION."""
 
@@ -171,15 +159,13 @@ class CommittedPartition(NamedTuple):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitResult(NamedTuple):
     """OffsetCommit's answer, partitions in the order of the request."""
 
     partitions: tuple[CommittedPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(NamedTuple):
     """One member as DescribeGroups shows it; metadata is empty unless the group is Stable."""
 
     member_id: str
@@ -190,8 +176,7 @@ class DescribedMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(NamedTuple):
     """One group as DescribeGroups shows it; a missing group is Dead and, from version 6, GROUP_ID_NOT_FOUND."""
 
     error: ErrorCode
@@ -203,8 +188,7 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(NamedTuple):
     """One group as ListGroups shows it."""
 
     group_id: str
@@ -265,11 +249,11 @@ class GroupEffects:
         """The age of the data directory, by which offsets go (storage/age.py)."""
         return self.now_ms + self.ahead.age_ms
 
-    def synced(self, now_ms: int) -> GroupEffects:
+    def synced(self, now_ms: int) -> "GroupEffects":
         """What becomes due now that `append` is on disk."""
         return self._settle(ErrorCode.NONE, now_ms)
 
-    def failed(self, error: ErrorCode, now_ms: int) -> GroupEffects:
+    def failed(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
         """What becomes due as `append` could not be kept; `error` is the log's; clients hear Kafka's for it."""
         return self._settle(error, now_ms)
 
@@ -278,13 +262,13 @@ class GroupEffects:
         if token != NOBODY:
             self.answers.append(Answer(token, result))
 
-    def store(self, records: list[Record], after: AfterSync | None = None) -> None:
+    def store(self, records: list[Record], after: "AfterSync | None" = None) -> None:
         """Append records; `after` gets NONE or the failure, and the effects to add to."""
         self.append += records
         if after is not None:
             self._after.append(after)
 
-    def _settle(self, error: ErrorCode, now_ms: int) -> GroupEffects:
+    def _settle(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
         later = GroupEffects(now_ms, self.ahead, self.partition)
         after, self._after = self._after, []
         for call in after:

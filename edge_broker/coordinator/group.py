@@ -15,7 +15,6 @@ answers, records; those are groups.py's. Source: Apache Kafka's classic groups, 
 | any | Dead | the broker stops |
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -48,24 +47,55 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
 class Member:
-    """A member; a token stands for a request of its that waits, `calls.NOBODY` for one whose connection is gone."""
+    """A member; a token stands for a request of its that waits, `calls.NOBODY` for one whose connection is gone.
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]
-    assignment: bytes | None = None
-    peer: str = ""
-    """The connection that it was last heard of over; "" before it is."""
-    join_token: int | None = None
-    sync_token: int | None = None
-    is_new: bool = False
-    """Has not had its first JoinGroup answered: it cannot send heartbeats yet."""
+    `peer` is the connection that it was last heard of over, "" before it is. `is_new`: it has not had its first
+    JoinGroup answered, and cannot send heartbeats yet.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "peer",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_token",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: tuple[Protocol, ...],
+        assignment: bytes | None = None,
+        *,
+        peer: str = "",
+        join_token: int | None = None,
+        is_new: bool = False,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.peer = peer
+        self.join_token = join_token
+        self.sync_token: int | None = None
+        self.is_new = is_new
 
     @property
     def waits(self) -> bool:
@@ -77,37 +107,58 @@ class Member:
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
 
-@dataclass(slots=True, eq=False)
 class Group:
     """A group and its members; `members` keeps the order of joining."""
 
+    __slots__ = (
+        "emptied_age_ms",
+        "generation_id",
+        "group_id",
+        "initial_delay_left_ms",
+        "initial_delay_ms",
+        "is_stored",
+        "leader_id",
+        "member_came",
+        "members",
+        "pending_ids",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_since_ms",
+        "static_ids",
+        "storing_generation_id",
+        "unsynced_ids",
+    )
     group_type: ClassVar[str] = "classic"
     """By the names that clients are told; KIP-848's would be another class."""
-    group_id: str
-    state_since_ms: int
-    state: GroupState = GroupState.EMPTY
-    previous_state: GroupState = GroupState.DEAD
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    generation_id: int = 0
-    leader_id: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    static_ids: dict[str, str] = field(default_factory=dict)
-    """Member id by group.instance.id."""
-    pending_ids: set[str] = field(default_factory=set)
-    """Ids given out with MEMBER_ID_REQUIRED that have not come back yet."""
-    unsynced_ids: set[str] = field(default_factory=set)
-    """Members of this generation that have not sent SyncGroup yet."""
-    storing_generation_id: int = -1
-    """The generation whose assignment is on its way to disk."""
-    initial_delay_ms: int = 0
-    initial_delay_left_ms: int = 0
-    member_came: bool = False
-    """A member joined during the initial delay, which is then extended."""
-    emptied_age_ms: int = AGE_LONG_AGO
-    """The age of the data directory when the last member went; one without members from the beginning has none."""
-    is_stored: bool = False
-    """Whether the log holds, or is about to hold, a record of this group."""
+
+    def __init__(self, group_id: str, state_since_ms: int, state: GroupState = GroupState.EMPTY) -> None:
+        self.group_id = group_id
+        self.state_since_ms = state_since_ms
+        self.state = state
+        self.previous_state = GroupState.DEAD
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """Member id by group.instance.id."""
+        self.pending_ids: set[str] = set()
+        """Ids given out with MEMBER_ID_REQUIRED that have not come back yet."""
+        self.unsynced_ids: set[str] = set()
+        """Members of this generation that have not sent SyncGroup yet."""
+        self.storing_generation_id = -1
+        """The generation whose assignment is on its way to disk."""
+        self.initial_delay_ms = 0
+        self.initial_delay_left_ms = 0
+        self.member_came = False
+        """A member joined during the initial delay, which is then extended."""
+        self.emptied_age_ms = AGE_LONG_AGO
+        """The age of the data directory when the last member went; one without members from the beginning has none."""
+        self.is_stored = False
+        """Whether the log holds, or is about to hold, a record of this group."""
 
     def enter(self, state: GroupState, wall_ms: int) -> None:
         """Go to another state of the table."""
@@ -234,16 +285,12 @@ class Group:
 
 def restored(group_id: str, stored: GroupMetadata, age_ms: int = 0) -> Group:
     """The group that a record of this age tells of: Stable with its members, or Empty."""
-    group = Group(
-        group_id,
-        stored.state_since_ms,
-        GroupState.STABLE if stored.members else GroupState.EMPTY,
-        protocol_type=stored.protocol_type or None,
-        protocol_name=stored.protocol_name,
-        generation_id=stored.generation_id,
-        emptied_age_ms=age_ms,
-        is_stored=True,
-    )
+    group = Group(group_id, stored.state_since_ms, GroupState.STABLE if stored.members else GroupState.EMPTY)
+    group.protocol_type = stored.protocol_type or None
+    group.protocol_name = stored.protocol_name
+    group.generation_id = stored.generation_id
+    group.emptied_age_ms = age_ms
+    group.is_stored = True
     for told in stored.members:
         protocols = (Protocol(stored.protocol_name or "", told.subscription),)
         group.add(

@@ -17,7 +17,6 @@ Where this differs from Kafka, on purpose:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from edge_broker.coordinator.calls import (
@@ -525,8 +524,8 @@ def _rejoined(group: Group, member: Member, join: Join, leader_before: str | Non
     """Before version 9 a static leader is told of a leader that is not itself, so that it does not assign."""
     result = joined(group, member)
     if join.can_skip_assignment:
-        return replace(result, skip_assignment=group.leader_id == member.member_id)
-    return replace(result, leader_id=leader_before or "", members=())
+        return result._replace(skip_assignment=group.leader_id == member.member_id)
+    return result._replace(leader_id=leader_before or "", members=())
 
 
 def _sync_error(group: Group | None, sync: Sync) -> ErrorCode | None:

@@ -27,7 +27,7 @@ No value (None) is a tombstone: the key's state is gone. Written are key version
 """
 
 import struct
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 AGE_HEADER = "edge.age.ms"
 OFFSET_KEY_VERSION = 1
@@ -50,8 +50,7 @@ class RecordFormatError(ValueError):
     """A key or value that is no record of `__consumer_offsets` as far as this broker knows them."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetKey:
+class OffsetKey(NamedTuple):
     """Names one committed offset."""
 
     group_id: str
@@ -59,15 +58,13 @@ class OffsetKey:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(NamedTuple):
     """Names one group's metadata."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """What a group committed for one partition; leader_epoch -1 means unknown.
 
     `commit_ms` is the broker's time of day, `age_ms` the age of the data directory, which no value holds.
@@ -77,11 +74,10 @@ class CommittedOffset:
     leader_epoch: int
     metadata: str
     commit_ms: int
-    age_ms: int = field(default=0, compare=False)
+    age_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemberMetadata:
+class MemberMetadata(NamedTuple):
     """One member as stored: its subscription is the metadata it gave for the selected protocol."""
 
     member_id: str
@@ -94,8 +90,7 @@ class MemberMetadata:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(NamedTuple):
     """A group as stored when a rebalance completed, or when it became empty."""
 
     protocol_type: str

@@ -42,7 +42,7 @@ def test_a_commit_is_answered_and_seen_after_the_sync_only() -> None:
     site.sync_disk()
     assert commit_error(site, token) is ErrorCode.NONE
     assert site.coordinator.offsets.fetch("group", None) == [
-        ("readings", [(0, records.CommittedOffset(7, 3, "site=Köln", site.now_ms))])
+        ("readings", [(0, records.CommittedOffset(7, 3, "site=Köln", site.now_ms, site.now_ms))])
     ]
 
 
@@ -167,7 +167,7 @@ def test_offsets_are_fetched_by_partition_or_all() -> None:
     site = Site()
     site.commit(7, partition=0)
     site.commit(9, partition=3)
-    seven, nine = (records.CommittedOffset(offset, 3, "", site.now_ms) for offset in (7, 9))
+    seven, nine = (records.CommittedOffset(offset, 3, "", site.now_ms, site.now_ms) for offset in (7, 9))
 
     def fetch(group: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[object]]]:
         return [(topic, list(found)) for topic, found in site.coordinator.offsets.fetch(group, topics)]
