@@ -100,7 +100,7 @@ class LogState:
         self.log_start_offset = self.segments[0].base_offset
         self.log_end_offset = self.last_stable_offset = end_offset
         self.synced = self.shown = self.end()
-        self.marks: dict[int, Mark] = {}  # recent synced ends, where readers at the tail go on
+        self.marks: dict[int, Mark] = {}  # recent synced ends, and where reads ended: readers go on there
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset}"
@@ -158,7 +158,11 @@ class LogState:
     def confirm(self, end: LogEnd) -> None:
         """The disk has all up to this end."""
         self.synced = end
-        self.marks[end.offset] = Mark(ref(end.segment), end.position)
+        self.remember(end.offset, end.segment, end.position)
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """A reader will ask for the batch of this offset, which begins there. Loop."""
+        self.marks[offset] = Mark(ref(segment), position)
         if len(self.marks) > MARKS_KEPT:
             del self.marks[next(iter(self.marks))]
 

@@ -100,7 +100,10 @@ class LogReader:
         if position >= end:
             return b""
         data = self._read_batches(segment, position, end, bytes_max, blocking=blocking)
-        return self._checked(segment, offset, position, data, blocking=blocking)
+        sound, next_offset = self._checked(segment, offset, position, data, blocking=blocking)
+        if not blocking and position + sound < end:
+            self.state.remember(next_offset, segment, position + sound)
+        return memoryview(data)[:sound]
 
     def _place(self, segment: Segment, offset: int, limit: int, *, blocking: bool) -> tuple[int, int]:
         """Where the batch of an offset begins, or the next one, and the end of what may be read from there at once."""
@@ -126,16 +129,18 @@ class LogReader:
             raise DamageFound(segment, position, f"a record batch of {first} bytes reaches past the end")
         return segment.read(first, position, blocking=blocking)
 
-    def _checked(self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool) -> Bytes:
-        """The whole batches of what was read, up to the first one that is not as it was written."""
+    def _checked(self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool) -> tuple[int, int]:
+        """Bytes of the whole batches of what was read, up to the first one that is not as it was written, and the
+        offset behind them.
+        """
         base_offset = _BASE_OFFSET.unpack_from(data)[0]
         due = segment.next_held(offset)
         due = base_offset if segment.base_offset <= base_offset <= due else due
-        sound, _, reason = sound_bytes(data, due, dense=not segment.gaps_allowed)
+        sound, behind, reason = sound_bytes(data, due, dense=not segment.gaps_allowed)
         if reason and blocking and not segment.gaps_allowed and self.state.may_have_gaps(segment):
-            sound, _, reason = sound_bytes(data, due, dense=False)
+            sound, behind, reason = sound_bytes(data, due, dense=False)
         if sound:
-            return memoryview(data)[:sound]
+            return sound, behind
         if not blocking:
             raise WouldBlockError
         raise DamageFound(segment, position, reason or "a record batch is cut short here")

@@ -64,6 +64,30 @@ def test_topic_left_to_the_kernel_shows_what_is_written(disk):
     assert log.reader.max_timestamp() == (0, NOW_MS)
 
 
+def test_a_reader_that_goes_on_looks_for_nothing(disk, monkeypatch):
+    log = new_log(disk)
+    for number in range(40):
+        append(log, batch(b"%02d" % number * 300))
+    sync(log)
+    written = read_all(log)
+    reads: list[int] = []
+    cached = type(log.segments[0].held).read_cached
+
+    def counted(file, size_max, position):
+        reads.append(size_max)
+        return cached(file, size_max, position)
+
+    monkeypatch.setattr(type(log.segments[0].held), "read_cached", counted)
+    found, offset, reads_each = [], 0, []
+    while offset < len(written):
+        reads.clear()
+        found.append(bytes(log.reader.read(offset, len(written[20]) + 100, blocking=False)))
+        offset = read_header(found[-1]).next_offset
+        reads_each.append(len(reads))
+    assert found == written
+    assert set(reads_each[1:]) == {1}
+
+
 def test_offsets_and_epoch_are_stamped_and_the_bytes_are_kept(disk):
     log = new_log(disk)
     append(log, batch(b"a", b"b"))
