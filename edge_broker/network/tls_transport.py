@@ -128,8 +128,9 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._judge = judge
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
-        inner: Any = getattr(self._tls, "_sslobj", self._tls)  # what it hands each read on to, a call for each record
+        inner: Any = getattr(self._tls, "_sslobj", self._tls)  # what it hands each call on to, one for each record
         self._read: Callable[[int, memoryview], int] = inner.read
+        self._write: Callable[[Data], int] = inner.write
         self._raw: asyncio.Transport | None = None
         self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
         self._behind: Behind | None = None
@@ -144,6 +145,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._undecrypted = True  # something may have come that was not wanted yet, or with the last of the handshake
         self._kept = NOTHING  # ciphertext behind what OpenSSL has; nothing is read meanwhile
         self._unsent: deque[memoryview] = deque()
+        self._unsent_from = 0  # of the first of them
         self._unsent_bytes = 0
         self._due = False
         self._high = 65_536
@@ -396,31 +398,54 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         try:
             if len(data) <= PIECE_BYTES:
-                self._tls.write(data)
+                self._write(data)
                 self._raw.write(self._out.read())
-                return
-            view, pieces = memoryview(data), []
-            for position in range(0, len(view), PIECE_BYTES):
-                self._tls.write(view[position : position + PIECE_BYTES])
-                pieces.append(self._out.read())
-            self._raw.writelines(pieces)
+            else:
+                self._raw.writelines(self._encrypted(memoryview(data), 0, len(data)))
         except ssl.SSLError as error:
             self._violated(sentence(error))
 
-    def _take_unsent(self) -> Data:
-        """The next TURN_BYTES of what waits, as one piece of memory."""
+    def _encrypted(self, view: memoryview, begin: int, end: int) -> list[bytes]:
+        """These bytes as records of TLS, a piece of memory for each."""
+        write, read = self._write, self._out.read
+        records: list[bytes] = []
+        for position in range(begin, end, PIECE_BYTES):
+            write(view[position : min(position + PIECE_BYTES, end)])
+            records.append(read())
+        return records
+
+    def _encrypt_unsent(self) -> None:
+        """Encrypt what waits until TURN_S are over, TURN_BYTES at a time, as long as the kernel takes it."""
+        raw, seconds = self._raw, self._owner.seconds
+        late_s, in_time = seconds() + TURN_S, True
+        try:
+            while self._unsent and in_time and raw is not None and not self._raw_full:
+                raw.writelines(self._encrypted(*self._take_unsent()))
+                in_time = seconds() < late_s
+        except ssl.SSLError as error:
+            self._violated(sentence(error))
+
+    def _take_unsent(self) -> tuple[memoryview, int, int]:
+        """The next TURN_BYTES of what waits, as one piece of memory: their first and last position in a view."""
+        unsent, begin = self._unsent, self._unsent_from
+        first, end = unsent[0], begin + TURN_BYTES
+        if end < len(first):
+            self._unsent_from = end
+            self._unsent_bytes -= TURN_BYTES
+            return first, begin, end
         parts: list[memoryview] = []
         room = TURN_BYTES
-        while self._unsent and room:
-            part = self._unsent[0]
-            if len(part) <= room:
-                self._unsent.popleft()
-            else:
-                part, self._unsent[0] = part[:room], part[room:]
+        while unsent and room:
+            part = unsent[0][self._unsent_from : self._unsent_from + room]
+            self._unsent_from += len(part)
+            if self._unsent_from == len(unsent[0]):
+                unsent.popleft()
+                self._unsent_from = 0
             parts.append(part)
             room -= len(part)
-        self._unsent_bytes -= TURN_BYTES - room
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        taken = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        self._unsent_bytes -= len(taken)
+        return taken, 0, len(taken)
 
     def _send_out(self) -> None:
         if self._out.pending and self._raw is not None:
@@ -437,11 +462,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._raw is None or self._raw.is_closing():
             return
         if self._unsent and not self._raw_full:
-            seconds = self._owner.seconds
-            late_s = seconds() + TURN_S
-            self._encrypt(self._take_unsent())
-            while self._unsent and not self._raw_full and seconds() < late_s:
-                self._encrypt(self._take_unsent())
+            self._encrypt_unsent()
             self._tell_behind()
             if self._unsent and not self._raw_full:
                 self._have_turn()
@@ -497,7 +518,7 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _drop_unsent(self) -> None:
         self._unsent.clear()
-        self._unsent_bytes = 0
+        self._unsent_from = self._unsent_bytes = 0
 
     def is_closing(self) -> bool:
         """True once nothing more is handed on."""
