@@ -3,9 +3,11 @@
 Must never come in: looking a name up, opening a socket, and the sentence for a person, which names the option.
 """
 
-import ipaddress
+import re
 
 PORT_MAX = 65_535
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 
 
 def host_and_port(text: str) -> tuple[str, int]:
@@ -25,8 +27,12 @@ def endpoint_text(host: str, port: int) -> str:
 
 def is_loopback(host: str) -> bool:
     """True when only this machine can reach `host`."""
-    if host == "localhost":
-        return True
+    if _IPV4.fullmatch(host):
+        return host.startswith("127.")
+    if ":" not in host:
+        return host == "localhost"
+    import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
-from drupelet.http import Pages, serve_http
-from drupelet.installation import built_s
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
@@ -208,6 +206,8 @@ def log_settings(config: BrokerConfig) -> LogSettings:
 async def _serve_metrics(
     endpoint: Endpoint, token: bytes, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
 ) -> asyncio.Server:
+    from drupelet.http import Pages, serve_http  # noqa: PLC0415 - not every broker serves them
+
     try:
         pages = Pages(
             lambda: metrics_text(broker, dispatcher, server, started_ms).encode(),
@@ -228,6 +228,7 @@ def _encryption(options: Options, server: Server, clock: SystemClock) -> Encrypt
     """TLS where a listener speaks it; ConfigurationError names what cannot be used."""
     if not any(listener.encrypted for listener in options.listeners):
         return None
+    from drupelet.installation import built_s  # noqa: PLC0415 - for TLS alone, as the next
     from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
 
     loop = asyncio.get_running_loop()

@@ -6,17 +6,19 @@ reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """
 
-import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from drupelet.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
 from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, MECHANISM_KEYS, SECURITY_KEYS
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
+
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Network: TypeAlias = "IPv4Network | IPv6Network"
 
 
 class Endpoint(NamedTuple):
@@ -251,6 +253,8 @@ class BrokerConfig:
 
 def _networks(name: str, text: str) -> Iterable[Network]:
     for word in filter(None, map(str.strip, text.split(","))):
+        import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without
+
         try:
             yield ipaddress.ip_network(word, strict=False)
         except ValueError:

@@ -15,7 +15,6 @@ Source: Kafka documentation, "Broker Configs"; KIP-103; Kafka's SocketServerConf
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,13 +141,14 @@ def _check_ports(binds: Mapping[str, Endpoint]) -> None:
         if bind.port:
             by_port.setdefault(bind.port, []).append(name)
     for port, names in by_port.items():
-        versions = sorted(_version(binds[name].host) for name in names)
-        if len(names) > 1 and versions != [4, 6]:
+        if len(names) > 1 and sorted(_version(binds[name].host) for name in names) != [4, 6]:
             raise ConfigurationError(f"listeners {' and '.join(names)} both have port {port}; give each one of its own")
 
 
 def _version(host: str) -> int:
     """The version of an address; 0 for a name, and for every address."""
+    import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without
+
     try:
         return ipaddress.ip_address(host.partition("%")[0]).version
     except ValueError:

@@ -18,20 +18,23 @@ that counts.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.config import Network
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.ledger import fault_of_record
 
-Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
+Networks: TypeAlias = Sequence[Network]
 
 
 def check_writer(writers: Networks, host: str) -> None:
     """Refuse clients that are neither on this machine nor in `writers`; `host` is an address."""
+    import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without
+
     address = ipaddress.ip_address(host.partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or any(address in network for network in writers):

@@ -12,7 +12,6 @@ where ACLs are kept. Source: Kafka's ResourceType, PatternType, AclOperation, Ac
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
@@ -199,6 +198,8 @@ class Acls:
 
 def canonical_host(host: str) -> str:
     """An address in its one form, an IPv4 one that comes as IPv6 as IPv4, without a zone; else the text itself."""
+    import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
