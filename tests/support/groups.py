@@ -9,6 +9,7 @@ from typing import Any
 from edge_broker.coordinator.calls import (
     Commit,
     CommitPartition,
+    CommitResult,
     GroupEffects,
     GroupSettings,
     Join,
@@ -193,10 +194,8 @@ class Site:
 
     def error(self, token: int) -> ErrorCode:
         result = self.answers[token]
-        assert hasattr(result, "error"), result
-        error = result.error
-        assert isinstance(error, ErrorCode)
-        return error
+        assert not isinstance(result, CommitResult), result
+        return result.error
 
     def stable_group(self, size: int = 2, *, version: int = 9) -> list[str]:
         """A Stable group of dynamic members; the first leads, each has its own id as assignment."""
