@@ -32,6 +32,9 @@ from mirror.target import Target
 _log = Log("mirror")
 
 
+NO_FENCES = "the target fences nothing for us: run one mirror of this site at a time"
+
+
 async def run(config: Config) -> int:
     """Mirror until SIGTERM or SIGINT; return the exit status."""
     stop, notifier = asyncio.Event(), Notifier(os.environ, partial(_log.warning, "notify_failed"))
@@ -82,7 +85,7 @@ def _pages(config: Config, figures: metrics.Metrics, replicator: Replicator) -> 
         ends.watch((f"{side}_ssl_ca_file", security.ca_file), (f"{side}_ssl_cert_file", security.cert_file))
 
     def well() -> str:
-        return "; ".join(["ok", *ends.notes()])
+        return "; ".join(["ok", *([NO_FENCES] if replicator.is_weak else []), *ends.notes()])
 
     return metrics.pages_of(figures, replicator, well, config.metrics_access.token())
 
@@ -96,6 +99,7 @@ async def plan(config: Config, *, as_json: bool) -> int:
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     try:
         found, near = await planned(source, target, config)
+        has_fences = await target.has_fences()
     except SourceError as error:
         raise CommandFailed(f"the source {config.source} cannot be asked ({error})") from error
     except TargetError as error:
@@ -104,6 +108,8 @@ async def plan(config: Config, *, as_json: bool) -> int:
         await source.close()
         await target.close()
     print(json.dumps([asdict(one) for one in found]) if as_json else _planned_table(found))
+    if not has_fences:
+        print(NO_FENCES, file=sys.stderr)
     for rule in config.rules:
         if not any(rule.pattern.fullmatch(one.topic) for one in found):
             print(f'The table [topic."{rule.pattern.pattern}"] is for none of these topics', file=sys.stderr)

@@ -35,6 +35,11 @@ examples:
 """
 
 
+_TRANSLATE_EXAMPLE = """A record that was not mirrored has the offset of what follows; `--json` tells which it is.
+
+example:
+  edge-mirror translate --config /etc/drupelet/mirror.toml readings 0 104711
+"""
 _PLAN_EXAMPLE = """example:
   edge-mirror plan --config /etc/drupelet/mirror.toml
 """
@@ -59,6 +64,8 @@ def _loaded(given: argparse.Namespace) -> Config:
         return _load_for_status(given)
     if given.command == "audit":
         return _load(given, needed(given), serves=False)
+    if given.command == "translate":
+        return _load(given, ("target",), serves=False)
     return _load(given, ("source", "target", "topics"))
 
 
@@ -113,6 +120,11 @@ def _start(given: argparse.Namespace, config: Config) -> int:
         return asyncio.run(app.run(config))
     if given.command == "audit":
         return _audit(given, config)
+    if given.command == "translate":
+        from mirror.translating import translate  # noqa: PLC0415 - likewise
+
+        partition = given.topic, given.partition
+        return asyncio.run(translate(config, partition, given.offset, back=given.back, as_json=given.json))
     return asyncio.run(app.plan(config, as_json=given.json))
 
 
@@ -154,6 +166,12 @@ def parser() -> Parser:
         "--max-lag", metavar="RECORDS", type=a_number, help="exit status 1 where a topic is further behind"
     )
     status.add_argument("--max-age", metavar="SECONDS", type=a_number, help="the same by the age of its oldest record")
+    translate = _command(commands, "translate", "tell an offset's exact place at the other end", _TRANSLATE_EXAMPLE)
+    translate.add_argument("topic", metavar="TOPIC", help="its name at the source")
+    translate.add_argument("partition", metavar="PARTITION", type=whole_number(0, 2**31 - 1), help="its number")
+    translate.add_argument("offset", metavar="OFFSET", type=a_number, help="at the source")
+    translate.add_argument("--back", action="store_true", help="OFFSET is at the target, and the source's is told")
+    translate.add_argument("--json", action="store_true", help="print JSON, which tells whether a record is there")
     audit = _command(commands, "audit", "prove from both ends that nothing is lost, doubled or changed", AUDIT_EXAMPLE)
     _add_policy(audit)
     add_audit(audit)

@@ -187,6 +187,11 @@ class Replicator:
         await asyncio.gather(self.source.close(), self.target.close(), self._ledger.close())
         _log.info("stopped")
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether the target does not refuse what an older mirror still sends."""
+        return bool(self._reign) and self._lives.is_weak
+
     def trouble(self) -> str:
         """Return what is wrong in one line, or empty text."""
         return "; ".join(self._troubles.sentences())

@@ -27,6 +27,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import (
+    ADD_PARTITIONS_TO_TXN,
     ALL_REPLICAS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -36,6 +37,7 @@ from kafka_wire.apis import (
     TOPIC_RESOURCE,
 )
 from kafka_wire.cluster import Partition
+from kafka_wire.errors import VersionUnknown
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
 from mirror.admin import Admin, Created, NewTopicChoices, mapped
@@ -151,6 +153,15 @@ class Target(Asking):
     def fencing(self, transactional_id: str) -> Fencing:
         """What fences partitions here, under an id of one mirror."""
         return Fencing(self.cluster, transactional_id, timeout_s=self._timeout_s)
+
+    async def has_fences(self) -> bool:
+        """Whether it knows transactions, so that older mirrors can be fenced, if rights allow."""
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+        try:
+            return connection.version(ADD_PARTITIONS_TO_TXN) >= 0
+        except VersionUnknown:
+            return False
 
     def state_topic(self, name: str) -> StateTopic:
         """The state topic of one mirror; every coroutine of it raises WireError."""

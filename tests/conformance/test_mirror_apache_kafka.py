@@ -97,6 +97,26 @@ def test_transactions(source, target, tmp_path):
         assert [record.value for record in read_all(target.bootstrap, "lab.readings")] == committed
         assert mirror.metric("edge_mirror_ledger_records_total") == 0
         assert mirror.metric("edge_mirror_duplicate_records_total") == 0
+        mirror.kill()  # its position is not stored: a look tells it
+    here = {record.value: record.offset for record in read_all(source.bootstrap, "readings")}
+    there = {record.value: record.offset for record in read_all(target.bootstrap, "lab.readings")}
+    for value in (committed[0], committed[4], committed[-1]):
+        assert translated(target, here[value]) == (there[value], True)
+        assert translated(target, there[value], "--back") == (here[value], True)
+    assert translated(target, here[committed[2]] + 1) == (there[committed[3]], False), "a marker: what follows it"
+    assert "beyond what is mirrored" in translated(target, 10**6)
+
+
+def translated(target, offset, *options):
+    """Where it lies and whether a record does; the sentence where it lies nowhere."""
+    command = [runtimes.console_script("edge-mirror"), "translate", "--target", target.bootstrap, "--site", "lab"]
+    done = subprocess.run(
+        [*command, "--json", *options, "readings", "0", str(offset)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return done.stderr
+    told = json.loads(done.stdout)
+    return told["source_offset" if options else "target_offset"], told["is_record"]
 
 
 def test_compacted_topic(source, target, tmp_path):

@@ -239,6 +239,7 @@ class Site:
         topics = literal_topics(self.text(host, "mirror_topics"))
         yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
         yield from acls(user, "TOPIC", [LEDGER], ("WRITE", "CREATE"))  # Apache Kafka has none until there is a loss
+        yield from acls(user, "TOPIC", ["__edge_dead_letter"], PRODUCED)
         group = f"edge-mirror-{site or self.text(host, 'mirror_target')}"
         yield from acls(user, "GROUP", [group], CONSUMED)
 
@@ -246,7 +247,7 @@ class Site:
         user, site = f"mirror-{host}", self.text(host, "mirror_site")
         keeps_names = (self.value(host, "mirror_settings") or {}).get("policy") == "identity" or not site
         topics = [*literal_topics(self.text(host, "mirror_topics")), LEDGER] if keeps_names else [f"{site}.*"]
-        yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS"))
+        yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"))
         state = "__" + re.sub(r"[^\w.-]", "_", f"edge-mirror-{site or self.text(host, 'mirror_target')}") + "-state"
         yield from acls(user, "TOPIC", [state], (*PRODUCED, "READ"))
         yield from acls(user, "TRANSACTIONAL_ID", [state], ("WRITE", "DESCRIBE"))

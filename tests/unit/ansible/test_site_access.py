@@ -65,6 +65,7 @@ def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(fou
         "verify-pi-1 GROUP LITERAL edge-verify: READ",
         *(f"mirror-pi-1 TOPIC LITERAL {topic}: DESCRIBE DESCRIBE_CONFIGS READ" for topic in mirrored),
         "mirror-pi-1 TOPIC LITERAL dead_letters: DESCRIBE DESCRIBE_CONFIGS READ",
+        "mirror-pi-1 TOPIC LITERAL __edge_dead_letter: CREATE DESCRIBE WRITE",
         "mirror-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
         "mirror-pi-1 GROUP LITERAL edge-mirror-plant-7.pi-1: DESCRIBE READ",
     }
@@ -76,7 +77,8 @@ def test_in_the_datacenter_each_board_has_its_own_topics_and_no_other(four):
         line
         for board in ("pi-1", "pi-2", "pi-3")
         for line in (
-            f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: ALTER CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
+            f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: "
+            "ALTER ALTER_CONFIGS CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
             f"mirror-{board} TOPIC LITERAL __edge-mirror-plant-7.{board}-state: CREATE DESCRIBE READ WRITE",
             f"mirror-{board} TRANSACTIONAL_ID LITERAL __edge-mirror-plant-7.{board}-state: DESCRIBE WRITE",
             f"mirror-{board} CLUSTER LITERAL kafka-cluster: DESCRIBE IDEMPOTENT_WRITE",
