@@ -14,7 +14,7 @@
 | InitProducerId | 0 to 5 | all |
 | DescribeConfigs | 1 to 4 | 0 does not tell where a value was set |
 | IncrementalAlterConfigs | 0 to 1 | all |
-| CreateTopics | 2 to 7 | below 2 not in Apache Kafka 4 |
+| CreateTopics, CreatePartitions | 2 to 7, 0 to 3 | below 2 not in Apache Kafka 4 |
 | AddPartitionsToTxn | 0 to 3 | from 4 on brokers ask each other; not served by the edge broker |
 | EndTxn | 0 to 4 | 5 raises the epoch with each transaction (KIP-890); not served by the edge broker |
 | DescribeProducers | 0 | all; not served by the edge broker |
@@ -33,6 +33,7 @@ from edge_broker.protocol import api
 from edge_broker.protocol.api import asked
 from edge_broker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -84,6 +85,7 @@ INCREMENTAL_ALTER_CONFIGS = asked(
     api.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1
 )
 CREATE_TOPICS = asked(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, 2, 7)
+CREATE_PARTITIONS = asked(api.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, 0, 3)
 ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
 END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
 DESCRIBE_PRODUCERS = asked(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
@@ -109,6 +111,7 @@ ALL = (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     CREATE_TOPICS,
+    CREATE_PARTITIONS,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     DESCRIBE_PRODUCERS,

@@ -1,73 +1,37 @@
-"""What is rare, through aiokafka's admin client: topics made, and their settings told.
+"""What is rare: topics made and grown, one request for many of them.
 
-No decision of the mirror may come in here. aiokafka's exceptions are mapped once, at this seam, to those of errors.py.
+| asked | of whom | round trips |
+|---|---|---|
+| CreateTopics | the controller, where one is told, else any broker | 1; more where it does not know a setting |
+| CreatePartitions | the same | 1 |
+
+No decision of the mirror may come in here, and no other attempt.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    InvalidConfigurationError,
-    KafkaConnectionError,
-    KafkaError,
-    TopicAlreadyExistsError,
-    UnknownError,
-    for_code,
-)
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafka_wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
+from kafka_wire.cluster import SIDE, Cluster
+from kafka_wire.connection import Connection
+from kafka_wire.errors import WireError
 
-from drupelet import kafka_connection
-from drupelet.aiokafka_login import log_in_as_ours
-from drupelet.errors import ConfigurationError, sentence, without_numbers
-from drupelet.kafka_client import ClientSettings, replicas_for
-from mirror.errors import SourceError, TargetError
-
-log_in_as_ours(AIOKafkaConnection, AuthenticationFailedError)
-
-NO_BROKER = "no broker answers at"
 CREATED_AT_ONCE = 100  # topics in a request
-
-
-@contextlib.contextmanager
-def mapped(kind: type[SourceError] | type[TargetError]) -> Iterator[None]:
-    """Turn aiokafka's exceptions into ours."""
-    try:
-        yield
-    except KafkaConnectionError as error:
-        raise kind(unanswered(sentence(error))) from error
-    except (KafkaError, ConfigurationError, OSError, TimeoutError) as error:  # a file may be replaced just now
-        raise kind(without_numbers(sentence(error))) from error
-    except AttributeError as error:  # aiokafka's admin client, while the cluster's controller is unknown
-        raise kind(f"not ready: {error}") from error
-
-
-def unanswered(said: str) -> str:
-    """Name the addresses that aiokafka found no broker at, in words that name the remedy; all else stays as it is."""
-    addresses = re.findall(r"\('([^']+)', (\d+),", said) if "Unable to bootstrap" in said else []
-    if not addresses:
-        return without_numbers(said)
-    named = ", ".join(f"{host}:{port}" for host, port in addresses)
-    return f"{NO_BROKER} {named}: start it, or mend the address or the network"
-
-
-async def explained(settings: ClientSettings, start: Awaitable[Any]) -> None:
-    """Await the start of a client; where TLS or a log-in stand in its way, the error says so, unlike aiokafka's."""
-    try:
-        await start
-    except (KafkaError, OSError) as error:
-        if settings.security.protocol == "PLAINTEXT":
-            raise
-        told = await asyncio.to_thread(kafka_connection.trouble, settings.security, settings.servers)
-        if told is None:
-            raise
-        raise ConnectionError(told) from error
+SERVED_S = 30.0  # for the brokers to make them
+NOT_CONTROLLER = 41  # of Apache Kafka alone
+AGAIN = {
+    NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""Of these the same request may be taken a moment later."""
 
 
 class NewTopicChoices(NamedTuple):
@@ -77,63 +41,63 @@ class NewTopicChoices(NamedTuple):
     choices: Sequence[dict[str, str]]
 
 
-Created = dict[str, str] | Exception | None
+class Refusal(NamedTuple):
+    """What a broker answered about one topic."""
+
+    code: int
+    said: str
+
+    def __str__(self) -> str:
+        return f"{error_name(self.code)}: {self.said}" if self.said else error_name(self.code)
+
+
+Created = dict[str, str] | Refusal | None
 """The settings that a topic was made with, None where it was there, or what the broker answered."""
 
 
-class Admin:
-    """One admin client, made when needed and again after a failure."""
+async def create(
+    cluster: Cluster, wanted: Mapping[str, NewTopicChoices], replicas: int, timeout_s: float
+) -> dict[str, Created]:
+    """Create topics, each with the first choice of settings that the broker takes; raises WireError.
 
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._client: Any = None
+    Returns that choice, None where the topic was there, or why it cannot be made.
+    """
+    created: dict[str, Created] = {}
+    left = {name: list(choices) for name, (_, choices) in wanted.items()}
+    while left:
+        some = list(left)[:CREATED_AT_ONCE]
+        topics = [_topic(name, wanted[name].partitions, replicas, left[name][0]) for name in some]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=int(SERVED_S * 1000))
+        answer = await (await _controller(cluster)).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
+        told = {one.name: Refusal(one.error_code, one.error_message or "") for one in answer.topics}
+        for name in some:
+            said = told.get(name, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "it was not answered"))
+            if said.code == ErrorCode.INVALID_CONFIG and len(left[name]) > 1:
+                del left[name][0]
+                continue
+            settings = left.pop(name)[0]
+            created[name] = settings if not said.code else said
+            if said.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                created[name] = None
+    return created
 
-    async def client(self) -> Any:
-        """Return the started client."""
-        if self._client is None:
-            client = AIOKafkaAdminClient(**self._settings.arguments())
-            try:
-                await explained(self._settings, client.start())
-            except BaseException:
-                await client.close()
-                raise
-            self._client = client
-        return self._client
 
-    async def create(self, wanted: Mapping[str, NewTopicChoices], replicas: int) -> dict[str, Created]:
-        """Create topics, each with the first choice of settings that the broker takes, many in a request.
+async def grow(cluster: Cluster, name: str, partitions: int, timeout_s: float) -> Refusal | None:
+    """Have a topic grow to so many partitions; return why it cannot. Raises WireError."""
+    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(SERVED_S * 1000), validate_only=False)
+    answer = await (await _controller(cluster)).ask(CREATE_PARTITIONS, request, timeout_s=timeout_s + SERVED_S)
+    if len(answer.results) != 1:
+        raise WireError(f"{len(answer.results)} topics were answered in place of {name}")
+    (told,) = answer.results
+    return Refusal(told.error_code, told.error_message or "") if told.error_code else None
 
-        Returns that choice, None where the topic was there, or why it cannot be made.
-        """
-        client = await self.client()
-        created: dict[str, Created] = {}
-        left = {name: list(choices) for name, (_, choices) in wanted.items()}
-        while left:
-            some = list(left)[:CREATED_AT_ONCE]
-            asked = [NewTopic(name, wanted[name].partitions, replicas, topic_configs=left[name][0]) for name in some]
-            answer = await client.create_topics(asked)
-            told = {name: (for_code(code), rest[-1] if rest else "") for name, code, *rest in answer.topic_errors}
-            for name in some:
-                kind, text = told.get(name, (UnknownError, "it was not answered"))
-                if kind is InvalidConfigurationError and len(left[name]) > 1:
-                    del left[name][0]
-                    continue
-                settings = left.pop(name)[0]
-                if kind is TopicAlreadyExistsError:
-                    created[name] = None
-                else:
-                    created[name] = kind(f"topic {name} cannot be created: {text}") if kind.errno else settings
-        return created
 
-    async def replicas(self, wanted: int) -> int:
-        """Return the replication factor for a new topic: what is wanted, or one per broker, three at most."""
-        if wanted:
-            return wanted
-        cluster = await (await self.client()).describe_cluster()
-        return replicas_for(len(cluster["brokers"]))
+def _topic(name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
 
-    async def close(self) -> None:
-        """Close the client, if there is one."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+
+async def _controller(cluster: Cluster) -> Connection:
+    node = cluster.controller
+    return await (cluster.any_connection() if node < 0 else cluster.connection(node, SIDE))

@@ -15,8 +15,6 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from aiokafka import TopicPartition
-
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
@@ -35,6 +33,7 @@ from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFF
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import VersionUnknown, WireError
+from kafka_wire.partitions import TopicPartition
 from kafka_wire.traffic import Traffic
 from mirror.epochs import EpochEnd
 from mirror.errors import SourceError, TargetError

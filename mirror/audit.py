@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aiokafka import TopicPartition
-
+from kafka_wire.partitions import TopicPartition
 from mirror.audit_account import Account
 from mirror.audit_arguments import Only
 from mirror.audit_ends import End

@@ -9,8 +9,6 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
-from aiokafka import TopicPartition
-
 from drupelet.errors import CommandFailed
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation, Refusal
@@ -18,6 +16,7 @@ from edge_broker.protocol.record_batch import records_of
 from kafka_wire.batches import BadBatch, Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.errors import WireError
+from kafka_wire.partitions import TopicPartition
 from mirror.audit_facts import Facts
 from mirror.audit_ledger import Found, entries_of, note_entry
 from mirror.audit_matching import Side

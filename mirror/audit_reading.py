@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from aiokafka import TopicPartition
-
 from drupelet.backoff import Backoff
 from drupelet.errors import sentence
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
@@ -22,6 +20,7 @@ from kafka_wire.apis import CONSUMER, FETCH
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE
 from kafka_wire.errors import WireError
+from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking
 from mirror.audit_ranges import Chunker, Digests, Hole, Range, digests_of
 from mirror.errors import SourceError

@@ -55,7 +55,7 @@ def _work(arguments: Sequence[str] | None) -> int:
     config = _loaded(given)
     if given.command == "check":
         return _check(given, config)
-    set_up("mirror", silent=() if given.command == "run" else ("aiokafka",))  # one sentence says it
+    set_up("mirror")
     return _start(given, config)
 
 
@@ -114,7 +114,7 @@ def _start(given: argparse.Namespace, config: Config) -> int:
         from mirror.status import Wanted, status  # noqa: PLC0415 - not for the others
 
         return status(config, Wanted(given.json, given.watch, given.max_lag, given.max_age))
-    from mirror import app  # noqa: PLC0415 - brings aiokafka, which takes long to import on a Pi
+    from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
 
     if given.command == "run":
         return asyncio.run(app.run(config))

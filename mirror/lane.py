@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from aiokafka import TopicPartition
-
 from edge_broker.protocol.record_batch import CODEC_NONE
 from kafka_wire.batches import Packed, Piece
 from kafka_wire.cluster import Leader, Topic
+from kafka_wire.partitions import TopicPartition
 from mirror.epochs import LeaderEpochs
 from mirror.link import Mark
 from mirror.offsets import Commit, PartitionOffsets

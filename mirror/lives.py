@@ -227,7 +227,7 @@ class Lives:
         return {lane: looks[_at(lane)] for lane in floors}
 
     def _state(self, lane: Lane) -> PartitionState:
-        partition = tuple(lane.partition)
+        partition = lane.partition
         state = self._states.get(partition)
         if state is None:
             assert self._stored is not None, "the state topic is read first"
@@ -274,7 +274,7 @@ class Lives:
         except StepsMissing:
             reading = Reading(None)
             await self._topic.read(reading)
-            partition = tuple(lane.partition)
+            partition = lane.partition
             state = PartitionState(partition, state.topics, reading.partitions()[partition])
             self._states[partition] = state
             return state, state.resume(seen, self._topics(lane))

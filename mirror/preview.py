@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aiokafka import TopicPartition
-
 from kafka_wire.cluster import Topic
+from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.offsets import Commit
 from mirror.source import Source

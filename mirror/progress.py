@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from math import exp
 
-from aiokafka import TopicPartition
-
+from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
 
 RATE_S = 5.0

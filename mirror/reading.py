@@ -21,12 +21,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka import TopicPartition
-
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafka_wire.apis import CONSUMER, FETCH
 from kafka_wire.cluster import Cluster
 from kafka_wire.errors import WireError
+from kafka_wire.partitions import TopicPartition
 from mirror.link import Best
 
 SLOTS = 4

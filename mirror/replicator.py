@@ -22,8 +22,6 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from aiokafka import TopicPartition
-
 from drupelet.backoff import Backoff
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
@@ -32,6 +30,7 @@ from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
 from kafka_wire.codecs import codec_number
 from kafka_wire.errors import WireError
+from kafka_wire.partitions import TopicPartition
 from mirror import ledger, plan, reporting, topics
 from mirror.config import Config
 from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter

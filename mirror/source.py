@@ -5,28 +5,24 @@ No decision of the mirror may come in here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
-
-from aiokafka import TopicPartition
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
 
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from kafka_wire.apis import OFFSET_COMMIT, OFFSET_FETCH
+from kafka_wire.apis import DESCRIBE_CONFIGS, OFFSET_COMMIT, OFFSET_FETCH, TOPIC_CONFIG, TOPIC_RESOURCE
 from kafka_wire.errors import ConnectionLost, WireError
-from mirror.admin import Admin, mapped
+from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking
 from mirror.errors import NotOurTurnError, PositionsError, SourceError
 from mirror.offsets import Commit, read_commit
@@ -42,7 +38,7 @@ NOT_OUR_TURN = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_INSTANCE_ID,
 }
-TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5  # of DescribeConfigs' config_source: set for the topic, set nowhere
+DEFAULT_CONFIG = 5  # of DescribeConfigs' config_source: set for the topic, set nowhere
 
 
 class Source(Asking):
@@ -52,7 +48,6 @@ class Source(Asking):
         super().__init__(settings, SourceError)
         self._group_id = group_id
         self._coordinator: int | None = None
-        self._admin = Admin(settings)
         self._reader: Reader | None = None
 
     @property
@@ -68,27 +63,31 @@ class Source(Asking):
         if reader is not None:
             reader.close()
         self.hang_up()
-        with contextlib.suppress(KafkaError, OSError):
-            await self._admin.close()
 
     async def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return, for each topic, the settings that its copy is made with; `cleanup.policy` is always among them."""
         if not names:
             return {}
-        keys = dict.fromkeys(COPIED_SETTINGS)
-        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
-        with mapped(SourceError):
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    answers = await (await self._admin.client()).describe_configs(wanted)
-            except BaseException:
-                await self._admin.close()
-                raise
+        resources = [
+            DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(COPIED_SETTINGS)
+            )
+            for name in names
+        ]
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            request = DescribeConfigsRequest(resources=resources)
+            answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
         found = {}
-        for code, text, _, name, entries in (each for answer in answers for each in answer.resources):
-            if code:
-                raise SourceError(f"topic {name} cannot be described: {text or for_code(code).__name__}")
-            found[name] = copied_settings({entry[0]: (entry[1], _config_source(entry[3])) for entry in entries})
+        for told in answer.results:
+            if told.error_code:
+                why = told.error_message or error_name(told.error_code)
+                raise SourceError(f"topic {told.resource_name} cannot be described: {why}")
+            entries = {one.name: (one.value or "", _config_source(one.config_source)) for one in told.configs}
+            found[told.resource_name] = copied_settings(entries)
+        silent = sorted(set(names) - found.keys())
+        if silent:
+            raise SourceError(f"topic {silent[0]} was not described")
         return found
 
     async def commits(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:
@@ -175,9 +174,7 @@ def _positions(answer: OffsetFetchResponse) -> dict[TopicPartition, Commit]:
     return found
 
 
-def _config_source(told: int | bool) -> ConfigSource:
-    """Where a setting was set, as DescribeConfigs tells it: a number from version 1 on, before that `is_default`."""
-    if isinstance(told, bool):
-        return "default" if told else "topic"
+def _config_source(told: int) -> ConfigSource:
+    """Where a setting was set, as DescribeConfigs tells it."""
     sources: dict[int, ConfigSource] = {TOPIC_CONFIG: "topic", DEFAULT_CONFIG: "default"}
     return sources.get(told, "broker")

@@ -16,9 +16,8 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from aiokafka import TopicPartition
-
 from kafka_wire.batches import Piece, Skipped
+from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.errors import SourceError
 from mirror.offsets import Commit

@@ -121,7 +121,7 @@ def _by_mirror(config: Config) -> Report:
 
 
 def _by_source(config: Config) -> Report:
-    from mirror.errors import SourceError  # noqa: PLC0415 - and below, aiokafka
+    from mirror.errors import SourceError  # noqa: PLC0415 - and below, the protocol
     from mirror.standing import standing  # noqa: PLC0415
 
     try:

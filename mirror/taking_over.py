@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from aiokafka import TopicPartition
-
 from drupelet.log_tree import Log
+from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking, Content
 from mirror.lane import Lane
 from mirror.offsets import Commit

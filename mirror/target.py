@@ -6,16 +6,10 @@ No decision of the mirror may come in here. What is sent is sending.py's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from aiokafka import TopicPartition
-from aiokafka.admin import NewPartitions
-from aiokafka.errors import BrokerResponseError, KafkaError
-
-from drupelet.errors import sentence
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.incremental_alter_configs import (
@@ -40,7 +34,8 @@ from kafka_wire.cluster import Partition
 from kafka_wire.errors import VersionUnknown
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
-from mirror.admin import Admin, Created, NewTopicChoices, mapped
+from kafka_wire.partitions import TopicPartition
+from mirror.admin import AGAIN, Created, NewTopicChoices, Refusal, create, grow
 from mirror.asking import Asking
 from mirror.errors import TargetError, TopicRefusedError
 from mirror.in_step import Setting
@@ -51,6 +46,9 @@ from mirror.topics import COPIED_SETTINGS
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
 
 
+ADMIN_S = 60.0  # beside a request's own time, for brokers to make topics
+
+
 class Target(Asking):
     """The cluster that is written to; every method raises TargetError."""
 
@@ -58,7 +56,6 @@ class Target(Asking):
         super().__init__(settings, TargetError)
         self._timeout_ms = settings.request_timeout_ms
         self._replicas = replicas
-        self._admin = Admin(settings)
         self._partitions: dict[str, int] = {}  # of each topic that was asked about; 0 for one that is not there
         self._topics_lock = asyncio.Lock()
         self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
@@ -67,8 +64,6 @@ class Target(Asking):
     async def close(self) -> None:
         """Let go at once: what is under way may or may not arrive."""
         self.hang_up()
-        with contextlib.suppress(KafkaError, OSError):
-            await self._admin.close()
 
     async def producer(self) -> Producer:
         """Return a producer id of our own, whose batches no other writes."""
@@ -91,13 +86,9 @@ class Target(Asking):
         self._waiting[partition.topic] = (partitions, settings)
         async with self._topics_lock:
             try:
-                with mapped(TargetError):
-                    async with asyncio.timeout(2 * self._timeout_ms / 1000):
-                        return await self._ensure_topic(partition, partitions, settings)
-            except TargetError as error:
+                return await self._ensure_topic(partition, partitions, settings)
+            except TargetError:
                 self._partitions.clear()
-                if not isinstance(error, TopicRefusedError):
-                    await self._admin.close()
                 raise
             finally:
                 self._waiting.pop(partition.topic, None)
@@ -120,9 +111,8 @@ class Target(Asking):
             self._waiting[name] = (partitions, settings)  # another partition of it may have been refused meanwhile
             await self._create_waiting(self._partitions)
         created = self._created.pop(name, None)
-        if isinstance(created, Exception):
-            with _refusals(f"topic {name} cannot be created with {partitions} partitions"):
-                raise created
+        if isinstance(created, Refusal):
+            raise _refused(f"topic {name} cannot be created with {partitions} partitions", created)
         if not had and created is None:
             self.look_anew(name)  # someone else was quicker; how many partitions they made is asked next time
         elif 0 < had <= partition.partition:  # that others are missing is no matter of this one
@@ -142,13 +132,16 @@ class Target(Asking):
                 least = {key: value for key, value in settings.items() if key == "cleanup.policy"}
                 choices = ({**settings, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}, dict(settings), least)
                 wanted[name] = NewTopicChoices(partitions, choices)
-        self._created |= await self._admin.create(wanted, await self._admin.replicas(self._replicas))
+        async with self._asked(ADMIN_S + self._timeout_s) as cluster:
+            replicas = self._replicas or replicas_for(len(cluster.nodes))
+            self._created |= await create(cluster, wanted, replicas, self._timeout_s)
         there |= {name: wanted[name].partitions for name in wanted if isinstance(self._created[name], dict)}
 
     async def _grow(self, name: str, partitions: int) -> None:
-        client = await self._admin.client()
-        with _refusals(f"topic {name} cannot grow to {partitions} partitions"):
-            await client.create_partitions({name: NewPartitions(partitions)})
+        async with self._asked(ADMIN_S + self._timeout_s) as cluster:
+            refusal = await grow(cluster, name, partitions, self._timeout_s)
+        if refusal is not None:
+            raise _refused(f"topic {name} cannot grow to {partitions} partitions", refusal)
 
     def fencing(self, transactional_id: str) -> Fencing:
         """What fences partitions here, under an id of one mirror."""
@@ -241,12 +234,7 @@ class Target(Asking):
             raise TargetError(f"{topic} does not take a record: {error_name(code)}")
 
 
-@contextlib.contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    """Tell what a broker answered about one topic from what is wrong with the broker."""
-    try:
-        yield
-    except BrokerResponseError as error:
-        if error.retriable:
-            raise
-        raise TopicRefusedError(f"{what}: {sentence(error)}") from error
+def _refused(what: str, refusal: Refusal) -> TargetError:
+    """Tell what a broker answered about one topic from what may be taken a moment later."""
+    kind = TargetError if refusal.code in AGAIN else TopicRefusedError
+    return kind(f"{what}: {refusal}")

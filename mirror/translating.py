@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import json
 
-from aiokafka import TopicPartition
-
 from drupelet.errors import CommandFailed
 from kafka_wire.errors import WireError
 from kafka_wire.looking import Wanted
+from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.errors import TargetError
 from mirror.offset_map import Found, OffsetMap

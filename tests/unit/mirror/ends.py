@@ -12,8 +12,6 @@ import json
 from collections import deque
 from types import SimpleNamespace
 
-from aiokafka import TopicPartition
-
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
@@ -22,6 +20,7 @@ from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import ConnectionLost
 from kafka_wire.fencing import Fence, NoFence
 from kafka_wire.looking import Look, Own
+from kafka_wire.partitions import TopicPartition
 from mirror.asking import Content, Contents
 from mirror.epochs import EpochEnd
 from mirror.errors import TargetError

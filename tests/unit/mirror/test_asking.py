@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka import TopicPartition
 
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode
@@ -38,6 +37,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import EARLIEST
 from kafka_wire.cluster import Leader
+from kafka_wire.partitions import TopicPartition
 from mirror.asking import EpochQuestion
 from mirror.epochs import EpochEnd
 from mirror.errors import PositionsError, SourceError

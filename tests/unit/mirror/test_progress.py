@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka import TopicPartition
 
+from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
 from mirror.progress import Progress
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiokafka import TopicPartition
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import (
@@ -16,6 +15,7 @@ from edge_broker.protocol.messages.fetch import (
 )
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.errors import ConnectionLost
+from kafka_wire.partitions import TopicPartition
 from mirror.reading import (
     FETCH_BYTES_FIRST,
     FETCH_BYTES_MIN,

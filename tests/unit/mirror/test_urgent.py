@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
-from aiokafka import TopicPartition
-
 from kafka_wire.cluster import Leader
+from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.lane import Lane
 from mirror.metrics import Metrics

@@ -1,0 +1,12 @@
+"""PURE. What a partition is called."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name, and the partition's number."""
+
+    topic: str
+    partition: int
