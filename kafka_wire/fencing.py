@@ -116,6 +116,11 @@ class Fencing:
         self._producer = -1, -1
         self._lock = asyncio.Lock()
 
+    async def find(self) -> None:
+        """Learn who coordinates and connect there, ahead of need: the first to ask has Kafka make a topic for it."""
+        async with self._lock:
+            await self._until_done("a coordinator", _connected, _Patience(self._bound_s))
+
     async def begin(self, partitions: Collection[Partition]) -> Fence:
         """Take the next epoch, and fence these partitions with it; of others the former epoch stays in force."""
         async with self._lock:
@@ -252,6 +257,10 @@ class _Patience:
             raise _OutOfPatience(told)
         await asyncio.sleep(self._next_s)
         self._next_s = min(2 * self._next_s, BACKOFF_S[1])
+
+
+async def _connected(_: Connection) -> int:
+    return ErrorCode.NONE
 
 
 def _slices(partitions: Collection[Partition]) -> Iterator[list[Partition]]:

@@ -2,8 +2,8 @@
 
 | asked | of whom | round trips |
 |---|---|---|
-| CreateTopics | the controller, where one is told, else any broker | 1; more where it does not know a setting |
-| CreatePartitions | the same | 1 |
+| CreateTopics | any broker, the controller with ZooKeeper | 1; more where it does not know a setting |
+| CreatePartitions | the controller, where one is told, else any broker | 1 |
 
 No decision of the mirror may come in here, and no other attempt.
 """
@@ -68,7 +68,9 @@ async def create(
         some = list(left)[:CREATED_AT_ONCE]
         topics = [_topic(name, wanted[name].partitions, replicas, left[name][0]) for name in some]
         request = CreateTopicsRequest(topics=topics, timeout_ms=int(SERVED_S * 1000))
-        answer = await (await _controller(cluster)).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
+        answer = await (await cluster.any_connection()).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
+        if any(one.error_code == NOT_CONTROLLER for one in answer.topics):
+            answer = await (await _controller(cluster)).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
         told = {one.name: Refusal(one.error_code, one.error_message or "") for one in answer.topics}
         for name in some:
             said = told.get(name, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "it was not answered"))

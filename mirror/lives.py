@@ -44,6 +44,7 @@ POSITION_S = 1800.0  # after which a position that has moved is stored, if no ot
 POSITION_RECORDS = (
     2**28
 )  # behind the stored position, from which on that does not wait: a quarter of what a sequence tells
+NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
 RENEW_S = 12 * 3600.0
 LOOK_S = 60.0
 LINES_MAX = 40  # about partitions that begin at once
@@ -94,6 +95,7 @@ class Lives:
         self._topic = target.state_topic(name)
         self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
         self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
+        self._opening, self._is_open = asyncio.Lock(), False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
         self._asked = asyncio.Event()
@@ -109,8 +111,19 @@ class Lives:
     async def run(self) -> None:
         """Begin lives, and write the state, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for loop in (self._begin_all(), self._write_all(), self._look_after()):
+            for loop in (self._prepare(), self._begin_all(), self._write_all(), self._look_after()):
                 tasks.create_task(loop)
+
+    async def _prepare(self) -> None:
+        """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
+        with contextlib.suppress(TargetError), _mapped():
+            await asyncio.gather(self._open(), self._fencing.find())
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if not self._is_open:
+                await self._topic.open(self._replicas)
+                self._is_open = True
 
     async def begin(self, lane: Lane) -> Begun:
         """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
@@ -160,7 +173,7 @@ class Lives:
     async def _begin(self, lanes: set[Lane]) -> dict[Lane, Begun | TargetError]:
         with_state = self._is_unsure
         if with_state:
-            await self._topic.open(self._replicas)
+            await self._open()
         fence = await self._fence([*map(_at, lanes), *([self._topic.partition] if with_state else [])])
         if with_state:
             await self._begin_state(fence)
@@ -207,7 +220,8 @@ class Lives:
         self._tells = len(lanes) <= LINES_MAX
         if not self._tells:
             _log.info("lives", partitions=len(lanes))
-        looks = await self._look({lane: floor_of(self._state(lane).map.end) for lane in lanes}, fence)
+        floors = {lane: floor_of(self._state(lane).map.end) for lane in lanes if self._needs_look(lane, fence)}
+        looks = dict.fromkeys(lanes, NOTHING_SEEN) | await self._look(floors, fence)
         found: dict[Lane, Begun | TargetError] = {}
         for lane in lanes:
             try:
@@ -225,6 +239,11 @@ class Lives:
             wanted[_at(lane)] = Wanted(leader, frozenset(ids), floor if state.map.steps else NOWHERE)
         looks = await self.target.look(wanted, steps_max) if wanted else {}
         return {lane: looks[_at(lane)] for lane in floors}
+
+    def _needs_look(self, lane: Lane, fence: Fence | None) -> bool:
+        """Whether the log can tell anything of a lane: of one that is new the first answer tells where it begins."""
+        is_new = not self._state(lane).map.steps and lane.commit is None
+        return not is_new or (fence is not None and not fence.is_confirmed)
 
     def _state(self, lane: Lane) -> PartitionState:
         partition = lane.partition
@@ -317,7 +336,7 @@ class Lives:
             self._is_unsure = True
             raise
         except TargetError as error:
-            self._is_unsure = True
+            self._is_unsure, self._is_open = True, False
             self._urgent = lanes | self._urgent
             for state, write in writes:
                 state.not_stored(write)

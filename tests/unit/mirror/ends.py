@@ -315,6 +315,8 @@ class MemoryFencing:
     def __init__(self, target):
         self.target = target
 
+    async def find(self): ...
+
     async def begin(self, partitions):
         await asyncio.sleep(0)
         target = self.target
