@@ -114,18 +114,26 @@ class Fencing:
         self._timeout_s, self._bound_s = timeout_s, bound_s
         self._node: int | None = None
         self._producer = -1, -1
+        self._is_ahead = False
         self._lock = asyncio.Lock()
 
-    async def find(self) -> None:
-        """Learn who coordinates and connect there, ahead of need: the first to ask has Kafka make a topic for it."""
+    async def prepare(self) -> None:
+        """Take the next epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while."""
         async with self._lock:
-            await self._until_done("a coordinator", _connected, _Patience(self._bound_s))
+            await self._raise_epoch(_Patience(self._bound_s))
+            self._is_ahead = True
 
     async def begin(self, partitions: Collection[Partition]) -> Fence:
         """Take the next epoch, and fence these partitions with it; of others the former epoch stays in force."""
+        return await self.begin_with(lambda: partitions)
+
+    async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
+        """The same of those that are chosen once the epoch is there."""
         async with self._lock:
             patience = _Patience(self._bound_s)
-            await self._raise_epoch(patience)
+            if not self._is_ahead:
+                await self._raise_epoch(patience)
+            self._is_ahead, partitions = False, chosen()
             if self._producer[1] >= LAST_EPOCH:
                 for some in _slices(partitions):  # into one transaction, which the coordinator aborts
                     await self._add(some, patience)
@@ -257,10 +265,6 @@ class _Patience:
             raise _OutOfPatience(told)
         await asyncio.sleep(self._next_s)
         self._next_s = min(2 * self._next_s, BACKOFF_S[1])
-
-
-async def _connected(_: Connection) -> int:
-    return ErrorCode.NONE
 
 
 def _slices(partitions: Collection[Partition]) -> Iterator[list[Partition]]:

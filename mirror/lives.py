@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
@@ -117,7 +117,7 @@ class Lives:
     async def _prepare(self) -> None:
         """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
         with contextlib.suppress(TargetError), _mapped():
-            await asyncio.gather(self._open(), self._fencing.find())
+            await asyncio.gather(self._open(), self._fencing.prepare())
 
     async def _open(self) -> None:
         async with self._opening:
@@ -152,15 +152,15 @@ class Lives:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            waiting, self._waiting = self._waiting, {}
+            waiting: dict[Lane, asyncio.Future[Begun]] = {}
             try:
                 with _mapped():
-                    found = await self._begin({lane for lane in waiting if not lane.is_gone})
+                    found = await self._begin(waiting)
             except OvertakenError as error:
                 self.host.overtaken(str(error))
-                found = dict.fromkeys(waiting, error)
+                found = dict.fromkeys(self._take(waiting), error)
             except TargetError as error:
-                found = dict.fromkeys(waiting, error)
+                found = dict.fromkeys(self._take(waiting), error)
                 self.host.tell("state topic", str(error))
                 if self._is_unsure:
                     asyncio.get_running_loop().call_later(self._backoff.next_s(), self._asked.set)
@@ -170,11 +170,17 @@ class Lives:
             _tell(waiting, found)
             self._wake.set()
 
-    async def _begin(self, lanes: set[Lane]) -> dict[Lane, Begun | TargetError]:
+    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+        """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
         with_state = self._is_unsure
         if with_state:
             await self._open()
-        fence = await self._fence([*map(_at, lanes), *([self._topic.partition] if with_state else [])])
+
+        def chosen() -> list[Partition]:
+            return [*map(_at, self._take(waiting)), *([self._topic.partition] if with_state else [])]
+
+        fence = await self._fence(chosen) if self._waiting or with_state else None
+        lanes = [lane for lane in waiting if not lane.is_gone]
         if with_state:
             await self._begin_state(fence)
         found: dict[Lane, Begun | TargetError] = {}
@@ -184,17 +190,22 @@ class Lives:
                 found[lane] = TargetError(f"it cannot be fenced at the target: {error_name(code)}")
         return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence)
 
-    async def _fence(self, partitions: list[Partition]) -> Fence | None:
-        """Fence them; None where the target has no fences for us."""
-        if not partitions:
-            return None
+    def _take(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> list[Lane]:
+        """Take all that wait."""
+        some, self._waiting = self._waiting, {}
+        waiting.update(some)
+        return list(waiting)
+
+    async def _fence(self, chosen: Callable[[], list[Partition]]) -> Fence | None:
+        """Fence what is chosen once there is an epoch; None where the target has no fences for us."""
         try:
-            fence = await self._fencing.begin(partitions)
+            fence = await self._fencing.begin_with(chosen)
         except NoFence as error:
             if not self.is_weak:
                 _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
             self.is_weak = True
             await asyncio.sleep(self.host.others_s)
+            chosen()
             return None
         self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
         return fence

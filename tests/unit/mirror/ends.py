@@ -315,9 +315,9 @@ class MemoryFencing:
     def __init__(self, target):
         self.target = target
 
-    async def find(self): ...
+    async def prepare(self): ...
 
-    async def begin(self, partitions):
+    async def begin_with(self, chosen):
         await asyncio.sleep(0)
         target = self.target
         if not target.fences:
@@ -326,7 +326,7 @@ class MemoryFencing:
         if outcome == "lost":
             raise ConnectionLost("the coordinator's connection was lost")
         target.epoch += 1
-        if ("lab.readings", 0) in partitions:
+        if ("lab.readings", 0) in chosen():
             target.marker()
         if outcome == "answer lost":
             raise ConnectionLost("the coordinator's connection was lost")
