@@ -582,7 +582,10 @@ class Replicator:
             return lane.set_by_hand
         if verdict != "position":
             starts, _ = await self.source.bounds([lane.partition])
-            return starts[lane.partition]
+            start, mirrored = starts[lane.partition], lane.offsets.acked
+            if verdict == "target_anew" and mirrored < start:
+                await self._lose(lane, "source_offset_out_of_range", mirrored, start)
+            return start
         if lane.commit is None:
             return lane.offsets.acked
         return await mirrored_up_to(self.source, self.target, lane, lane.commit, end_offset)

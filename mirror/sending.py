@@ -477,7 +477,8 @@ class Sender:
         """Whether the target will surely refuse what follows a batch that it has refused."""
         assert lane.state is not None
         oldest_ms = (time.time() - REMEMBERED_S) * 1000
-        is_known = not self.lives.is_weak or lane.state.map.end.records > lane.state.life.records
+        begun_at, safe = lane.state.life.records, lane.state.map.end.records
+        is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_weak)  # of a new log the end is not known yet
         return is_known and BatchHeader(batch.packed.batch).max_timestamp >= oldest_ms
 
     def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
@@ -522,8 +523,7 @@ class Sender:
         lane.is_unsure = True
         self._settle(lane)
 
-    @staticmethod
-    def _took(lane: Lane, answer: PartitionProduceResponse | None) -> bool:
+    def _took(self, lane: Lane, answer: PartitionProduceResponse | None) -> bool:
         """Note where the first batch under way went; false where that cannot be."""
         assert answer is not None
         assert lane.state is not None
@@ -534,6 +534,8 @@ class Sender:
             _log.error(
                 "target_answered_below", **lane.fields(), offset=answer.base_offset, expected=answer.base_offset - away
             )
+        if away > 0 and lane.state.is_urgent:
+            self.lives.note(lane)
         return away >= 0
 
     def _safe(self, lane: Lane, batch: Batch) -> None:

@@ -4,7 +4,7 @@
 |---|---|---|
 | begin (after a fence) | steps behind where it goes on are dropped | the head: who writes, from which record on |
 | send(runs) | a step where offsets or the epoch do not run on | that step |
-| acked(base offset) | the end moves on; another offset than expected: a step | no, that can wait |
+| acked(base offset) | the end moves on; another offset than expected: a step | of a life's first batch, else not |
 | pass_over, go_back | the end's source offset moves | no |
 | take_back (all was refused) | steps behind are dropped | the head and the steps |
 | go_on (no fence) | stays: what was promised is kept | nothing, as nothing may be new |
@@ -203,6 +203,7 @@ class PartitionState:
         while self._under_way and self._under_way[-1].records_before >= sent.records_before:
             self._under_way.pop()
         self._next, self._next_target = sent.records_before, place.target_offset
+        self._source_end = place.source_offset  # what was passed over behind it is, by the next that is sent
         self._must_write_from(self._next)
 
     def _must_write_from(self, records: int) -> None:
@@ -234,6 +235,8 @@ class PartitionState:
             return -1
         self._under_way.popleft()
         self._next_target += away
+        if away and records == self.life.records:  # else a kill would leave all of the life where it was expected
+            self._promises.insert(0, records + count)
         last = self.map.place_of(records + count - 1)
         assert last is not None
         self.map.end = End(records + count, source_end, last.target_offset + 1)

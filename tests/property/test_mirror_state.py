@@ -366,6 +366,30 @@ def test_what_a_former_life_may_have_sent_is_not_taken_back():
     assert state.acked(520) == 0
 
 
+def test_what_was_passed_over_behind_records_that_are_taken_back_is_not_passed_over_with_those_before():
+    """Else a life that ends then goes on behind records that are nowhere."""
+    state = state_with(STEPS, END)
+    state.begin(TOPICS, PRODUCER, 4, Resumed("found", 20, 130), 520)
+    state.send([(130, 5)], 7)
+    taken = state.send([(135, 5)], 7)
+    state.pass_over(200)
+    state.take_back(taken)
+    assert state.acked(520) == 0
+    assert state.map.end == End(25, 135, 525)
+
+
+def test_nothing_follows_a_lifes_first_batch_before_it_is_stored_that_it_went_elsewhere():
+    state = state_with(STEPS, END)
+    state.begin(TOPICS, PRODUCER, 4, Resumed("found", 20, 130), 520)
+    state.send([(130, 5)], 7)
+    state.stored(state.write())
+    assert state.acked(521) == 1
+    sent = state.send([(135, 5)], 7)
+    assert not state.may_go(sent)
+    state.stored(state.write())
+    assert state.may_go(sent)
+
+
 def state_with(steps, end, life=(PRODUCER, 3, 0)):
     head = Head(TOPICS, *life, 0, 0, len(steps), end)
     return PartitionState(PARTITION, TOPICS, Stored(head, 0, list(steps)))
