@@ -36,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate simulate-mirror fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -74,6 +74,9 @@ crash: $(VENV)/.installed-test  ## power cuts of the log on a simulated disk: 40
 
 simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, from a new seed on until one fails; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.crash $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+
+simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memory, in virtual time, for 60 s; SEED=: that one alone; HOURS=: so long
+	$(PYTHON) -m tests.simulation.mirror $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,0 +1,436 @@
+"""A target in memory for the mirror's simulation: Kafka's rules for producers, and a network that loses and is late.
+
+| what is sent and its connection ends | arrives |
+|---|---|
+| where the target fences | not at all, at once, or some time later: behind a look, behind a new life's first batch |
+| where it has no fences | not at all, or at once |
+
+What is late for a partition that has lost its end, has forgotten a producer or was made anew meanwhile is lost: nobody
+promises anything of that. Must never come in: what is done when (mirror_runs.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
+from kafka_wire.batches import SEQUENCES
+from kafka_wire.cluster import Partition, Topic
+from kafka_wire.errors import ConnectionLost
+from kafka_wire.fencing import Fence, NoFence, Overtaken
+from kafka_wire.looking import Look, Own, Wanted
+from kafka_wire.partitions import TopicPartition
+from mirror.asking import Content, Contents
+from mirror.errors import TargetError
+from mirror.lane import Producer
+from mirror.state_records import Reading, Record
+from mirror.target import Target
+from tests.simulation.mirror_source import content, serial_of
+
+if TYPE_CHECKING:
+    from tests.simulation.mirror_world import Life, World
+
+REMEMBERED = 5
+FENCED = 7  # the producer id of the transactional id
+EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
+APPENDED_THOUGH = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+REFUSALS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    *APPENDED_THOUGH,
+)
+
+
+class Entry(NamedTuple):
+    """A batch, or without data a marker, of a target's log."""
+
+    base: int
+    end: int
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+    at_ms: int
+    data: bytes = b""
+
+
+@dataclass
+class Remembered:
+    """What a leader remembers of a producer."""
+
+    epoch: int
+    next: int = 0
+    at_ms: int = 0
+    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+
+class TargetLog:
+    """One partition; `seen` are the serials that ever were in it, or in one before of its name."""
+
+    def __init__(self, seen: set[int]) -> None:
+        self.seen = seen
+        self.node = 1
+        self.node_epoch = 0
+        self.generation = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Be empty, as of a new topic."""
+        self.entries: list[Entry] = []
+        self.producers: dict[int, Remembered] = {}
+        self.generation += 1
+
+    @property
+    def end(self) -> int:
+        """Behind the last offset."""
+        return self.entries[-1].end if self.entries else 0
+
+    @property
+    def serials(self) -> list[tuple[int, int]]:
+        """Of all records of the mirror's: offset and serial."""
+        return [(one.offset, serial_of(one.value or b"")) for one in self.records() if one.value[:1] != b"f"]
+
+    def records(self) -> list[Any]:
+        """All records there are."""
+        return [one for entry in self.entries if entry.data for one in records_of(entry.data)]
+
+    def mark(self, epoch: int, now_ms: int) -> None:
+        """Take a fence's marker."""
+        known = self.producers.get(FENCED)
+        if known is not None and epoch < known.epoch:
+            return
+        entry = Entry(self.end, self.end + 1, FENCED, epoch, -1, -1, now_ms)
+        self.entries.append(entry)
+        self._remember(entry)
+
+    def write_foreign(self, number: int, now_ms: int) -> None:
+        """Take a record of somebody else."""
+        data = build_batch([(b"other", b"foreign%d" % number)], timestamp_ms=now_ms, base_offset=self.end)
+        self.entries.append(Entry(self.end, self.end + 1, -1, -1, -1, -1, now_ms, data))
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """Take a batch, by Kafka's ProducerAppendInfo and ProducerStateManager; the code and the base offset."""
+        header = BatchHeader(data)
+        first, last = header.base_sequence, (header.base_sequence + header.last_offset_delta) % SEQUENCES
+        known = self.producers.get(header.producer_id)
+        if known is not None and known.epoch == header.producer_epoch:
+            for one in known.recent:
+                if one[:2] == (first, last):
+                    return 0, one[2]
+        if known is not None:
+            if header.producer_epoch < known.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            expected = known.next if header.producer_epoch == known.epoch else 0
+            if first != expected:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        stored = bytearray(data)
+        base = self.end
+        stored[:8] = base.to_bytes(8, "big")
+        end = base + header.last_offset_delta + 1
+        entry = Entry(
+            base, end, header.producer_id, header.producer_epoch, first, last, header.max_timestamp, bytes(stored)
+        )
+        self.entries.append(entry)
+        self._remember(entry)
+        self.seen.update(serial_of(one.value or b"") for one in records_of(data))
+        return 0, base
+
+    def _remember(self, entry: Entry) -> None:
+        known = self.producers.get(entry.producer_id)
+        if known is None or known.epoch != entry.epoch:
+            known = self.producers[entry.producer_id] = Remembered(entry.epoch)
+        known.at_ms = entry.at_ms
+        if entry.data:
+            known.next = (entry.last + 1) % SEQUENCES
+            known.recent.append((entry.first, entry.last, entry.base))
+
+    def lose_tail(self, entries: int) -> None:
+        """Lose the last batches and markers, and what is remembered of them."""
+        kept = self.entries[: max(0, len(self.entries) - entries)]
+        self.begin()
+        for entry in kept:
+            self.entries.append(entry)
+            if entry.producer_id >= 0:
+                self._remember(entry)
+
+    def forget(self, now_ms: int) -> bool:
+        """Forget producers whose last batch is old; whether there was one."""
+        old = [number for number, one in self.producers.items() if one.at_ms < now_ms - EXPIRATION_MS]
+        for number in old:
+            del self.producers[number]
+        self.generation += bool(old)
+        return bool(old)
+
+    def look(self, wanted: Wanted) -> Look:
+        """As a client that reads backwards from the end."""
+        floor, marker = min(wanted.floor, self.end), -1
+        for entry in reversed(self.entries):
+            if entry.end <= floor:
+                break
+            if entry.producer_id in wanted.producer_ids and entry.data:
+                own = Own(entry.producer_id, entry.epoch, entry.first, entry.last, entry.base, entry.end - 1)
+                return Look(0, self.end, entry.base, own, marker, True)
+            if not entry.data:
+                marker = max(marker, entry.epoch)
+        return Look(0, self.end, floor, None, marker, True)
+
+
+class TargetEnd(Target):
+    """What one life of the mirror has of the target."""
+
+    cluster: Any = None
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world, self._life = world, life
+        self._kind, self._known = TargetError, {}
+        self._open: dict[tuple[int, int], Connection] = {}
+        self.cluster = self
+
+    async def close(self) -> None: ...
+
+    async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
+        async with self._world.call(self._life, TargetError):
+            told = self._world.target_topics()
+        self._known |= told
+        return told
+
+    def look_anew(self, topic: str) -> None:
+        self.forget(topic)
+
+    async def producer(self) -> Producer:
+        async with self._world.call(self._life, TargetError):
+            self._world.producers += 1
+            return Producer(1000 + self._world.producers, 0)
+
+    async def ensure_topic(
+        self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
+    ) -> dict[str, str] | None:
+        async with self._world.call(self._life, TargetError):
+            is_new = partition.topic not in self._world.target_ids
+            if is_new:
+                self._world.make_topic(partition.topic)
+        await self.topics()
+        return dict(settings) if is_new else None
+
+    def fencing(self, transactional_id: str) -> Any:
+        return SimulatedFencing(self._world, self._life)
+
+    def state_topic(self, name: str) -> Any:
+        return SimulatedStateTopic(self._world, self._life, name)
+
+    async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
+        found: dict[Partition, Look | str] = {}
+        async with self._world.call(self._life, ConnectionLost):
+            for at, one in wanted.items():
+                log = self._world.targets.get(at)
+                found[at] = "UNKNOWN_TOPIC_OR_PARTITION" if log is None else log.look(one)
+        for (topic, _), told in found.items():
+            if isinstance(told, str):
+                self.forget(topic)
+        return found
+
+    async def topic_settings(self, names: Sequence[str]) -> dict[str, Any]:
+        return dict.fromkeys(names, "nobody asked for any")
+
+    async def start_offset(self, partition: TopicPartition) -> int:
+        return 0
+
+    async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
+        found = await self.contents_from(partition, offset)
+        return None if found is None else next((one for at, one in found.records if at == offset), None)
+
+    async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
+        async with self._world.call(self._life, TargetError):
+            log = self._world.targets[partition]
+            entry = next((one for one in log.entries if one.end > offset), None)
+            if entry is None:
+                return None
+            records = records_of(entry.data) if entry.data else []
+            return Contents([(one.offset, content(one)) for one in records if one.offset >= offset], entry.end)
+
+    async def connection(self, node: int, number: int = 0) -> Any:
+        await self._world.reaches(self._life)
+        if self._world.faults() and self._world.chance.random() < self._world.fault_rate / 2:
+            raise ConnectionLost("nobody answers")
+        held = self._open.get((node, number))
+        if held is None or held.closed:
+            held = self._open[node, number] = Connection(self._world, self._life, node)
+        return held
+
+
+class SimulatedFencing:
+    """A coordinator of one transactional id; a marker may be written though nobody hears of it, or later."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world, self._life, self._epoch = world, life, -1
+        self._is_ahead = False
+
+    async def prepare(self) -> None:
+        await self._raise_epoch()
+        self._is_ahead = True
+
+    async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
+        if not self._is_ahead:
+            await self._raise_epoch()
+        self._is_ahead, partitions = False, chosen()
+        return await self.extend(partitions)
+
+    async def _raise_epoch(self) -> None:
+        world = self._world
+        async with world.call(self._life, ConnectionLost):
+            if not world.fenced:
+                raise NoFence("transactional id is refused: UNSUPPORTED_VERSION")
+            while world.markers_due:  # noqa: ASYNC110 - as the coordinator answers again and again
+                await asyncio.sleep(0.05)
+            world.epoch += 1
+            self._epoch = world.epoch
+
+    async def extend(self, partitions: Collection[Partition]) -> Fence:
+        world = self._world
+        async with world.call(self._life, ConnectionLost):
+            if self._epoch != world.epoch:
+                raise Overtaken("the id is another's now")
+            is_confirmed = not world.faults() or world.chance.random() > 0.05
+            refused = {}
+            for at in partitions:
+                if at == world.state_at:
+                    world.state_epoch = self._epoch
+                elif at not in world.targets:
+                    refused[at] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                elif is_confirmed:
+                    world.targets[at].mark(self._epoch, world.now_ms())
+                else:
+                    world.mark_later(at, self._epoch)
+            return Fence(FENCED, self._epoch, refused, is_confirmed)
+
+
+class SimulatedStateTopic:
+    """The last record of each key; a write may have arrived though nobody hears of it, or arrive later."""
+
+    def __init__(self, world: World, life: Life, name: str) -> None:
+        self._world, self._life, self.partition = world, life, (name, 0)
+        self._epoch = -1
+
+    async def open(self, replicas: int = 0) -> bool:
+        async with self._world.call(self._life, ConnectionLost):
+            return False
+
+    def begin(self, producer_id: int, producer_epoch: int) -> None:
+        self._epoch = producer_epoch
+
+    async def read(self, reading: Reading) -> None:
+        async with self._world.call(self._life, ConnectionLost):
+            for key, value in list(self._world.state.items()):
+                reading.take(key, value)
+
+    async def write(self, groups: Iterable[Iterable[Record]]) -> None:
+        records, world = [record for group in groups for record in group], self._world
+
+        def arrive() -> None:
+            world.take_state(records, self._epoch)
+
+        async with world.call(self._life, ConnectionLost, late=arrive):
+            if world.fenced and self._epoch < world.state_epoch:
+                raise Overtaken("the state topic is another's now")
+            arrive()
+
+
+class _Request(NamedTuple):
+    parts: list[tuple[str, int, bytes]]
+    future: asyncio.Future[ProduceResponse]
+
+
+class Connection:
+    """Serves requests one after another, in their order, until it ends."""
+
+    throttled_until = 0.0
+
+    def __init__(self, world: World, life: Life, node: int) -> None:
+        self._world, self.life, self._node = world, life, node
+        self.ended: ConnectionLost | None = None
+        self._gone = asyncio.Event()
+        self._waiting: deque[_Request] = deque()
+        self._answered_at = 0.0
+        self._unanswered: dict[asyncio.Future[ProduceResponse], None] = {}
+        self._is_serving = False
+        world.connections[self] = None
+
+    @property
+    def closed(self) -> bool:
+        return self.ended is not None
+
+    async def wait_closed(self) -> None:
+        await self._gone.wait()
+
+    def segments(self) -> tuple[int, int]:
+        return 0, 0
+
+    def send(self, asked: Any, request: Any, *, timeout_s: float) -> asyncio.Future[ProduceResponse]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ProduceResponse] = loop.create_future()
+        self._world.step(self.life)
+        if self.closed or self.life.dead:
+            future.set_exception(ConnectionLost("closed"))
+            return future
+        parts = [(topic.name, p.index, bytes(p.records)) for topic in request.topic_data for p in topic.partition_data]
+        self._waiting.append(_Request(parts, future))
+        self._unanswered[future] = None
+        if not self._is_serving:
+            self._is_serving = True
+            loop.call_later(self._world.delay_s(), self._serve)
+        return future
+
+    def _serve(self) -> None:
+        world = self._world
+        if self.closed:
+            return
+        if world.faults() and world.chance.random() < world.fault_rate:
+            self.cut()
+            return
+        request = self._waiting.popleft()
+        answer = self._take(request.parts)
+        if world.faults() and world.chance.random() < world.fault_rate:
+            self.cut()
+            return
+        loop = asyncio.get_running_loop()
+        self._answered_at = max(self._answered_at + 1e-6, loop.time() + world.delay_s())
+        loop.call_at(self._answered_at, self._answer, request, answer)
+        self._is_serving = bool(self._waiting)
+        if self._waiting:
+            loop.call_later(world.delay_s() / 4, self._serve)
+
+    def _answer(self, request: _Request, answer: ProduceResponse) -> None:
+        if not self.closed and not request.future.done():
+            del self._unanswered[request.future]
+            request.future.set_result(answer)
+
+    def _take(self, parts: Sequence[tuple[str, int, bytes]]) -> ProduceResponse:
+        answers: dict[str, list[PartitionProduceResponse]] = {}
+        for topic, index, data in parts:
+            code, base = self._world.produce((topic, index), data, self._node)
+            answers.setdefault(topic, []).append(
+                PartitionProduceResponse(index=index, error_code=int(code), base_offset=base)
+            )
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=name, partition_responses=told) for name, told in answers.items()]
+        )
+
+    def cut(self) -> None:
+        """End it; some of what is under way may arrive all the same."""
+        if self.closed:
+            return
+        self.ended = ConnectionLost("the connection was lost")
+        self._gone.set()
+        self._world.connections.pop(self, None)
+        waiting = list(self._waiting)
+        self._world.arrive_late([request.parts for request in waiting[: self._world.chance.randint(0, len(waiting))]])
+        for future in self._unanswered:
+            if not future.done():
+                future.set_exception(ConnectionLost("the connection was lost"))

@@ -1,0 +1,268 @@
+"""All that lies around a mirror in its simulation: both ends, the network between, who writes, and what is lost.
+
+Must never come in: what is done when (mirror_runs.py), what must hold (mirror_audit.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.record_batch import records_of
+from kafka_wire.cluster import Leader, Partition, Topic
+from kafka_wire.partitions import TopicPartition
+from mirror.errors import TargetError
+from mirror.metrics import Metrics
+from mirror.offsets import Commit
+from mirror.replicator import Replicator
+from mirror.standby import Member
+from mirror.state_records import Record
+from tests.simulation.mirror_source import SourceEnd, SourceLog
+from tests.simulation.mirror_target import APPENDED_THOUGH, REFUSALS, Connection, TargetEnd, TargetLog
+from tests.simulation.virtual_time import WALL_S, VirtualLoop
+
+STATE = "__edge-mirror-lab-state"
+TARGET_OF = "lab."
+
+
+class Word:
+    """A mirror's place among those of its site, in place of a group: `writes` is given and taken by the schedule."""
+
+    trouble, member = "", Member()
+
+    def __init__(self) -> None:
+        self.writes = False
+        self.others_until = 0.0
+        self._given = asyncio.Event()
+
+    def give(self, others_s: float) -> None:
+        """Have it write, while others may still, for so long."""
+        self.writes = True
+        self.others_until = asyncio.get_running_loop().time() + others_s
+        self._given.set()
+
+    def take(self) -> None:
+        """Have it stand by."""
+        self.writes = False
+        self._given.clear()
+
+    @property
+    def others_s(self) -> float:
+        return max(0.0, self.others_until - asyncio.get_running_loop().time())
+
+    async def run(self) -> None: ...
+
+    async def until_writes(self) -> None:
+        await self._given.wait()
+
+    async def leave(self) -> None: ...
+
+
+class Life:
+    """One process of a mirror; `dead` once it is killed: nothing of it happens then, but for what is on the wire."""
+
+    def __init__(self, world: World, config: Any) -> None:
+        self.dead = False
+        self.kill_at: int | None = None  # steps that are left to it
+        self.metrics = Metrics()
+        self.replicator = replicator = Replicator(config, self.metrics)
+        self.word = Word()
+        end = TargetEnd(world, self)
+        replicator.source = source = SourceEnd(world, self)  # type: ignore[assignment]
+        replicator.target = end
+        replicator.standby = self.word  # type: ignore[assignment]
+        replicator._ledger = LedgerEnd(world, self)  # type: ignore[assignment]
+        replicator._following.source, replicator._following.target = source, end  # type: ignore[assignment]
+        self.stop = asyncio.Event()
+        self.task = asyncio.ensure_future(replicator.run(self.stop))
+
+    @property
+    def writes(self) -> bool:
+        return self.word.writes
+
+    def kill(self) -> None:
+        """End it in the middle of what it does."""
+        self.dead = True
+        self.task.cancel()
+
+    @property
+    def doubled(self) -> int:
+        """Records that it has counted as sent again."""
+        return int(self.metrics.duplicates._value.get())
+
+
+class LedgerEnd:
+    """The ledger and the dead letters, at the source; a write may have arrived though nobody hears of it."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world, self._life = world, life
+
+    async def close(self) -> None: ...
+
+    async def ensure_topic(self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]) -> None: ...
+
+    async def write(self, topic: str, key: bytes, value: bytes, timeout_s: float) -> None:
+        async with self._world.call(self._life, TargetError):
+            self._world.ledger.append(json.loads(value))
+
+    async def write_batch(self, topic: str, batch: bytes, timeout_s: float) -> None:
+        async with self._world.call(self._life, TargetError):
+            ...
+
+
+class World:
+    """Both ends of one schedule and what is between; `chance` is what its seed decides."""
+
+    def __init__(self, loop: VirtualLoop, chance: Random, *, fenced: bool, logs: Iterable[SourceLog]) -> None:
+        self.loop, self.chance, self.fenced = loop, chance, fenced
+        self.logs = {log.partition: log for log in logs}
+        self.group: dict[TopicPartition, Commit] = {}
+        self.ledger: list[dict[str, Any]] = []
+        self.state: dict[bytes, bytes] = {}
+        self.state_at, self.state_epoch = (STATE, 0), -1
+        self.epoch, self.producers, self.markers_due = -1, 0, 0
+        self.targets: dict[Partition, TargetLog] = {}
+        self.seen: dict[Partition, set[int]] = {}  # serials that ever were at the target
+        self.target_ids: dict[str, str] = {}
+        self.target_number = 0
+        self.connections: dict[Connection, None] = {}
+        self.fault_rate, self.slow_s, self.late_s = 0.0, 0.02, 1.0
+        self.is_calm = False
+        self.late_due = 0
+        self.trace: list[str] = []
+
+    def now_ms(self) -> int:
+        return int((WALL_S + self.loop.now) * 1000)
+
+    def note(self, text: str) -> None:
+        """Remember for people what was done."""
+        self.trace.append(f"{self.loop.now - 1000:9.3f}  {text}")
+
+    # what fails
+
+    def faults(self) -> bool:
+        """Whether anything may fail now."""
+        return not self.is_calm and self.fault_rate > 0
+
+    def delay_s(self) -> float:
+        """How long something takes on its way."""
+        return self.chance.uniform(0.001, self.slow_s)
+
+    def step(self, life: Life) -> None:
+        """Note that a life does something, which may be its last."""
+        if life.kill_at is not None and not life.dead:
+            life.kill_at -= 1
+            if life.kill_at <= 0:
+                self.note("kill, in the middle of a call")
+                self.loop.call_soon(life.kill)
+                life.dead = True
+
+    async def reaches(self, life: Life) -> None:
+        """Wait for as long as something is on its way; for ever where the life ends meanwhile."""
+        self.step(life)
+        await asyncio.sleep(self.delay_s())
+        if life.dead:
+            await self.loop.create_future()
+
+    @asynccontextmanager
+    async def call(
+        self, life: Life, error: type[Exception], late: Callable[[], None] | None = None
+    ) -> AsyncIterator[None]:
+        """Do something at an end: what is within may not happen, or happen though `error` is raised, or be late."""
+        await self.reaches(life)
+        outcome = self.chance.random() / self.fault_rate if self.faults() else 9.0
+        if outcome < 0.4:
+            if late is not None and self.fenced and self.chance.random() < 0.5:
+                self.loop.call_later(self.chance.uniform(0, self.late_s), late)
+            raise error("the connection was lost, and what was asked")
+        yield
+        await self.reaches(life)
+        if outcome < 1:
+            raise error("the connection was lost, and the answer")
+
+    # the target
+
+    def target_topics(self) -> dict[str, Topic]:
+        found: dict[str, Topic] = {}
+        for (name, index), log in self.targets.items():
+            topic = found.setdefault(name, Topic(self.target_ids[name], 0, {}))
+            topic.leaders[index] = Leader(log.node, log.node_epoch)
+        return found
+
+    def make_topic(self, name: str) -> None:
+        self.target_number += 1
+        self.target_ids[name] = f"t{self.target_number}"
+        for topic, index in self.logs:
+            if TARGET_OF + topic == name:
+                self.targets[name, index] = TargetLog(self.seen.setdefault((name, index), set()))
+
+    def drop_topic(self, name: str) -> None:
+        self.target_ids.pop(name, None)
+        for at in [at for at in self.targets if at[0] == name]:
+            self.targets.pop(at).generation += 1
+
+    def produce(self, at: Partition, data: bytes, node: int | None = None) -> tuple[int, int]:
+        """Serve one partition of a request; the code and the base offset."""
+        log = self.targets.get(at)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if node is not None and log.node != node:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        if any((one.value or b"")[8:11] == b"bad" for one in records_of(data)):
+            return ErrorCode.INVALID_RECORD, -1
+        code = self.chance.choice(REFUSALS) if self.faults() and self.chance.random() < self.fault_rate else 0
+        if code and code not in APPENDED_THOUGH:
+            return code, -1
+        refused, base = log.append(data)
+        return (refused, -1) if refused else (code, -1 if code else base)
+
+    def arrive_late(self, requests: Sequence[Sequence[tuple[str, int, bytes]]]) -> None:
+        """Have what a lost connection still had under way arrive, in its order."""
+        at_s = self.loop.now
+        for parts in requests:
+            at_s += self.chance.uniform(0, self.late_s) if self.fenced else 0.0
+            known = {(topic, index): self._generation((topic, index)) for topic, index, _ in parts}
+            if self.fenced:
+                self.late_due += 1
+                self.loop.call_at(at_s, self._late, parts, known)
+            else:
+                self._late(parts, known)
+
+    def _late(self, parts: Sequence[tuple[str, int, bytes]], known: Mapping[Partition, int]) -> None:
+        self.late_due -= self.fenced
+        for topic, index, data in parts:
+            if known[topic, index] == self._generation((topic, index)):
+                self.produce((topic, index), data)
+
+    def _generation(self, at: Partition) -> int:
+        return self.targets[at].generation if at in self.targets else -1
+
+    def mark_later(self, at: Partition, epoch: int) -> None:
+        """Have a marker be written some time later."""
+        self.markers_due += 1
+
+        def mark() -> None:
+            self.markers_due -= 1
+            if at in self.targets:
+                self.targets[at].mark(epoch, self.now_ms())
+
+        self.loop.call_later(self.chance.uniform(0, 1), mark)
+
+    def take_state(self, records: Collection[Record], epoch: int) -> None:
+        """Take records into the state topic, unless they are an older life's."""
+        if self.fenced and epoch < self.state_epoch:
+            return
+        for key, value in records:
+            self.state.pop(key, None)
+            if value is not None:
+                self.state[key] = value
+
+    def is_begun(self, partition: TopicPartition) -> bool:
+        """Whether anybody remembers that a partition was begun."""
+        head = f"head:{partition.topic}:{partition.partition}".encode()
+        return partition in self.group or head in self.state
