@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,11 @@ def test_users_of_ones_own_may_do_what_is_said_of_them(tmp_path):
 def test_a_secret_that_could_be_guessed_is_refused(tmp_path):
     with pytest.raises(AnsibleError, match="no security_secret of 16 characters"):
         made(tmp_path, board(security_secret="short")).users("pi-1")
+
+
+def test_apache_kafka_is_told_every_right_that_anybody_gets() -> None:
+    told = load("roles/kafka/files/kafka_access.py")
+    given = re.findall(r'"([A-Z_]{4,})"', Path(ANSIBLE, "plugins/action/site_access.py").read_text(encoding="utf-8"))
+    kinds = {word for word in given if word in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")}
+    assert kinds == set(told.KINDS)
+    assert set(given) - kinds - {"SASL_SSL", "SASL_PLAINTEXT", "LITERAL", "PREFIXED"} <= set(told.OPERATIONS)

@@ -43,7 +43,8 @@ def routed(payload: bytes, topic: str = "sites/plant-7/devices/thermometer-1/rea
 
 def published(document: str) -> dict[str, str]:
     """Return the options of the one mosquitto_pub line that publishes a reading in a document."""
-    (line,) = re.findall(r"(?m)^mosquitto_pub .*/readings .*$", (ROOT / document).read_text(encoding="utf-8"))
+    text = (ROOT / document).read_text(encoding="utf-8").replace("\\\n", " ")
+    (line,) = re.findall(r"(?m)^mosquitto_pub .*/readings .*$", text)
     words = shlex.split(line)[1:]
     return dict(zip(words[::2], words[1::2], strict=True))
 

@@ -441,6 +441,8 @@ async def test_another_mirror_that_takes_over_is_let_write(caplog):
             target.epoch += 1
             target.marker()
             taken.append(run.replicator._reign)
+            source.log += [record(o) for o in range(200, 260)]
+            source.end = 260
         return "overtaken" in caplog.text
 
     await run.until(take_over)
