@@ -211,7 +211,7 @@ def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
             assert mirror.metric("edge_mirror_ledger_records_total") == 0
         assert_each_once(load, source, link)
         assert target.running
-        assert_proven(source, link, may_double=True)
+        assert_proven(source, link)
 
 
 def test_target_killed_and_blackholed(broker_class, tmp_path):
