@@ -331,13 +331,13 @@ class SimulatedStateTopic:
                 reading.take(key, value)
 
     async def write(self, groups: Iterable[Iterable[Record]]) -> None:
-        records, world = [record for group in groups for record in group], self._world
+        records, world, epoch = [record for group in groups for record in group], self._world, self._epoch
 
         def arrive() -> None:
-            world.take_state(records, self._epoch)
+            world.take_state(records, epoch)
 
         async with world.call(self._life, ConnectionLost, late=arrive):
-            if world.fenced and self._epoch < world.state_epoch:
+            if world.fenced and epoch < world.state_epoch:
                 raise Overtaken("the state topic is another's now")
             arrive()
 
