@@ -7,9 +7,11 @@ Source: https://docs.python.org/3/library/argparse.html; its messages stand in _
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that says in one sentence what is wrong."""
+
+    def __init__(self, *, formatter_class: Any = argparse.HelpFormatter, **named: Any) -> None:
+        # argparse asks for the width by shutil, at each option, which brings bz2 and lzma, 0.6 MB.
+        shaped: Any = partial(formatter_class, width=_columns() - 2)
+        super().__init__(formatter_class=shaped, **named)
 
     def error(self, message: str) -> NoReturn:
         """End with status 2 and one sentence."""
@@ -153,3 +160,14 @@ def _perhaps(name: str, known: Iterable[str]) -> str:
 def _list(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def _columns() -> int:
+    """The terminal's width as shutil.get_terminal_size says it: COLUMNS, then the terminal, then 80."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80

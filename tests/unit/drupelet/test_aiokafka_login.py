@@ -1,4 +1,4 @@
-"""The SCRAM of aiokafka's connections in gateway and mirror: a false broker gets neither much work nor a hint."""
+"""The SCRAM of aiokafka's connections in the gateway: a false broker gets neither much work nor a hint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 import gateway.kafka_producer
-import mirror.admin
 from edge_broker.security.scram import MECHANISMS, Challenge, Found, ScramExchange, Success, new_credential
 
 MECHANISM = "SCRAM-SHA-256"
@@ -35,10 +34,9 @@ async def connection_log_in(answers: Any) -> None:
         answer = answers(step[0])
 
 
-def test_gateway_and_mirror_have_seen_to_it() -> None:
-    """Both are imported above, in whichever order: each sees to all connections of its process."""
-    for part in (gateway.kafka_producer, mirror.admin):
-        assert part.AIOKafkaConnection.authenticator_scram.__module__ == "drupelet.aiokafka_login"
+def test_the_gateway_has_seen_to_it() -> None:
+    """It is imported above, and sees to all connections of its process."""
+    assert gateway.kafka_producer.AIOKafkaConnection.authenticator_scram.__module__ == "drupelet.aiokafka_login"
 
 
 def test_a_broker_that_knows_the_user_is_logged_in_to() -> None:
