@@ -189,6 +189,7 @@ install-test:
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars
+	@$(SETUP) jars zookeeper-jars
 
 install-check: $(VENV)/.installed-test $(VENV)/.installed-check
 

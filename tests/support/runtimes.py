@@ -22,6 +22,7 @@ from spark.java import java_home
 KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"
 MIRRORMAKER_LOCK = Path(__file__).with_name("mirrormaker-4.3.1.jars")
 OLD_KAFKA_LOCK = Path(__file__).with_name("kafka-3.9.2.jars")
+ZOOKEEPER_LOCK = Path(__file__).with_name("zookeeper-3.9.5.jars")
 
 
 class MissingRuntimeError(RuntimeError):
@@ -131,6 +132,11 @@ def mirrormaker_jars() -> Path:
     return jars(MIRRORMAKER_LOCK, "mirrormaker-4.3.1")
 
 
+def zookeeper_jars() -> Path:
+    """Return the folder with Apache ZooKeeper 3.9.5's jars."""
+    return jars(ZOOKEEPER_LOCK, "zookeeper-3.9.5")
+
+
 @functools.cache
 def jars(lock: Path, name: str) -> Path:
     """Return the cache folder that holds the jars of a lock file, fetching what it lacks.
@@ -168,6 +174,7 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "kafka-jars": kafka_jars,
     "old-kafka-jars": old_kafka_jars,
     "mirrormaker-jars": mirrormaker_jars,
+    "zookeeper-jars": zookeeper_jars,
 }
 
 

@@ -6,7 +6,7 @@
 #                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated
 #                                  board qemu-system-arm qemu-user-static
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
-#   setup.sh jars [old-kafka-jars] Apache Kafka's jars, into the cache; of 4.3.1, or of the last 3.x
+#   setup.sh jars [NAME]           Apache Kafka's jars, into the cache; old-kafka-jars: of the last 3.x; zookeeper-jars
 # What is missing is installed by apt as root or through sudo without a password; otherwise one sentence says what
 # to install. Nothing is fetched twice. Works on Debian 12 and 13, Ubuntu 24.04 and Raspberry Pi OS.
 set -euo pipefail
@@ -163,5 +163,5 @@ case ${1:-} in
 packages) packages "${@:2}" ;;
 python) python_packages "$2" "$3" ;;
 jars) kafka_jars "${@:2}" ;;
-*) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars [old-kafka-jars]" ;;
+*) fail "usage: $0 packages NAME ... | python VENV EXTRA | jars [NAME]" ;;
 esac

@@ -1,0 +1,268 @@
+"""A session with a real ensemble, by kazoo: its connections and asynchronous calls, none of its recipes.
+
+kazoo's threads end here: whatever they bring is handed to `deliver`, which brings it to the listener's own thread, and
+only there anything of this object changes. kazoo is imported with the first session, never by a broker without one.
+
+| kazoo | here |
+|---|---|
+| SUSPENDED, LOST | what is unanswered is answered CONNECTION_LOSS, SESSION_EXPIRED; its later answers are dropped |
+| a watch that it resets at SUSPENDED | nothing |
+| requests between two connections, which it would keep | CONNECTION_LOSS, not sent |
+
+Lives here: that. Must never come in: what is asked, and why. Source: kazoo's API reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_broker.cluster.zookeeper import (
+    Answer,
+    Change,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Done,
+    Exists,
+    Expired,
+    Failure,
+    Get,
+    Listener,
+    Multi,
+    MultiFailed,
+    Names,
+    Node,
+    Operation,
+    Request,
+    SetData,
+    Stat,
+    Suspended,
+    Watched,
+)
+from edge_broker.network.log_lines import log_line
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+Deliver = Callable[[Callable[[], None]], object]
+RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.1, "max_delay": 1.0}
+
+
+class Credentials(NamedTuple):
+    """Who may change the nodes: ZooKeeper's digest scheme."""
+
+    user: str
+    password: str
+
+
+class KazooSession:
+    """As `cluster.zookeeper.ZooKeeper`. `connect` is zookeeper.connect, chroot and all."""
+
+    def __init__(
+        self,
+        connect: str,
+        timeout_ms: int,
+        listener: Listener,
+        deliver: Deliver,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._listener, self._deliver = listener, deliver
+        self._waiting: set[int] = set()
+        self._connected = self._closed = False
+        self._session_id = 0
+        self._watch: Callable[[Any], None] = self._new_watch()
+        self._client = _client(connect, timeout_ms, credentials)
+        self._agreed_ms = timeout_ms
+        self._learn_timeout()
+        self._client.add_listener(self._state_changed)
+        self._client.start_async()
+
+    def close(self) -> None:
+        """As ZooKeeper.close; may take seconds: for a worker, or behind the loop's end."""
+        self._closed = True
+        self._client.stop()
+        self._client.close()
+
+    def _learn_timeout(self) -> None:
+        """The ensemble may agree to a shorter timeout than was asked for, and kazoo tells nobody."""
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def invoke_and_look(timeout: float, request: Any, xid: int | None = None) -> Any:
+            answer = invoke(timeout, request, xid)
+            if type(request).__name__ == "Connect":
+                self._agreed_ms = answer[0].time_out
+            return answer
+
+        connection._invoke = invoke_and_look
+
+    # asking
+
+    def ask(self, token: int, request: Request) -> None:
+        """As ZooKeeper.ask."""
+        if not self._connected:
+            failure = Failure.CONNECTION_LOSS if self._session_id else Failure.SESSION_EXPIRED
+            self._deliver(partial(self._listener.answered, token, failure))
+            return
+        self._waiting.add(token)
+        result = self._send(request)
+        result.rawlink(lambda done: self._deliver(partial(self._answered, token, request, done)))
+
+    def _send(self, request: Request) -> Any:
+        client, watch = self._client, self._watch
+        if isinstance(request, Create):
+            return client.create_async(request.path, request.data, ephemeral=request.ephemeral, include_data=True)
+        if isinstance(request, Get):
+            return client.get_async(request.path, watch=watch if request.watch else None)
+        if isinstance(request, SetData):
+            return client.set_async(request.path, request.data, version=request.version)
+        if isinstance(request, Delete):
+            return client.delete_async(request.path, version=request.version)
+        if isinstance(request, Children):
+            return client.get_children_async(request.path, watch=watch if request.watch else None)
+        if isinstance(request, Exists):
+            return client.exists_async(request.path, watch=watch if request.watch else None)
+        if isinstance(request, Multi):
+            transaction = client.transaction()
+            for operation in request.operations:
+                _add(transaction, operation)
+            return transaction.commit_async()
+        return client.sync_async(request.path)
+
+    # what kazoo brings, in the listener's thread
+
+    def _answered(self, token: int, request: Request, done: Any) -> None:
+        if self._closed or token not in self._waiting:
+            return
+        self._waiting.discard(token)
+        error = done.exception
+        answer = _answer(request, done.get_nowait()) if error is None else _failure(error)
+        self._listener.answered(token, answer)
+
+    def _state_changed(self, state: str) -> None:
+        """In kazoo's thread: order among answers does not matter, as what is unanswered is answered here."""
+        session_id, timeout_ms = (self._client.client_id or (0, b""))[0], self._agreed_ms
+        self._deliver(partial(self._change, state, session_id, timeout_ms))
+
+    def _change(self, state: str, session_id: int, timeout_ms: int) -> None:
+        if self._closed:
+            return
+        if state == "CONNECTED":
+            self._connected, self._session_id = True, session_id
+            self._listener.happened(Connected(session_id, timeout_ms))
+            return
+        lost = state == "LOST"
+        if lost and not self._session_id:
+            return  # there was none
+        self._answer_all(Failure.SESSION_EXPIRED if lost else Failure.CONNECTION_LOSS)
+        self._watch = self._new_watch()
+        if self._connected:
+            self._connected = False
+            self._listener.happened(Suspended())
+        if lost:
+            self._session_id = 0
+            self._listener.happened(Expired())
+
+    def _answer_all(self, failure: Failure) -> None:
+        waiting, self._waiting = sorted(self._waiting), set()
+        for token in waiting:
+            self._listener.answered(token, failure)
+
+    def _new_watch(self) -> Callable[[Any], None]:
+        """What kazoo calls for each watch of this connection; behind the next one it tells nobody."""
+
+        def told(event: Any) -> None:
+            self._deliver(partial(self._watched, told, event))
+
+        return told
+
+    def _watched(self, told: Callable[[Any], None], event: Any) -> None:
+        change = _CHANGES.get(event.type)
+        if told is self._watch and change is not None and not self._closed:
+            self._listener.happened(Watched(event.path, change))
+
+
+_CHANGES = {
+    "CREATED": Change.CREATED,
+    "CHANGED": Change.CHANGED,
+    "DELETED": Change.DELETED,
+    "CHILD": Change.CHILDREN,
+}
+
+
+def _client(connect: str, timeout_ms: int, credentials: Credentials | None) -> KazooClient:
+    from kazoo.client import KazooClient  # noqa: PLC0415
+    from kazoo.security import make_digest_acl  # noqa: PLC0415
+
+    protection = {}
+    if credentials is not None:
+        user, password = credentials
+        protection = {
+            "auth_data": [("digest", f"{user}:{password}")],
+            "default_acl": [make_digest_acl(user, password, all=True)],
+        }
+    return KazooClient(hosts=connect, timeout=timeout_ms / 1000, connection_retry=RETRY, **protection)
+
+
+def _add(transaction: Any, operation: Operation) -> None:
+    if isinstance(operation, Create):
+        transaction.create(operation.path, operation.data, ephemeral=operation.ephemeral)
+    elif isinstance(operation, SetData):
+        transaction.set_data(operation.path, operation.data, version=operation.version)
+    elif isinstance(operation, Delete):
+        transaction.delete(operation.path, version=operation.version)
+    else:
+        assert isinstance(operation, Check)
+        transaction.check(operation.path, version=operation.version)
+
+
+def _answer(request: Request, result: Any) -> Answer:
+    if isinstance(request, Create):
+        return _stat(result[1])
+    if isinstance(request, Get):
+        return Node(result[0], _stat(result[1]))
+    if isinstance(request, SetData):
+        return _stat(result)
+    if isinstance(request, Exists):
+        return Failure.NO_NODE if result is None else _stat(result)
+    if isinstance(request, Children):
+        return Names(tuple(sorted(result)))
+    return _multi_answer(result) if isinstance(request, Multi) else Done()
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def _multi_answer(results: list[Any]) -> Answer:
+    """The operation that could not be done is the one error that is not about another one."""
+    for index, result in enumerate(results):
+        if isinstance(result, Exception) and type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
+            return MultiFailed(index, _failure(result))
+    return Done()
+
+
+def _failure(error: BaseException) -> Failure:
+    known = _FAILURES.get(type(error).__name__)
+    if known is None:
+        log_line("error", "zookeeper-refused", error=repr(error))
+        return Failure.REFUSED
+    return known
+
+
+_FAILURES = {
+    "NoNodeError": Failure.NO_NODE,
+    "NodeExistsError": Failure.NODE_EXISTS,
+    "BadVersionError": Failure.BAD_VERSION,
+    "NotEmptyError": Failure.NOT_EMPTY,
+    "NoAuthError": Failure.NO_AUTH,
+    "ConnectionLoss": Failure.CONNECTION_LOSS,
+    "ConnectionClosedError": Failure.CONNECTION_LOSS,
+    "OperationTimeoutError": Failure.CONNECTION_LOSS,
+    "SessionExpiredError": Failure.SESSION_EXPIRED,
+    "NoChildrenForEphemeralsError": Failure.REFUSED,
+}

@@ -1,0 +1,35 @@
+"""A broker that stands alone pays nothing for clusters: neither this package nor kazoo is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import edge_broker
+
+ROOT = Path(edge_broker.__file__).parents[1]
+
+
+def imported_by(code: str) -> set[str]:
+    """All modules that are there behind `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return set(done.stdout.split())
+
+
+def test_a_broker_that_stands_alone_imports_nothing_of_a_cluster() -> None:
+    found = imported_by("import edge_broker.app, edge_broker.cli, edge_broker.network.server")
+    assert "edge_broker.network.server" in found
+    assert not [name for name in found if name.startswith(("edge_broker.cluster", "kazoo", "edge_broker.network.zoo"))]
+
+
+def test_kazoo_comes_with_the_first_session_alone() -> None:
+    found = imported_by("import edge_broker.network.zookeeper")
+    assert "edge_broker.cluster.zookeeper" in found
+    assert not [name for name in found if name.startswith("kazoo")]
