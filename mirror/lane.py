@@ -116,6 +116,7 @@ class Lane:
         "partitions",
         "pipe",
         "read_offset",
+        "remembered_ms",
         "resend_from",
         "rest_until",
         "rests",
@@ -179,6 +180,7 @@ class Lane:
         self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
         self.flight: list[Batch] = []  # sent and not acknowledged, in order
         self.flight_max = 1  # batches at a time
+        self.remembered_ms = -1  # the time by which the target ages what it knows of the producer, -1 when unknown
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 

@@ -29,6 +29,7 @@ from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
 from kafka_wire.fencing import LAST_EPOCH, Fence, NoFence, Overtaken
 from kafka_wire.looking import Look, Wanted
+from mirror.between import Between
 from mirror.errors import OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
 from mirror.resuming import Resumed, Seen, Verdict, floor_of
@@ -95,6 +96,7 @@ class Lives:
         self._topic = target.state_topic(name)
         self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
         self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
+        self._between = Between()
         self._opening, self._is_open = asyncio.Lock(), False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
@@ -207,11 +209,15 @@ class Lives:
             await asyncio.sleep(self.host.others_s)
             chosen()
             return None
+        self._between.given(*fence[:2])
         self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
         return fence
 
     async def _begin_state(self, fence: Fence | None) -> None:
-        """Write as one that nobody else is, and read what former lives have written."""
+        """Write as one that nobody else is, and read what former lives have written.
+
+        Raises OvertakenError where another mirror has written since: what we have of the state is not what holds.
+        """
         if fence is None:
             producer = await self.target.producer()
             self._topic.begin(producer.id, producer.epoch)
@@ -221,10 +227,15 @@ class Lives:
             raise TargetError(f"topic {self._name} cannot be fenced: {why}")
         else:
             self._topic.begin(*fence[:2])
-        if self._stored is None:
+        if self._stored is None or self._between:
             reading = Reading()
             await self._topic.read(reading)
-            self._stored = reading.partitions()
+            found = reading.partitions()
+            if self._stored is None:
+                self._stored = found
+            elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
+                raise OvertakenError("another mirror has written its state meanwhile")
+        self._between.clear()
         self._is_unsure = False
 
     async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
@@ -315,6 +326,7 @@ class Lives:
             return
         life = state.life
         may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
+        may_go_on = may_go_on and lane.resend_from is None  # the target would take a sequence for what came before it
         if may_go_on and state.topics == self._topics(lane):
             state.go_on(resumed, end)
             return

@@ -5,7 +5,7 @@
 | source's is another | | | `source_anew` |
 | target's is another | | | `target_anew` |
 | same | of this life | | `found`: behind its last record, by sequence |
-| same | of an earlier life | | `found`: behind its last record, by target offset |
+| same | of an earlier life | | `found`: behind its last record, by target offset; at most where this life began |
 | same | none | nothing was mirrored yet, or begins at the end of what was safe | `position` |
 | same | none | was not looked at down to its floor | `unknown`: look on |
 | same | none | begins above the end of what was safe | `unsure` |
@@ -17,6 +17,7 @@
 - `unsure`: what was sent behind the stored position was deleted before anybody looked. It is sent again: twice rather
   than not at all, but nothing that is there now is there twice.
 - `lost`, of `found`: so many records were acknowledged, and the target no longer has them (an unclean election).
+- Behind the place where this life began nothing of an earlier one counts: what it took there came out of order.
 - In a log that compacts the last batch of ours that is left may lie below the stored position: the position holds.
 
 The floor is the offset of the last record that was safe by the stored position: its batch is found, or the log was cut.
@@ -103,7 +104,8 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 def _behind(batch: Own, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
     if (batch.producer_id, batch.producer_epoch) != life[:2]:
-        return _below(batch.last_offset + 1, known, holds_all)
+        found = _below(batch.last_offset + 1, known, holds_all)
+        return _at(life.records, known) if found.records > life.records else found
     before = _records_before(batch.base_sequence, life, known.end)
     if before < life.records:
         raise StateError(f"The target has {batch}, and that life began later by the state: was it changed by hand?")

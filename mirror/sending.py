@@ -62,9 +62,9 @@ _log = Log("mirror")
 
 BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
 REMEMBERED_S = 12 * 3600.0
-"""Of older records one batch is under way at a time: behind one whose date is a day old (producer.id.expiration.ms),
-Kafka soon forgets the producer, and would take a batch though it has refused the one before. So it does with a producer
-that it does not know yet, where no fence has told it of him."""
+"""Of older records, and behind them, one batch is under way at a time: when the last that Kafka took is a day old by
+its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
+before. So it does with a producer that it does not know yet, where no fence has told it of him."""
 CONNECTIONS_MAX = 4  # to a leader
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
 SPARSE_S = 30.0  # since a lane without a backlog had something to send
@@ -228,10 +228,13 @@ class Sender:
     def _go_on(self, lane: Lane, begun: Begun) -> None:
         """Go on where a life begins: what was under way is safe, or is packed anew."""
         resumed, known = begun.resumed, begun.records_before
+        lane.remembered_ms = -1
         while lane.flight and known < resumed.records:
             first = lane.flight.pop(0)
             known += first.packed.records
             self._safe(lane, first)
+        if not self.lives.is_weak:
+            lane.remembered_ms = _now_ms()  # the fence's marker is what the target has last
         for batch in reversed(lane.flight):
             lane.give_back(batch.pieces)
         lane.flight.clear()
@@ -474,12 +477,15 @@ class Sender:
         return False
 
     def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
-        """Whether the target will surely refuse what follows a batch that it has refused."""
+        """Whether the target will surely refuse what follows a batch that it has refused.
+
+        It ages a producer by the last batch that it took, so that one has to be young too.
+        """
         assert lane.state is not None
-        oldest_ms = (time.time() - REMEMBERED_S) * 1000
+        oldest_ms = _now_ms() - REMEMBERED_S * 1000
         begun_at, safe = lane.state.life.records, lane.state.map.end.records
         is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_weak)  # of a new log the end is not known yet
-        return is_known and BatchHeader(batch.packed.batch).max_timestamp >= oldest_ms
+        return is_known and min(lane.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
 
     def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
         try:
@@ -542,6 +548,7 @@ class Sender:
         """Pass on that a batch is safe that is not under way any more."""
         assert lane.state is not None
         lane.offsets.ack(lane.state.map.end.target_offset)
+        lane.remembered_ms = BatchHeader(batch.packed.batch).max_timestamp
         self.host.acked(lane, batch)
         lane.release(batch.pieces)
 
@@ -664,6 +671,10 @@ def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
             assert batch.sent is not None
             return batch.sent.records_before, batch.packed.runs[0][0]
     return None
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 async def _for_ever() -> None:

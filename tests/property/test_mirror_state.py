@@ -406,8 +406,6 @@ END = End(20, 130, 520)
         (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew")),
         (TOPICS._replace(target_id=None), Seen(520, 520, 520, None), Resumed("position", 20, 130)),
         (TOPICS, Seen(0, 530, 525, Own(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
-        (TOPICS, Seen(0, 530, 525, Own(7, 2, 4, 9, 504, 509)), Resumed("found", 10, 110, lost=10)),
-        (TOPICS, Seen(0, 530, 525, Own(6, 9, 4, 9, 512, 514)), Resumed("found", 15, 125, lost=5)),
         (TOPICS, Seen(0, 505, 0, Own(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
         (TOPICS, Seen(0, 530, 525, None), Resumed("unknown")),
         (TOPICS, Seen(0, 530, 519, None), Resumed("unknown")),
@@ -421,6 +419,19 @@ END = End(20, 130, 520)
 )
 def test_where_it_goes_on(now, seen, resumed):
     assert state_with(STEPS, END).resume(seen, now) == resumed
+
+
+@pytest.mark.parametrize(
+    ("own", "resumed"),
+    [
+        (Own(7, 2, 4, 9, 504, 509), Resumed("found", 10, 110, lost=10)),
+        (Own(6, 9, 4, 9, 512, 514), Resumed("found", 15, 125, lost=5)),
+        (Own(7, 2, 4, 15, 512, 523), Resumed("found", 20, 130)),
+    ],
+)
+def test_a_batch_of_an_earlier_life_proves_nothing_of_what_this_one_sends(own, resumed):
+    """The last one was taken out of order, and its records are sent again behind it: it has no place in the map."""
+    assert state_with(STEPS, END, (PRODUCER, 3, 20)).resume(Seen(0, 530, 525, own), TOPICS) == resumed
 
 
 def test_a_batch_over_the_end_of_the_sequences():

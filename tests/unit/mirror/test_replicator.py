@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 
@@ -327,6 +328,128 @@ async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed, is
     assert not is_old or run.offsets == list(range(200))
 
 
+def times_of(batch):
+    return [one.timestamp for one in records_of(batch)]
+
+
+NOW_MS = 1_790_000_000_000
+
+
+class Expiring(MemoryTarget):
+    """One that looks at once whom it has to forget, by the age of what it has last of a producer, as Kafka does.
+
+    It refuses the first batch that has the record `refused`, once.
+    """
+
+    def __init__(self, refused):
+        super().__init__()
+        self.refuses, self.is_old, self.pause_s = refused, False, 0.001
+
+    def marker(self):
+        super().marker()
+        self.is_old = False
+
+    def append(self, data):
+        if self.is_old:
+            self.remembered.clear()
+        if self.refuses in times_of(data):
+            self.refuses = None
+            return ErrorCode.NOT_ENOUGH_REPLICAS, -1
+        code, base = super().append(data)
+        if not code:
+            self.is_old = BatchHeader(data).max_timestamp < NOW_MS - 86_400_000
+        return code, base
+
+
+@pytest.mark.parametrize("fences", [True, False])
+async def test_behind_an_old_record_one_batch_is_under_way_as_the_producer_may_be_forgotten(fences, monkeypatch):
+    monkeypatch.setattr(sending, "REMEMBERED_S", 43_200)
+    monkeypatch.setattr(sending, "_now_ms", lambda: NOW_MS)
+    source, target = MemorySource([record(o) for o in range(20)]), Expiring(NOW_MS + 20)
+    target.fences = fences
+    run = Run(source, target, config=replace(CONFIG, batch_bytes_max=300))
+
+    def new_ones_come():
+        if run.acked == source.end == 20:
+            source.log += [record(o) for o in range(20, 80)]
+            for one in source.log[20:]:
+                one.timestamp += NOW_MS
+            source.end = 80
+        return run.acked == 80
+
+    await run.until(new_ones_come)
+    assert run.offsets == [*range(20), *range(NOW_MS + 20, NOW_MS + 80)]
+    assert target.refuses is None
+    assert target.under_way_most > 1
+
+
+async def test_what_was_refused_is_sent_again_under_another_epoch_where_what_was_behind_it_was_taken():
+    """Else, by sequences that go on, what is taken behind it at the second time would prove that it has arrived.
+
+    The target forgets the producer against Kafka's rules and refuses a batch twice. At first it takes the next one
+    alone; then the answers are lost, and what was on the way behind it arrives.
+    """
+    source, target = MemorySource([record(o) for o in range(80)]), MemoryTarget()
+    target.fences, target.pause_s, refused = False, 0.001, []
+    append = target.append
+
+    def on_the_way():
+        return [bytes(data) for topics, _ in target.open._waiting for _, parts in topics for _, data in parts]
+
+    def take(data):
+        if 40 in times_of(data) and len(refused) < 2:
+            refused.append(data)
+            if len(refused) == 1:
+                target.remembered.clear()
+            else:
+                for later in on_the_way()[1:]:
+                    append(later)
+            return ErrorCode.NOT_ENOUGH_REPLICAS, -1
+        if len(refused) == 1 and len(target.log) > min(times_of(refused[0])):
+            return ErrorCode.NOT_ENOUGH_REPLICAS, -1
+        return append(data)
+
+    def fail():
+        waiting = on_the_way() if target.open and not target.open.closed else []
+        return "answer lost" if len(refused) == 1 and waiting and 40 in times_of(waiting[0]) else None
+
+    target.append, target.fail = take, fail
+    run = Run(source, target, config=replace(CONFIG, batch_bytes_max=300))
+    await run.until_safe(80)
+    assert len(refused) == 2
+    assert set(run.offsets) == set(range(80))
+
+
+async def test_a_state_that_another_mirror_has_written_meanwhile_is_not_overwritten(caplog):
+    """It took over while a write of ours was lost: fencing the state topic anew does not make ours the newer one."""
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    heads = []
+
+    class Topic(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            if key.startswith(b"head"):
+                heads.append(json.loads(value)["producer_epoch"])
+
+    target.state = Topic()
+
+    def another_takes_over():
+        if target.state_writes == 2 and len(heads) == 1:
+            target.epoch += 1
+            target.marker()
+            ((key, value),) = [one for one in target.state.items() if one[0].startswith(b"head")]
+            target.state[key] = json.dumps(json.loads(value) | {"producer_epoch": target.epoch}).encode()
+            return "lost"
+        return None
+
+    target.fail = another_takes_over
+    run = Run(source, target)
+    await run.until_safe(40)
+    assert heads == sorted(heads)
+    assert "overtaken" in caplog.text
+    assert run.offsets == list(range(40))
+
+
 class Killed(Run):
     """One that is ended in the middle, as a process that is killed; what it has under way may arrive late.
 
@@ -384,7 +507,7 @@ async def test_what_the_target_lost_is_sent_again(caplog):
     target.bases = {base: batch for base, batch in target.bases.items() if BatchHeader(batch).next_offset <= 21}
     del target.log[max(BatchHeader(batch).next_offset for batch in target.bases.values()) :]
     run = Run(source, target)
-    await run.until_safe(40)
+    await run.until(lambda: len(target.got) == 40 and run.acked == 40)  # the group has told 40 before
     assert run.offsets == list(range(40))
     assert run.metrics.target_lost._value.get() > 0
 
@@ -394,7 +517,7 @@ async def test_a_topic_of_the_target_made_anew_gets_all_again():
     await mirrored(source, target, 40)
     target.log, target.bases, target.remembered, target.topic_ids = [], {}, {}, "another"
     run = Run(source, target)
-    await run.until_safe(40)
+    await run.until(lambda: len(target.got) == 40 and run.acked == 40)  # the group has told 40 before
     assert run.offsets == list(range(40))
 
 
