@@ -1,10 +1,11 @@
 # Drupelet. `make help` says what there is; every target sets up what it needs, once.
 #
-# Variables for the command line: SECONDS (length of the demo, of abuse), CENTRAL (the datacenter's Kafka: HOST:PORT, `kafka` for
-# Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running), BROKER=kafka
-# (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the fault tests),
-# SCENARIO (of molecule), SEED and HOURS (of simulate), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the
-# checkout that bench-change compares with), ARGS (handed on to pytest, the demo or the benchmark).
+# Variables for the command line: SECONDS (length of the demo, of abuse, of simulate-mirror), CENTRAL (the datacenter's Kafka:
+# HOST:PORT, `kafka` for Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running),
+# BROKER=kafka (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the
+# fault tests), SCENARIO (of molecule), SEED and HOURS (of simulate and simulate-mirror), SEED, PART (suite or fault) and TIMES
+# (of test-loaded), BEFORE (the checkout that bench-change compares with), ARGS (handed on to pytest, the demo or the
+# benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -75,8 +76,8 @@ crash: $(VENV)/.installed-test  ## power cuts of the log on a simulated disk: 40
 simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, from a new seed on until one fails; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.crash $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
-simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memory, in virtual time, for 60 s; SEED=: that one alone; HOURS=: so long
-	$(PYTHON) -m tests.simulation.mirror $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memory, in virtual time, from a new seed on (SECONDS=120); SEED=: that one alone; HOURS=: so long
+	$(PYTHON) -m tests.simulation.mirror --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -105,12 +106,13 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, disk-full, the card, the page, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, the mirror simulated, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) conformance SECURITY=secured
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) fuzz-login SECONDS=1200
+	$(MAKE) simulate-mirror HOURS=1
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card
 	$(MAKE) page
