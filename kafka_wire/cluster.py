@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from drupelet.addresses import host_and_port
@@ -61,13 +61,16 @@ class Cluster:
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         silent_s_max: float = SILENT_S_MAX,
         traffic: Traffic | None = None,
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
+        """`opened` is called whenever a connection is open, before those who wait for it go on."""
         self.nodes: dict[int, Place] = {}
         self.controller = -1
         self._settings = settings
         self._unsent_bytes_max = unsent_bytes_max
         self._silent_s_max = silent_s_max
         self._traffic = traffic
+        self._opened = opened
         self._timeout_s = settings.request_timeout_ms / 1000
         self._servers = [host_and_port(server) for server in settings.servers]
         self._lines: dict[tuple[Place, int], Line] = {}
@@ -94,6 +97,11 @@ class Cluster:
             at = self._settings.bootstrap_servers
             raise ConnectionLost(f"broker {node} is none of those that the cluster at {at} names")
         return await self._line(self.nodes[node], number).connection()
+
+    def is_connected(self, node: int, number: int = 0) -> bool:
+        """Whether the connection of this number to a node is open."""
+        line = self._lines.get((self.nodes[node], number)) if node in self.nodes else None
+        return line is not None and line.made is not None
 
     async def any_connection(self) -> Connection:
         """A connection where nothing is under way, else one to the first bootstrap server that takes us."""
@@ -140,7 +148,7 @@ class Cluster:
     def _line(self, place: Place, number: int) -> Line:
         line = self._lines.get((place, number))
         if line is None:
-            line = self._lines[place, number] = Line(lambda limit_s, now: self._open(place, limit_s, now))
+            line = self._lines[place, number] = Line(lambda limit_s, now: self._open(place, number, limit_s, now))
             if self._is_closed:
                 line.close()
         return line
@@ -154,10 +162,10 @@ class Cluster:
         known = {*self._servers, *self.nodes.values()}
         self._lines = {key: line for key, line in self._lines.items() if key[0] in known or not line.is_idle}
 
-    async def _open(self, place: Place, limit_s: float | None, hurried: asyncio.Event) -> Connection:
+    async def _open(self, place: Place, number: int, limit_s: float | None, hurried: asyncio.Event) -> Connection:
         settings = self._settings
         timeout_s = min(self._timeout_s, limit_s or self._timeout_s)
-        return await Connection.open(
+        connection = await Connection.open(
             settings.security,
             *place,
             settings.client_id,
@@ -166,7 +174,16 @@ class Cluster:
             silent_s_max=self._silent_s_max,
             traffic=self._traffic,
             hurried=hurried,
+            reached=lambda: self._reached(place, number),
         )
+        self._opened()
+        return connection
+
+    def _reached(self, place: Place, number: int) -> None:
+        """Have the broker's other connections hurry: a link that is back is back for all of them."""
+        for (other_place, other), line in self._lines.items():
+            if other_place == place and other != number:
+                line.reached(is_wanted=other == SIDE)
 
 
 def _topic(topic: MetadataResponseTopic) -> Topic:

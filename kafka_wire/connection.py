@@ -17,7 +17,7 @@ import asyncio
 import errno
 import random
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, S
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafka_wire.dialling import (
     Tuning,
+    Windowed,
     carried,
     dial,
     segments,
@@ -45,6 +46,7 @@ from kafka_wire.dialling import (
     set_unsent_max,
     unacknowledged,
     unsent,
+    windowed,
 )
 from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
 from kafka_wire.frames import Frames, as_transport
@@ -126,18 +128,20 @@ class Connection:
         silent_s_max: float = SILENT_S_MAX,
         traffic: Traffic | None = None,
         hurried: asyncio.Event | None = None,
+        reached: Callable[[], None] = lambda: None,
     ) -> Connection:
         """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
 
         The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
-        `traffic` counts what it carries; when `hurried` is set, it dials anew (dialling.py).
+        `traffic` counts what it carries; when `hurried` is set, it dials anew (dialling.py); `reached` is called when
+        TCP is connected.
         Raises ConnectionLost where nobody answers, Refused where somebody is there.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max), traffic or Traffic())
         try:
             async with asyncio.timeout(timeout_s):
-                await self._open(host, port, timeout_s, hurried)
+                await self._open(host, port, timeout_s, hurried, reached)
         except TimeoutError:
             what = explained(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
             raise ConnectionLost(f"{place} {what}") from None
@@ -148,9 +152,12 @@ class Connection:
                 self.close()
         return self
 
-    async def _open(self, host: str, port: int, timeout_s: float, hurried: asyncio.Event | None) -> None:
+    async def _open(
+        self, host: str, port: int, timeout_s: float, hurried: asyncio.Event | None, reached: Callable[[], None]
+    ) -> None:
         context = await tls_context(self._security)
         self._socket = await self._dialled(host, port, hurried)
+        reached()
         self._traffic.begins(self)
         transport, _ = await self._loop.create_connection(lambda: self._frames, sock=self._socket)
         self._raw = self._transport = as_transport(transport)
@@ -396,6 +403,10 @@ class Connection:
     def segments(self) -> tuple[int, int]:
         """How many segments the kernel has sent, and how many of those once more."""
         return segments(self._socket)
+
+    def windowed(self) -> Windowed | None:
+        """How its time went, as far as the kernel tells."""
+        return windowed(self._socket)
 
     def carried(self) -> tuple[int, int]:
         """Bytes on the wire, out and in; where the kernel does not tell, those before encryption, without headers."""

@@ -27,8 +27,10 @@ NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
 QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
-_TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN, _BYTES_SENT = 100, 128, 136, 140, 200  # in linux/tcp.h's tcp_info
-_SEGMENTS_BYTES, _CARRIED_BYTES = 140, 208  # how much of it a kernel must tell: 4.2, 4.19
+# In linux/tcp.h's tcp_info:
+_RTT, _TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN = 68, 100, 128, 136, 140
+_MIN_RTT, _BUSY_TIME, _RWND_LIMITED, _BYTES_SENT = 148, 168, 176, 200
+_SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # how much of it a kernel must tell: 4.2, 4.10, 4.19
 _HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
@@ -56,6 +58,17 @@ class Tuning(NamedTuple):
         """The same where nothing is under way: nobody waits, and a probe a minute keeps its entry in routers."""
         set_silence(connection, QUIET_S + self.silent_s_max)
         _set(connection, socket.TCP_KEEPIDLE, QUIET_S)
+
+
+class Windowed(NamedTuple):
+    """For how many seconds a connection had something to send, for how many of those the peer's window was what held it
+    up, and its round trip now and at the shortest, in seconds.
+    """
+
+    busy_s: float
+    limited_s: float
+    round_trip_s: float
+    shortest_s: float
 
 
 def set_silence(connection: socket.socket, seconds: float) -> None:
@@ -87,6 +100,15 @@ def segments(connection: socket.socket) -> tuple[int, int]:
     """How many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     return (0, 0) if told is None else (_number(told, _SEGS_OUT, 4), _number(told, _TOTAL_RETRANS, 4))
+
+
+def windowed(connection: socket.socket) -> Windowed | None:
+    """How its time went; None where it is closed, or the kernel does not tell."""
+    told = _tcp_info(connection, _WINDOWED_BYTES)
+    if told is None:
+        return None
+    busy, limited = _number(told, _BUSY_TIME, 8), _number(told, _RWND_LIMITED, 8)
+    return Windowed(busy / 1e6, limited / 1e6, _number(told, _RTT, 4) / 1e6, _number(told, _MIN_RTT, 4) / 1e6)
 
 
 def carried(connection: socket.socket) -> tuple[int, int] | None:

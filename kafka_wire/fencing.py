@@ -113,6 +113,7 @@ class Fencing:
         self._id = transactional_id
         self._timeout_s, self._bound_s = timeout_s, bound_s
         self._node: int | None = None
+        self._node_before: int | None = None  # the coordinator until something was lost; most likely it still is
         self._producer = -1, -1
         self._is_ahead = False
         self._lock = asyncio.Lock()
@@ -223,14 +224,15 @@ class Fencing:
         while True:
             try:
                 if self._node is None:
-                    self._node = await self._cluster.coordinator_node(self._id, TRANSACTION)
+                    self._node = await self._coordinator()
                 code = await ask(await self._cluster.connection(self._node, SIDE))
             except NoCoordinator as error:
                 code = error.code
             except VersionUnknown as error:
                 raise NoFence(str(error)) from error
             except WireError:
-                self._node = None
+                if self._node is not None:
+                    self._node_before, self._node = self._node, None
                 raise
             if code == ErrorCode.NONE:
                 return
@@ -242,8 +244,15 @@ class Fencing:
             if code not in _AGAIN:
                 raise WireError(told)
             if code in _FIND_AGAIN:
-                self._node = None
+                self._node = self._node_before = None
             await patience.wait(told)
+
+    async def _coordinator(self) -> int:
+        """The node that was it before, where a connection to it is back already: it says itself if it is no more."""
+        before = self._node_before
+        if before is not None and self._cluster.is_connected(before, SIDE):
+            return before
+        return await self._cluster.coordinator_node(self._id, TRANSACTION)
 
 
 class _OutOfPatience(WireError):

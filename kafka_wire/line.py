@@ -39,6 +39,7 @@ class Line:
         self._attempt: asyncio.Task[Connection] | None = None
         self._result: asyncio.Future[Connection] | None = None
         self._now = asyncio.Event()
+        self._was_made = self._is_dialling = False
         self._is_closed = False
 
     @property
@@ -59,10 +60,24 @@ class Line:
         if self._is_closed:
             raise ConnectionLost("the connections were closed here")
         if self._result is None:
-            self._result = asyncio.get_running_loop().create_future()
-            self._attempt = asyncio.ensure_future(self._try(limit_s))
-            self._attempt.add_done_callback(self._tried)
+            self._begin(limit_s)
+        assert self._result is not None
         return await asyncio.shield(self._result)
+
+    def _begin(self, limit_s: float | None) -> None:
+        self._result = asyncio.get_running_loop().create_future()
+        self._attempt = asyncio.ensure_future(self._try(limit_s))
+        self._attempt.add_done_callback(self._tried)
+
+    def reached(self, *, is_wanted: bool) -> None:
+        """Dial at once where that is under way, as the broker was just reached by another connection.
+
+        What was lost, and `is_wanted` though nobody asks for it now, begins to be made again, unless it was refused.
+        """
+        if self._is_dialling:
+            self._now.set()
+        elif is_wanted and self._was_made and self.is_idle and not self._is_closed:
+            self._begin(None)
 
     def hurry(self) -> None:
         """Begin the next attempt at once, and with a short wait behind it."""
@@ -88,19 +103,23 @@ class Line:
                     await self._now.wait()
         self.next_at = loop.time() + LINK_S
         self._now.clear()
+        self._is_dialling = True
         try:
             return await self._open(limit_s, self._now)
         except NobodyListens:
             raise
         except Refused:
+            self._was_made = False
             self.next_at = loop.time() + self._backoff.next_s()
             raise
+        finally:
+            self._is_dialling = False
 
     def _judge_last(self, now: float) -> None:
         """A connection that was made and then refused counts as one that was never made."""
         made, self._made = self._made, None
         if made is not None and isinstance(made.ended, Refused):
-            self.next_at = max(self.next_at, now + self._backoff.next_s())
+            self.next_at, self._was_made = max(self.next_at, now + self._backoff.next_s()), False
         elif made is not None:
             self._backoff.reset()
 
@@ -112,7 +131,7 @@ class Line:
         elif (error := attempt.exception()) is not None:
             result.set_exception(error)
         else:
-            self._made = attempt.result()
+            self._made, self._was_made = attempt.result(), True
             if self._is_closed:
                 self._made.close()
             result.set_result(self._made)

@@ -37,6 +37,7 @@ from kafka_wire.partitions import TopicPartition
 from kafka_wire.traffic import Traffic
 from mirror.epochs import EpochEnd
 from mirror.errors import SourceError, TargetError
+from mirror.pauses import Pauses
 
 R = TypeVar("R", bound=Message)
 End = type[SourceError] | type[TargetError]
@@ -68,13 +69,19 @@ class Contents(NamedTuple):
 
 
 class Asking:
-    """One end, and what it answers; every question raises `kind` where it does not. `traffic` is what it all cost."""
+    """One end, and what it answers; every question raises `kind` where it does not.
+
+    `traffic` is what it all cost, `pauses` are the waits that end once it is reached again.
+    """
+
+    _question: tuple[set[str], asyncio.Future[bool]] | None = None  # about leaders, as it is put together
 
     def __init__(self, settings: ClientSettings, kind: End) -> None:
         self._settings = settings
         self._kind = kind
         self._timeout_s = settings.request_timeout_ms / 1000
         self.traffic = Traffic()
+        self.pauses = Pauses()
         self._cluster: Cluster | None = None
         self._known: dict[str, Topic] = {}
 
@@ -82,7 +89,7 @@ class Asking:
     def cluster(self) -> Cluster:
         """The connections to it, the same until `hang_up`."""
         if self._cluster is None:
-            self._cluster = Cluster(self._settings, traffic=self.traffic)
+            self._cluster = Cluster(self._settings, traffic=self.traffic, opened=self.pauses.end)
         return self._cluster
 
     def hang_up(self) -> None:
@@ -108,13 +115,40 @@ class Asking:
     async def leader(self, partition: TopicPartition) -> Leader:
         """Return who leads a partition, as it was told last; `kind` where nobody does, then it is asked for anew."""
         if partition.topic not in self._known:
-            await self.topics([partition.topic])
+            await self._ask_with_others(partition.topic)
         topic = self._known.get(partition.topic)
         leader = NO_LEADER if topic is None else topic.leaders.get(partition.partition, NO_LEADER)
         if leader.node < 0:
             self._known.pop(partition.topic, None)
             raise self._kind(f"{partition.topic}-{partition.partition} has no leader")
         return leader
+
+    async def _ask_with_others(self, topic: str) -> None:
+        """One question for all topics that are asked about at the same moment: behind an outage that is every one."""
+        while self._question is not None:
+            names, told = self._question
+            names.add(topic)
+            if await asyncio.shield(told):
+                return
+        await self._ask_for_all(topic)
+
+    async def _ask_for_all(self, topic: str) -> None:
+        names, told = {topic}, asyncio.get_running_loop().create_future()
+        self._question = names, told
+        try:
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._question = None
+            await self.topics(sorted(names))
+            told.set_result(True)
+        except self._kind as error:
+            told.set_exception(error)
+            told.exception()  # who else asked may be gone
+            raise
+        finally:
+            if not told.done():  # who asked was cancelled: another does it
+                told.set_result(False)
 
     def forget(self, topic: str) -> None:
         """Ask anew who leads a topic's partitions when that is needed next."""

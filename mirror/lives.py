@@ -100,7 +100,7 @@ class Lives:
         self._opening, self._is_open = asyncio.Lock(), False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
-        self._asked = asyncio.Event()
+        self._asked, self._failed = asyncio.Event(), asyncio.Event()
         self._urgent: dict[PartitionState, Lane] = {}
         self._due: set[PartitionState] = set()
         self._wake = asyncio.Event()
@@ -113,7 +113,7 @@ class Lives:
     async def run(self) -> None:
         """Begin lives, and write the state, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for loop in (self._prepare(), self._begin_all(), self._write_all(), self._look_after()):
+            for loop in (self._prepare(), self._begin_all(), self._ask_again(), self._write_all(), self._look_after()):
                 tasks.create_task(loop)
 
     async def _prepare(self) -> None:
@@ -165,12 +165,20 @@ class Lives:
                 found = dict.fromkeys(self._take(waiting), error)
                 self.host.tell("state topic", str(error))
                 if self._is_unsure:
-                    asyncio.get_running_loop().call_later(self._backoff.next_s(), self._asked.set)
+                    self._failed.set()
             else:
                 self._backoff.reset()
                 self.host.tell("state topic", "")
             _tell(waiting, found)
             self._wake.set()
+
+    async def _ask_again(self) -> None:
+        """Begin again after a failure, though no lane asks for it: the state topic has to be made sure of."""
+        while True:
+            await self._failed.wait()
+            self._failed.clear()
+            await self.target.pauses.wait(self._backoff.next_s())
+            self._asked.set()
 
     async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
         """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
@@ -367,7 +375,7 @@ class Lives:
             if isinstance(error, OvertakenError):
                 self.host.overtaken(str(error))
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next_s(), self._asked.set)
+                self._failed.set()
             return
         for state, write in writes:
             state.stored(write)

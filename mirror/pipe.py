@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kafka_wire.connection import Connection
+from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
 from mirror.lane import Batch, Lane
 from mirror.packing import Job
@@ -26,6 +27,8 @@ LANES_MAX = 200  # in a request
 LOSS_S = 15
 URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
 AGAIN_S = 0.1
+HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, which must be some
+QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
 
 
 class Turns:
@@ -66,6 +69,7 @@ class Pipe:
         self.task.add_done_callback(sender.ended)
         self._connection: Connection | None = None
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
+        self._windowed: Windowed | None = None
 
     def put(self, lane: Lane) -> None:
         """Note that a lane has something to send."""
@@ -91,6 +95,23 @@ class Pipe:
         (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
         return (again - again_before) / (sent - before) if sent > before else 0.0
 
+    def forget_loss(self) -> None:
+        """Judge the loss by what is sent from now on."""
+        self._segments.clear()
+
+    def was_held_up(self) -> bool:
+        """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.
+
+        Kafka's own is 100 KiB (socket.receive.buffer.bytes). Where packets wait on the link, it is full all the same.
+        """
+        if self._connection is None or self._connection.closed:
+            return False
+        now, before = self._connection.windowed(), self._windowed
+        self._windowed = now
+        if now is None or before is None or now.round_trip_s > QUEUED * now.shortest_s:
+            return False
+        return now.limited_s - before.limited_s > HELD_UP * max(now.busy_s - before.busy_s, HELD_UP_S_MIN)
+
     async def _run(self, sender: Sender) -> None:
         while True:
             try:
@@ -104,7 +125,7 @@ class Pipe:
                 await sender.moved(self)
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
-            self._connection, self._segments = connection, []
+            self._connection, self._segments, self._windowed = connection, [], None
             self._tell(sender, "")
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())

@@ -66,6 +66,7 @@ REMEMBERED_S = 12 * 3600.0
 its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
 before. So it does with a producer that it does not know yet, where no fence has told it of him."""
 CONNECTIONS_MAX = 4  # to a leader
+DOWN_S = 3  # without any byte acknowledged
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
 SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
@@ -124,6 +125,7 @@ class Sender:
         self.quiet.set()
         self.stopping = False
         self.connections = 1
+        self._delivered = self._still_s = 0  # bytes when `grow` looked last, and since when they are the same
         self._sparse_until = 0.0  # until then there are lanes without a backlog
         self._pipes: dict[tuple[int, int], Pipe] = {}
         self._under_way: set[Mark] = set()
@@ -221,7 +223,7 @@ class Sender:
             except TargetError as error:
                 self.host.tell(lane.name, str(error))
                 self.target.forget(lane.target_topic)
-                await asyncio.sleep(backoff.next_s())
+                await self.target.pauses.wait(backoff.next_s())
             else:
                 return
 
@@ -285,12 +287,33 @@ class Sender:
         del self._pipes[pipe.node, pipe.number]
 
     def grow(self) -> None:
-        """Use a connection more per leader where the pipe is full and loses segments: one alone does not fill it."""
+        """Use a connection more per leader where the pipe is full and one does not fill the link: loss, or its window.
+
+        To be called each second. A link that carries nothing is down: it loses everything, and is not a lossy one.
+        """
+        delivered, self._delivered = self._delivered, self.link.delivered_bytes
+        self._still_s = self._still_s + 1 if delivered == self._delivered else 0
+        if self._still_s:
+            for pipe in self._pipes.values() if self._still_s >= DOWN_S else ():
+                pipe.forget_loss()
+            return
         losses = [pipe.loss for pipe in self._pipes.values()]
         self.link.is_lossy = max(losses, default=0.0) >= LOSSY
+        held_up = [pipe.was_held_up() for pipe in self._pipes.values()]
         is_full = self.link.under_way_bytes * 2 >= self.link.limit_bytes
-        if self.link.is_lossy and is_full and self.connections < CONNECTIONS_MAX:
+        if (self.link.is_lossy or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
             self.connections += 1
+            for pipe in self._pipes.values():
+                self._keep(pipe)
+
+    def _keep(self, pipe: Pipe) -> None:
+        """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
+        now = asyncio.get_running_loop().time()
+        lanes = [lane for lane in pipe.lanes if now < lane.backlog_until and not lane.urgent]
+        for lane in lanes[: -(-len(lanes) // self.connections)]:
+            first, end = self._dealing(lane)
+            if first <= pipe.number < end:
+                lane.dealt = first, end
 
     def _backoff(self) -> Backoff:
         return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
@@ -377,7 +400,11 @@ class Sender:
         """Pack; what cannot be is given back to its lane, which waits."""
         if not jobs:
             return []
-        results = await self.packer.pack(pack_all, jobs, self.link.zstd_level)
+        level, began = self.link.zstd_level, asyncio.get_running_loop().time()
+        results = await self.packer.pack(pack_all, jobs, level)
+        if not any(job.forward for job in jobs):
+            size = sum(len(result.batch) for result in results if isinstance(result, Packed))
+            self.link.packed(asyncio.get_running_loop().time() - began, size, level)
         return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._made(job, result))]
 
     def _made(self, job: Job, result: Packed | Exception) -> Batch | None:

@@ -29,6 +29,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.asking import Content, Contents
 from mirror.errors import TargetError
 from mirror.lane import Producer
+from mirror.pauses import Pauses
 from mirror.state_records import Reading, Record
 from mirror.target import Target
 from tests.simulation.mirror_source import content, serial_of
@@ -191,7 +192,7 @@ class TargetEnd(Target):
         self._world, self._life = world, life
         self._kind, self._known = TargetError, {}
         self._open: dict[tuple[int, int], Connection] = {}
-        self.cluster = self
+        self.cluster, self.pauses = self, Pauses()
 
     async def close(self) -> None: ...
 
@@ -262,6 +263,7 @@ class TargetEnd(Target):
         held = self._open.get((node, number))
         if held is None or held.closed:
             held = self._open[node, number] = Connection(self._world, self._life, node)
+            self.pauses.end()
         return held
 
 
@@ -371,6 +373,9 @@ class Connection:
 
     def segments(self) -> tuple[int, int]:
         return 0, 0
+
+    def windowed(self) -> None:
+        return None
 
     def send(self, asked: Any, request: Any, *, timeout_s: float) -> asyncio.Future[ProduceResponse]:
         loop = asyncio.get_running_loop()

@@ -63,9 +63,9 @@ class Site:
             )
         return None
 
-    def cluster(self, *before):
+    def cluster(self, *before, **more):
         servers = ",".join([*before, f"127.0.0.1:{self.port}"])
-        return Cluster(ClientSettings(servers, "unit", int(CALL_S * 1000)))
+        return Cluster(ClientSettings(servers, "unit", int(CALL_S * 1000)), **more)
 
 
 @pytest.fixture
@@ -269,6 +269,52 @@ async def test_a_connection_that_is_refused_once_it_is_made_counts_as_refused():
     line.next_at = 0.0
     await line.connection()
     assert line.next_at <= asyncio.get_running_loop().time() + LINK_S
+
+
+async def test_a_broker_that_is_reached_again_gets_its_question_line_back_unasked(site):
+    opened = []
+    cluster = site.cluster(opened=lambda: opened.append(site.connects))
+    first, side = await asyncio.gather(cluster.connection(7), cluster.connection(7, SIDE))
+    await cluster.connection(7, 1)
+    assert cluster.is_connected(7, SIDE)
+    for connection in (first, side, await cluster.connection(7, 1)):
+        connection.close()
+    assert not cluster.is_connected(7, SIDE)
+    await cluster.connection(7)
+    await until(lambda: cluster.is_connected(7, SIDE), "the connection for questions")
+    assert not cluster.is_connected(7, 1), "others are asked for by those who need them"
+    assert len(opened) == 5
+    cluster.close()
+
+
+async def test_who_was_refused_is_not_tried_because_another_was_reached():
+    attempts = Attempts()
+    line = Line(attempts.open)
+    line.reached(is_wanted=True)
+    assert line.is_idle, "it was never made"
+    made = Made()
+    await outcome(line, attempts, made)
+    made.ended = ConnectionLost("gone")
+    await outcome(line, attempts, Refused("no"))
+    line.reached(is_wanted=True)
+    assert line.is_idle
+
+
+async def test_a_dial_that_hangs_is_begun_anew_when_another_was_reached():
+    attempts, hurried = Attempts(), []
+
+    async def open_(limit_s, now):
+        hurried.append(now)
+        return await attempts.open(limit_s, now)
+
+    line = Line(open_)
+    asking = asyncio.ensure_future(line.connection())
+    await until(lambda: hurried, "an attempt")
+    assert not hurried[0].is_set()
+    line.reached(is_wanted=False)
+    assert hurried[0].is_set()
+    attempts.ends.put_nowait(Made())
+    await asking
 
 
 async def test_closing_ends_an_attempt_and_those_who_wait_for_it():

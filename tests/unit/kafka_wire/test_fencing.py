@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRespon
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
 from edge_broker.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kafka_wire import fencing
-from kafka_wire.cluster import Cluster
+from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
 from tests.support.scripted_wire import APIS, playing
@@ -215,6 +215,18 @@ async def test_after_a_lost_connection_the_coordinator_is_looked_for_again(coord
         await fence.begin([A])
     assert await fence.begin([A]) == Fence(11, 5, {}, True)
     assert coordinator.asked.count("FindCoordinator") == 2
+
+
+async def test_a_coordinator_that_is_connected_again_is_asked_first_and_says_itself_if_it_is_none(coordinator, fence):
+    await fence.begin([A])
+    for code in (0, ErrorCode.NOT_COORDINATOR):
+        coordinator.says = {"InitProducerId": ["lost", code]}
+        with pytest.raises(ConnectionLost):
+            await fence.begin([A])
+        await fence._cluster.connection(7, SIDE)
+        coordinator.asked.clear()
+        assert (await fence.begin([A])).is_confirmed
+        assert coordinator.asked.count("FindCoordinator") == bool(code)
 
 
 async def test_two_calls_go_one_after_the_other(coordinator, fence):

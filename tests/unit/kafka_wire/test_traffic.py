@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
-from kafka_wire.dialling import carried
+from kafka_wire.dialling import carried, windowed
 from kafka_wire.traffic import Traffic
+from tests.support.waiting import Deadline
 
 
 class Carrier:
@@ -43,3 +45,19 @@ def test_the_kernel_counts_payload_and_headers_until_it_is_closed():
             assert 0 < back < 5000
             assert (carried(far) or (0, 0))[1] > 5000
     assert carried(near) is None
+
+
+def test_the_kernel_tells_for_how_long_a_window_was_shut():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        with far:
+            near.setblocking(False)
+            deadline = Deadline(10)
+            while (told := windowed(near)) is None or not told.limited_s:
+                deadline.check("a peer that reads nothing", told)
+                with suppress(BlockingIOError):
+                    near.send(bytes(65_536))
+            assert told.busy_s >= told.limited_s > 0
+            assert 0 < told.shortest_s <= 1
+            assert 0 < told.round_trip_s <= 1
+    assert windowed(near) is None

@@ -25,6 +25,7 @@ from mirror.asking import Content, Contents
 from mirror.epochs import EpochEnd
 from mirror.errors import TargetError
 from mirror.lane import Producer
+from mirror.pauses import Pauses
 from mirror.reading import Answer
 from mirror.standby import Member
 from mirror.target import Target
@@ -178,7 +179,7 @@ class MemoryTarget(Target):
         self.producers, self.epoch, self.state, self.state_writes = 0, -1, {}, 0
         self.topic_ids = "t"
         self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
-        self.cluster = self
+        self.cluster, self.pauses = self, Pauses()
 
     @property
     def got(self):
@@ -386,6 +387,9 @@ class MemoryConnection:
 
     def segments(self):
         return 0, 0
+
+    def windowed(self):
+        return None
 
     def send(self, asked, request, *, timeout_s):
         future = asyncio.get_running_loop().create_future()

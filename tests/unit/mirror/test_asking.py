@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from drupelet.kafka_client import ClientSettings
@@ -240,3 +242,14 @@ async def test_a_source_that_says_nothing_is_away():
         with pytest.raises(SourceError, match=f"127.0.0.1:{port}"):
             await asked.topics()
         await asked.close()
+
+
+async def test_who_leads_is_asked_once_for_all_who_want_to_know_at_the_same_moment(source, asking):
+    partitions = [TopicPartition("t", 0)] * 5 + [TopicPartition("u", 0)]
+    found = await asyncio.gather(*map(asking.leader, partitions), return_exceptions=True)
+    assert found[:5] == [Leader(NODE, 3)] * 5
+    assert isinstance(found[5], SourceError)
+    assert source.asked.count("Metadata") == 1
+    with pytest.raises(SourceError, match="u-0 has no leader"):
+        await asking.leader(partitions[5])
+    assert source.asked.count("Metadata") == 2

@@ -75,5 +75,30 @@ def test_large_packed_batches_go_on_as_they_are(rate, codec, size, forwards):
     assert link.forwards(codec, size, CODEC_ZSTD) is forwards
 
 
+def packed(link, share, level):
+    """Have packing at level 9 take this share of the link's time, seven times less at level 1."""
+    link.packed(share / (7 if level == 1 else 1) * 100_000 / link.rate, 100_000, level)
+
+
+def test_a_processor_that_is_slower_than_the_link_packs_faster_until_it_is_free():
+    link, _ = filled(1_250_000, 0.1, 5)
+    levels = []
+    for share in [0.2] * 3 + [1.5] * 5 + [0.6] * 20 + [0.2] * 10:
+        packed(link, share, link.zstd_level)
+        levels.append(link.zstd_level)
+    assert levels[:3] == [9, 9, 9]
+    assert levels[7:28] == [1] * 21, "what would take 0.6 of the time is too near to more"
+    assert levels[-1] == 9
+
+
+def test_little_that_was_packed_slowly_tells_nothing_of_the_processor():
+    link, _ = filled(1_250_000, 0.1, 5)
+    link.packed(5.0, 1000, 9)
+    assert link.zstd_level == 9
+    unknown = Link(BYTES_MAX)
+    unknown.packed(5.0, 100_000, 9)
+    assert unknown.zstd_level == 9
+
+
 def test_a_thin_link_is_worth_the_processors_time():
     assert [filled(rate, 0.01, 5)[0].zstd_level for rate in (125_000, 50_000_000)] == [9, 1]

@@ -1,0 +1,110 @@
+"""When a leader gets one connection more, and which lanes stay where they are then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kafka_wire.dialling import Windowed
+from kafka_wire.partitions import TopicPartition
+from mirror.lane import Lane
+from mirror.link import Link
+from mirror.pipe import Pipe
+from mirror.sending import CONNECTIONS_MAX, DOWN_S, Sender, Settings
+
+POLICY = {"cleanup.policy": "delete"}
+
+
+class Full:
+    """A pipe as far as a sender looks at it when it grows."""
+
+    def __init__(self, number=0, *, loss=0.0, held_up=False, lanes=()):
+        self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
+        self.held_up, self.forgot = held_up, 0
+
+    def was_held_up(self):
+        return self.held_up
+
+    def forget_loss(self):
+        self.forgot += 1
+
+
+def backlogged(number):
+    lane = Lane(TopicPartition("t", number), "lab.t", POLICY)
+    lane.dealt, lane.backlog_until = (0, 1), asyncio.get_running_loop().time() + 60
+    return lane
+
+
+def sender_of(*pipes):
+    link = Link(4_000_000)
+    sender = Sender(None, None, link, Settings(1, 1.0, 1.0, 1.0, 1.0), None)
+    sender._pipes = {(pipe.node, pipe.number): pipe for pipe in pipes}
+    return sender, link
+
+
+def carry(link, now):
+    """Something is acknowledged, and the link is full again."""
+    link.acked(now + 0.1, link.sent(now, 10_000))
+    link.sent(now + 0.1, link.limit_bytes - link.under_way_bytes)
+
+
+@pytest.mark.parametrize(("why", "connections"), [({"loss": 0.02}, 4), ({"held_up": True}, 4), ({}, 1)])
+async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second(why, connections):
+    sender, link = sender_of(Full(**why))
+    for second in range(8):
+        carry(link, second)
+        before = sender.connections
+        sender.grow()
+        assert sender.connections <= before + 1
+    assert sender.connections == connections <= CONNECTIONS_MAX
+
+
+async def test_a_link_that_is_down_is_no_lossy_one():
+    pipe = Full(loss=0.9)
+    sender, link = sender_of(pipe)
+    carry(link, 0)
+    pipe.loss = 0.0
+    sender.grow()
+    pipe.loss = 0.9
+    for _ in range(DOWN_S):
+        sender.grow()
+    assert (sender.connections, link.is_lossy, pipe.forgot) == (1, False, 1)
+
+
+async def test_a_fair_share_of_the_lanes_stays_where_it_is():
+    lanes = [backlogged(number) for number in range(5)]
+    sender, link = sender_of(Full(held_up=True, lanes=lanes))
+    carry(link, 0)
+    sender.grow()
+    assert sender.connections == 2
+    assert sorted(lane.dealt for lane in lanes) == [(0, 1)] * 2 + [(0, 2)] * 3
+
+
+class Told:
+    """A connection whose kernel tells this."""
+
+    closed = False
+
+    def __init__(self, *told):
+        self.told = list(told)
+
+    def windowed(self):
+        return self.told.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_held_up"),
+    [
+        (Windowed(2.0, 0.8, 0.11, 0.1), True),
+        (Windowed(2.0, 0.3, 0.11, 0.1), False),
+        (Windowed(2.0, 0.8, 0.2, 0.1), False),  # packets wait on the link: it is full
+        (Windowed(1.1, 0.1, 0.11, 0.1), False),
+        (None, False),
+    ],
+)
+def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_holds_up(after, is_held_up):
+    pipe = Pipe.__new__(Pipe)
+    pipe._connection, pipe._windowed = Told(Windowed(1.0, 0.0, 0.1, 0.1), after), None
+    assert pipe.was_held_up() is False
+    assert pipe.was_held_up() is is_held_up
