@@ -18,6 +18,7 @@
 | AddPartitionsToTxn | 0 to 3 | from 4 on brokers ask each other; not served by the edge broker |
 | EndTxn | 0 to 4 | 5 raises the epoch with each transaction (KIP-890); not served by the edge broker |
 | DescribeProducers | 0 | all; not served by the edge broker |
+| DescribeTransactions | 0 | all; not served by the edge broker |
 | JoinGroup, SyncGroup | 5 to 9, 3 to 5 | below no static members (KIP-345) |
 | Heartbeat, LeaveGroup | 3 to 4, 3 to 5 | the same |
 | DescribeGroups | 0 to 5 | from 6 on an unknown group is an error |
@@ -38,6 +39,10 @@ from edge_broker.protocol.messages.create_topics import CreateTopicsRequest, Cre
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from edge_broker.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from edge_broker.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -65,6 +70,7 @@ from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroup
 TOPIC_RESOURCE = 2  # as resource_type of configurations
 TOPIC_CONFIG = 1  # as config_source: set for the topic itself
 CONSUMER = -1  # as replica_id: no replica asks
+READ_COMMITTED = 1  # as isolation_level
 ALL_REPLICAS = -1  # as acks
 LATEST, EARLIEST = -1, -2  # as timestamp of ListOffsets: the end, the start
 
@@ -89,6 +95,9 @@ CREATE_PARTITIONS = asked(api.CREATE_PARTITIONS, CreatePartitionsRequest, Create
 ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
 END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
 DESCRIBE_PRODUCERS = asked(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+DESCRIBE_TRANSACTIONS = asked(
+    api.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0
+)
 JOIN_GROUP = asked(api.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, 5, 9)
 SYNC_GROUP = asked(api.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, 3, 5)
 HEARTBEAT = asked(api.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, 3, 4)
@@ -115,6 +124,7 @@ ALL = (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
     JOIN_GROUP,
     SYNC_GROUP,
     HEARTBEAT,

@@ -107,6 +107,9 @@ class Fencing:
     the coordinator is not there within `bound_s`.
     """
 
+    transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    """Of what is begun with the next epoch; less where the cluster lets nobody ask for so much."""
+
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float, bound_s: float = BOUND_S) -> None:
         """`timeout_s` is for one request, `bound_s` for all that one call waits for the coordinator."""
         self._cluster = cluster
@@ -121,7 +124,7 @@ class Fencing:
     async def prepare(self) -> None:
         """Take the next epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while."""
         async with self._lock:
-            await self._raise_epoch(_Patience(self._bound_s))
+            await self._raise_epoch(Patience(self._bound_s))
             self._is_ahead = True
 
     async def begin(self, partitions: Collection[Partition]) -> Fence:
@@ -131,7 +134,7 @@ class Fencing:
     async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
         """The same of those that are chosen once the epoch is there."""
         async with self._lock:
-            patience = _Patience(self._bound_s)
+            patience = Patience(self._bound_s)
             if not self._is_ahead:
                 await self._raise_epoch(patience)
             self._is_ahead, partitions = False, chosen()
@@ -145,22 +148,27 @@ class Fencing:
         """Fence more partitions with the epoch that is there; those with batches of this epoch go on undisturbed."""
         async with self._lock:
             assert self._producer[1] >= 0, "there is no epoch yet"
-            return await self._mark(partitions, _Patience(self._bound_s))
+            return await self._mark(partitions, Patience(self._bound_s))
 
-    async def _raise_epoch(self, patience: _Patience) -> None:
-        request = InitProducerIdRequest(
-            transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
-        )
-
+    async def _raise_epoch(self, patience: Patience) -> None:
         async def ask(connection: Connection) -> int:
+            request = InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=self.transaction_timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
             answer = await connection.ask(INIT_PRODUCER_ID, request, timeout_s=self._timeout_s)
+            if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and self.transaction_timeout_ms > 1:
+                self.transaction_timeout_ms //= 2  # the cluster's transaction.max.timeout.ms is less, and not told
+                return await ask(connection)
             if answer.error_code == ErrorCode.NONE:
                 self._producer = answer.producer_id, answer.producer_epoch
             return answer.error_code
 
         await self._until_done("a producer id", ask, patience)
 
-    async def _mark(self, partitions: Collection[Partition], patience: _Patience) -> Fence:
+    async def _mark(self, partitions: Collection[Partition], patience: Patience) -> Fence:
         refused: dict[Partition, int] = {}
         is_confirmed = True
         for some in _slices(partitions):
@@ -172,7 +180,7 @@ class Fencing:
         return Fence(*self._producer, refused, is_confirmed)
 
     async def _add(
-        self, partitions: list[Partition], patience: _Patience, *, and_end: bool = False
+        self, partitions: list[Partition], patience: Patience, *, and_end: bool = False
     ) -> dict[Partition, int]:
         """Add what can be added, and return the others; the end goes behind it without a wait for the answer."""
         left, refused = set(partitions), dict[Partition, int]()
@@ -193,13 +201,13 @@ class Fencing:
         await self._until_done("a fence", ask, patience)
         return refused
 
-    async def _are_written(self, patience: _Patience) -> bool:
+    async def _are_written(self, patience: Patience) -> bool:
         async def ask(connection: Connection) -> int:
             return (await connection.ask(END_TXN, self._end(), timeout_s=self._timeout_s)).error_code
 
         try:
             await self._until_done("the fence's markers", ask, patience)
-        except _OutOfPatience:
+        except OutOfPatience:
             return False
         return True
 
@@ -218,7 +226,7 @@ class Fencing:
         producer_id, epoch = self._producer
         return EndTxnRequest(transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=False)
 
-    async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: _Patience) -> None:
+    async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: Patience) -> None:
         """Ask until NONE is answered; whatever may change by itself is asked again, within the bound."""
         patience.begin_anew()
         while True:
@@ -255,11 +263,11 @@ class Fencing:
         return await self._cluster.coordinator_node(self._id, TRANSACTION)
 
 
-class _OutOfPatience(WireError):
+class OutOfPatience(WireError):
     """What could change by itself has not, within the bound."""
 
 
-class _Patience:
+class Patience:
     """The time that is left for one call, and how long to wait before the next attempt."""
 
     def __init__(self, bound_s: float) -> None:
@@ -267,11 +275,13 @@ class _Patience:
         self._next_s = BACKOFF_S[0]
 
     def begin_anew(self) -> None:
+        """Have the next wait be the shortest."""
         self._next_s = BACKOFF_S[0]
 
     async def wait(self, told: str) -> None:
+        """Wait, longer each time; OutOfPatience, with what is `told`, where no time is left."""
         if asyncio.get_running_loop().time() + self._next_s > self._end:
-            raise _OutOfPatience(told)
+            raise OutOfPatience(told)
         await asyncio.sleep(self._next_s)
         self._next_s = min(2 * self._next_s, BACKOFF_S[1])
 

@@ -26,6 +26,7 @@ from mirror.errors import SourceError, TargetError
 from mirror.preview import Planned, planned
 from mirror.replicator import Replicator
 from mirror.source import Source
+from mirror.status_text import TRANSACTIONS
 from mirror.tables import table
 from mirror.target import Target
 
@@ -33,6 +34,7 @@ _log = Log("mirror")
 
 
 NO_FENCES = "the target fences nothing for us: run one mirror of this site at a time"
+NO_TRANSACTIONS = "transactions = true, and the target has none: take it out, or mirror to an Apache Kafka"
 
 
 async def run(config: Config) -> int:
@@ -85,7 +87,8 @@ def _pages(config: Config, figures: metrics.Metrics, replicator: Replicator) -> 
         ends.watch((f"{side}_ssl_ca_file", security.ca_file), (f"{side}_ssl_cert_file", security.cert_file))
 
     def well() -> str:
-        return "; ".join(["ok", *([NO_FENCES] if replicator.is_weak else []), *ends.notes()])
+        modes = [NO_FENCES] if replicator.is_weak else [TRANSACTIONS] if config.transactions else []
+        return "; ".join(["ok", *modes, *ends.notes()])
 
     return metrics.pages_of(figures, replicator, well, config.metrics_access.token())
 
@@ -108,8 +111,9 @@ async def plan(config: Config, *, as_json: bool) -> int:
         await source.close()
         await target.close()
     print(json.dumps([asdict(one) for one in found]) if as_json else _planned_table(found))
-    if not has_fences:
-        print(NO_FENCES, file=sys.stderr)
+    refused = config.transactions and not has_fences
+    if config.transactions or not has_fences:
+        print(NO_TRANSACTIONS if refused else TRANSACTIONS if has_fences else NO_FENCES, file=sys.stderr)
     for rule in config.rules:
         if not any(rule.pattern.fullmatch(one.topic) for one in found):
             print(f'The table [topic."{rule.pattern.pattern}"] is for none of these topics', file=sys.stderr)
@@ -119,7 +123,20 @@ async def plan(config: Config, *, as_json: bool) -> int:
     if near is not None:
         hint = f"; did you mean {near!r}?" if near else ""
         print(f"No topic of the source matches {config.topics!r}{hint}", file=sys.stderr)
-    return 1 if near is not None or any(one.trouble for one in found) else 0
+    return 1 if refused or near is not None or any(one.trouble for one in found) else 0
+
+
+async def has_transactions(config: Config) -> bool:
+    """Print whether the target has the transactions that are wanted, and return it."""
+    target = Target(config.target_client)
+    try:
+        has_them = await target.has_fences()
+    except TargetError as error:
+        raise CommandFailed(f"the target {config.target} cannot be asked ({error})") from error
+    finally:
+        await target.close()
+    print(f"target: {'ok, it has transactions' if has_them else NO_TRANSACTIONS}")
+    return has_them
 
 
 def _planned_table(found: list[Planned]) -> str:

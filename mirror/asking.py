@@ -29,7 +29,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, BatchHeader, Record, records_of
-from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, READ_COMMITTED
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import VersionUnknown, WireError
@@ -238,13 +238,14 @@ class Asking:
         return dict.fromkeys(asked, "not answered") | _epoch_ends(answer)
 
     async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
-        """Return what of the batch that holds an offset begins there, or what follows; None where there is nothing."""
+        """Return what of the batch that holds an offset begins there, or what follows; None behind what counts."""
         wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=1)
         request = FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=1,  # the first batch comes whole, however large (KIP-74)
+            isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
         )
         leader = await self.leader(partition)
@@ -263,7 +264,8 @@ class Asking:
         if data.error_code:
             self.forget(partition.topic)
             raise self._kind(f"{_name(partition)} at {offset}: {error_name(data.error_code)}")
-        return next(pieces_of(memoryview(data.records or b""), offset), None)
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
 
     async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
         """Return the records of the batch that holds an offset, or of the next one, from there on; None at the end."""

@@ -16,7 +16,7 @@ from drupelet.backoff import Backoff
 from drupelet.errors import sentence
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from kafka_wire.apis import CONSUMER, FETCH
+from kafka_wire.apis import CONSUMER, FETCH, READ_COMMITTED
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE
 from kafka_wire.errors import WireError
@@ -24,7 +24,6 @@ from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking
 from mirror.audit_ranges import Chunker, Digests, Hole, Range, digests_of
 from mirror.errors import SourceError
-from mirror.reading import READ_COMMITTED
 
 ANSWER_BYTES_MAX = 1024 * 1024
 WAIT_S = 0.1, 2.0  # the first and the longest between two attempts

@@ -76,6 +76,10 @@ class Config:
     """Time that a clean stop waits for acknowledgements, and again for the last commit."""
     backoff_max_ms: int = 10_000
     """Longest wait between attempts to reach a side."""
+    transactions: bool = False
+    """Whether records, position and map are committed together, in transactions of the target."""
+    transaction_timeout_ms: int = 120_000
+    """After which the target aborts one, and that it must allow (transaction.max.timeout.ms); most take a twelfth."""
     target_replication_factor: int = 0
     """Of the topics created at the target; 0 means one replica per broker, three at most."""
     rules: tuple[Rule, ...] = ()
@@ -225,6 +229,7 @@ _LEAST = {
     "batch_bytes_max": 1024,
     "buffer_bytes_max": 64 * 1024,
     "target_replication_factor": 0,
+    "transaction_timeout_ms": 1000,
 }
 
 

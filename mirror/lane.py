@@ -131,6 +131,7 @@ class Lane:
         "target_topic",
         "tasks",
         "topic_id",
+        "uncommitted",
         "urgent",
         "waits_since",
     )
@@ -181,6 +182,7 @@ class Lane:
         self.flight: list[Batch] = []  # sent and not acknowledged, in order
         self.flight_max = 1  # batches at a time
         self.remembered_ms = -1  # the time by which the target ages what it knows of the producer, -1 when unknown
+        self.uncommitted: list[Batch] = []  # before those: acknowledged, in a transaction that has not ended
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 
@@ -284,7 +286,7 @@ class Lane:
     @property
     def is_drained(self) -> bool:
         """Whether nothing that was read is left to be acknowledged."""
-        return not (self.buffer or self.flight or self.packing)
+        return not (self.buffer or self.uncommitted or self.flight or self.packing)
 
     async def drained(self) -> None:
         """Wait until it is."""

@@ -83,6 +83,9 @@ class Host(Protocol):
     def stored(self, lane: Lane) -> None:
         """More of a lane's batches may go."""
 
+    def transaction_ended(self, outcome: str) -> None:
+        """A transaction has ended so, by metrics.OUTCOMES."""
+
 
 class Lives:
     """Of one process and one start; of one event loop. `is_weak` once the target has refused to fence."""
@@ -118,7 +121,7 @@ class Lives:
 
     async def _prepare(self) -> None:
         """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
-        with contextlib.suppress(TargetError), _mapped():
+        with contextlib.suppress(TargetError), mapped():
             await asyncio.gather(self._open(), self._fencing.prepare())
 
     async def _open(self) -> None:
@@ -145,7 +148,7 @@ class Lives:
         """Store the positions of lanes that have moved; raises TargetError."""
         behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
         if behind and not self._is_unsure:
-            with _mapped():  # a write that was cut off has left it unsure
+            with mapped():  # a write that was cut off has left it unsure
                 await self._topic.write([state.write().records for state in behind])
 
     # -- begin
@@ -156,7 +159,7 @@ class Lives:
             self._asked.clear()
             waiting: dict[Lane, asyncio.Future[Begun]] = {}
             try:
-                with _mapped():
+                with mapped():
                     found = await self._begin(waiting)
             except OvertakenError as error:
                 self.host.overtaken(str(error))
@@ -361,7 +364,7 @@ class Lives:
 
     async def _write(self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, Lane]) -> None:
         try:
-            with _mapped():
+            with mapped():
                 await self._topic.write([write.records for _, write in writes])
         except asyncio.CancelledError:
             self._is_unsure = True
@@ -401,7 +404,7 @@ class Lives:
 
     async def _renew(self) -> None:
         try:
-            with _mapped():
+            with mapped():
                 await self._fencing.extend([self._topic.partition])
         except OvertakenError as error:
             self.host.overtaken(str(error))
@@ -453,7 +456,8 @@ def _tell(waiting: dict[Lane, asyncio.Future[Begun]], found: Mapping[Lane, Begun
 
 
 @contextlib.contextmanager
-def _mapped() -> Iterator[None]:
+def mapped() -> Iterator[None]:
+    """Raise what the target's connections raise as TargetError."""
     try:
         yield
     except Overtaken as error:

@@ -17,6 +17,8 @@ from drupelet.http import Pages, serve_http
 from mirror.ledger import CAUSES
 from mirror.report import Report
 
+OUTCOMES = "committed", "broke_off", "timed_out"  # of transactions
+
 
 class Metrics:
     """The mirror's metrics, in a registry of their own; `topic` is the topic's name at the source."""
@@ -35,6 +37,9 @@ class Metrics:
         self.ledger = self._counter("ledger_records", "Records written to the loss ledger", ("cause",))
         for cause in CAUSES:
             self.ledger.labels(cause)
+        self.transactions = self._counter("transactions", "Transactions that ended so", ("outcome",))
+        for outcome in OUTCOMES:
+            self.transactions.labels(outcome)
         self.restarts = self._counter("restarts", "Clients made anew after a failure", ("side",))
         self.lag = self._gauge("lag_records", "Source end minus what is safe at the target", partition)
         self.fenced = self._gauge("fenced", "1 where the target refuses what an older mirror still sends, else 0")

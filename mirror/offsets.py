@@ -12,7 +12,7 @@ the order in which they were sent, or none behind the first that is not.
 | stored(commit)   |                                        |          | commit     |
 | send(end)        |                                        | end      |            |
 | ack              | the first's end                        |          |            |
-| take_back        |                                        | = acked  |            |
+| take_back(kept)  |                                        | = acked; or the last kept batch's end | |
 | skip(to)         | to, or with the last that is under way | to       |            |
 | gone_back(to)    | to                                     | = acked  | none       |
 
@@ -144,10 +144,10 @@ class PartitionOffsets:
         """Note that the first batch under way is safe, and ends there at the target."""
         self.acked, self.target_end = self._under_way.pop(0), target_end
 
-    def take_back(self) -> None:
-        """Note that what is under way will be sent again."""
-        self._under_way.clear()
-        self.position = self.acked
+    def take_back(self, kept: int = 0) -> None:
+        """Note that what is under way will be sent again, but for the first `kept` batches."""
+        del self._under_way[kept:]
+        self.position = self._under_way[-1] if self._under_way else self.acked
 
     def skip(self, to_offset: int) -> None:
         """Note that there is nothing to send in [position, to_offset): explained, or in the ledger."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_wire.apis import CONSUMER, FETCH
+from kafka_wire.apis import CONSUMER, FETCH, READ_COMMITTED
 from kafka_wire.cluster import Cluster
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
@@ -37,7 +37,6 @@ FETCH_BYTES_FIRST = 256 * 1024
 FETCH_BYTES_MIN = 64 * 1024
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 PARTITION_BYTES_MAX = 1024 * 1024
-READ_COMMITTED = 1
 RATE_S = 30.0
 
 

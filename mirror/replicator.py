@@ -53,6 +53,8 @@ from mirror.standby import Standby
 from mirror.state_records import topic_name
 from mirror.taking_over import mirrored_up_to
 from mirror.target import Target
+from mirror.transacting import TransactionalSender
+from mirror.transactional_lives import TransactionalLives
 from mirror.troubles import Troubles
 
 _log = Log("mirror")
@@ -108,6 +110,8 @@ class Replicator:
             config.request_timeout_ms / 1000,
             self._memory.room.set,
         )
+        self._lives: Lives
+        self._sender: Sender
         self._reign: list[
             asyncio.Task[None]
         ] = []  # of the sender and the lives, while this mirror is the one that writes
@@ -121,16 +125,15 @@ class Replicator:
         for side in ("source", "target"):
             self._troubles.start(side)
 
-    def _new_sender(self) -> Sender:
+    def _settings(self) -> Settings:
         config = self.config
-        settings = Settings(
+        return Settings(
             config.batch_bytes_max,
             config.request_timeout_ms / 1000,
             config.delivery_timeout_ms / 1000,
             BACKOFF_FIRST_S,
             config.backoff_max_ms / 1000,
         )
-        return Sender(self.target, self._lives, self._link, settings, self)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -150,8 +153,15 @@ class Replicator:
         config = self.config
         backoff = BACKOFF_FIRST_S, config.backoff_max_ms / 1000
         name = topic_name(config.group_id)
-        self._lives = Lives(self.target, name, config.target_replication_factor, self, backoff)
-        self._sender = self._new_sender()
+        if config.transactions:
+            lives = TransactionalLives(
+                self.target, name, config.target_replication_factor, self, backoff, config.transaction_timeout_ms
+            )
+            self._lives = lives
+            self._sender = TransactionalSender(self.target, lives, self._link, self._settings(), self)
+        else:
+            self._lives = Lives(self.target, name, config.target_replication_factor, self, backoff)
+            self._sender = Sender(self.target, self._lives, self._link, self._settings(), self)
         self._reign = [tasks.create_task(self._sender.run()), tasks.create_task(self._lives.run())]
 
     async def _end_reign(self) -> None:
@@ -164,10 +174,9 @@ class Replicator:
         reading.cancel()
         if not self._reign:
             return
-        self._sender.stopping = True
         try:
             async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
-                await self._sender.quiet.wait()
+                await self._sender.finish()
         except TimeoutError:
             _log.warning("stop_without_ack", bytes=self._link.under_way_bytes)
         await self._end_reign()
@@ -607,6 +616,10 @@ class Replicator:
         """Have a lane send what waited for the state topic."""
         if not lane.is_gone:
             self._sender.consider(lane)
+
+    def transaction_ended(self, outcome: str) -> None:
+        """Count a transaction."""
+        self.metrics.transactions.labels(outcome).inc()
 
     def overtaken(self, text: str) -> None:
         """Have this mirror stand by."""

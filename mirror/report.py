@@ -78,7 +78,10 @@ class LinkStatus(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it. `link` None, `up_s` None and no troubles where the mirror itself was not asked."""
+    """All of it. `link` None, `up_s` None and no troubles where the mirror itself was not asked.
+
+    `transactions`: whether it runs them; None where it was not asked, or is of a version before there were any.
+    """
 
     told_by: str
     time_ms: int
@@ -91,6 +94,7 @@ class Report(NamedTuple):
     troubles: Sequence[str]
     topics: Sequence[TopicStatus]
     partitions: Sequence[PartitionStatus]
+    transactions: bool | None = None
 
     def as_json(self, **more: object) -> str:
         """One JSON object; `more` goes in front."""
@@ -121,7 +125,7 @@ def read(text: str | bytes) -> Report:
 
 
 def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
-    return kind(**{name: fields[name] for name in kind._fields})
+    return kind(**{name: fields[name] for name in kind._fields if name in fields or name not in kind._field_defaults})
 
 
 def topics_of(partitions: Iterable[PartitionStatus], names: Mapping[str, str | None]) -> list[TopicStatus]:

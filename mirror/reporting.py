@@ -62,6 +62,7 @@ def report(running: Running) -> Report:
         troubles=troubles.sentences(),
         topics=topics_of(partitions, {lane.partition.topic: lane.target_topic for lane in lanes}),
         partitions=partitions,
+        transactions=config.transactions,
     )
 
 
@@ -96,6 +97,7 @@ def _partition(lane: Lane, running: Running, time_ms: int) -> PartitionStatus:
 def _age_s(lane: Lane, pace: Pace, now: float, time_ms: int) -> float:
     """The age of the oldest record that is not safe: by its own time, where that can be, else since it was seen."""
     seen_s = 0.0 if pace.behind_since is None else now - pace.behind_since
-    oldest = lane.flight[0].pieces[0] if lane.flight else lane.buffer[0] if lane.buffer else None
+    under_way = [*lane.uncommitted[:1], *lane.flight[:1]]
+    oldest = under_way[0].pieces[0] if under_way else lane.buffer[0] if lane.buffer else None
     written_ms = -1 if oldest is None else oldest.header.first_timestamp
     return round((time_ms - written_ms) / 1000 if 0 < written_ms <= time_ms else seen_s, 1)

@@ -5,6 +5,7 @@
 | source's is another | | | `source_anew` |
 | target's is another | | | `target_anew` |
 | same | of this life | | `found`: behind its last record, by sequence |
+| same | of a life with transactions | has it behind what was safe | `position`: it was aborted |
 | same | of an earlier life | | `found`: behind its last record, by target offset; at most where this life began |
 | same | none | nothing was mirrored yet, or begins at the end of what was safe | `position` |
 | same | none | was not looked at down to its floor | `unknown`: look on |
@@ -48,11 +49,15 @@ class Seen(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The epoch under which the last batches were sent, and how many records were mirrored before its sequence 0."""
+    """The epoch under which the last batches were sent, and how many records were mirrored before its sequence 0.
+
+    Of one with transactions what is stored is exact: what the log has of it behind there was never committed.
+    """
 
     producer_id: int
     producer_epoch: int
     records: int
+    is_transactional: bool = False
 
 
 class Resumed(NamedTuple):
@@ -84,7 +89,7 @@ def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *
     is_kept = seen.is_compacted and seen.end_offset >= end.target_offset
     if seen.last is not None:
         found = _behind(seen.last, life, known, holds_all)
-        return position if is_kept and found.records < end.records else found
+        return position if _is_past(found, end, is_kept=is_kept, life=life) else found
     if not known.steps or seen.start_offset == end.target_offset:
         return position
     if seen.searched_from > max(floor_of(end), seen.start_offset):
@@ -102,7 +107,14 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
+def _is_past(found: Resumed, end: End, *, is_kept: bool, life: Life) -> bool:
+    """Whether the position holds, whatever batch was found."""
+    return (life.is_transactional and found.records > end.records) or (is_kept and found.records < end.records)
+
+
 def _behind(batch: Own, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
+    if life.is_transactional:
+        return _below(batch.last_offset + 1, known, holds_all)
     if (batch.producer_id, batch.producer_epoch) != life[:2]:
         found = _below(batch.last_offset + 1, known, holds_all)
         return _at(life.records, known) if found.records > life.records else found

@@ -104,6 +104,9 @@ class Host(Protocol):
     def changed(self, lane: Lane) -> None:
         """A lane's offsets may have changed."""
 
+    def transaction_ended(self, outcome: str) -> None:
+        """A transaction has ended so, by metrics.OUTCOMES."""
+
 
 class Settings(NamedTuple):
     """What a user sets: bytes of packed batches before compression, times in seconds."""
@@ -121,6 +124,7 @@ class Sender:
     def __init__(self, target: Target, lives: Lives, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
         self.packer = Packer()
+        self.transactional_id: str | None = None  # of transactions, which transacting.py ends
         self.quiet = asyncio.Event()
         self.quiet.set()
         self.stopping = False
@@ -151,6 +155,11 @@ class Sender:
             if isinstance(error, Exception):
                 raise error
 
+    async def finish(self) -> None:
+        """Take nothing more, and wait until all that is under way is answered."""
+        self.stopping = True
+        await self.quiet.wait()
+
     def start(self, lane: Lane) -> None:
         """Begin to send what this lane reads."""
         lane.batch_bytes_max = self.settings.batch_bytes_max
@@ -164,7 +173,8 @@ class Sender:
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
         self._failures.pop(lane, None)
-        flight = [piece for batch in lane.flight for piece in batch.pieces]
+        flight = [piece for batch in (*lane.uncommitted, *lane.flight) for piece in batch.pieces]
+        lane.uncommitted.clear()
         lane.flight.clear()
         lane.clear()
         lane.release(flight)
@@ -436,7 +446,8 @@ class Sender:
             lane.is_unsure = lane.contradicts = True
             self._settle(lane)
             return None
-        stamp(result.batch, *state.life[:2], sent.base_sequence)
+        life = state.life
+        stamp(result.batch, *life[:2], sent.base_sequence, transactional=life.is_transactional)
         return Batch(lane, pieces, result, sent)
 
     def _rest(self, lane: Lane) -> None:
@@ -462,6 +473,7 @@ class Sender:
             data = PartitionProduceData(index=batch.lane.partition.partition, records=memoryview(batch.packed.batch))
             topics.setdefault(batch.lane.target_topic, []).append(data)
         request = ProduceRequest(
+            transactional_id=self.transactional_id,
             acks=ALL_REPLICAS,
             timeout_ms=int(self.settings.request_timeout_s * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
@@ -546,7 +558,7 @@ class Sender:
         code = LOST if answer is None else answer.error_code
         if code == ErrorCode.NONE and batch is lane.flight[0] and not lane.is_unsure and self._took(lane, answer):
             lane.flight.pop(0)
-            self._safe(lane, batch)
+            self._taken(lane, batch)
             if self._failures.pop(lane, None) is not None:
                 self.host.tell(lane.name, "")
             self.consider(lane)
@@ -570,6 +582,10 @@ class Sender:
         if away > 0 and lane.state.is_urgent:
             self.lives.note(lane)
         return away >= 0
+
+    def _taken(self, lane: Lane, batch: Batch) -> None:
+        """Go on with a batch that all replicas have."""
+        self._safe(lane, batch)
 
     def _safe(self, lane: Lane, batch: Batch) -> None:
         """Pass on that a batch is safe that is not under way any more."""
@@ -642,7 +658,7 @@ class Sender:
         assert batches[0].sent is not None
         lane.state.take_back(batches[0].sent)
         lane.flight.clear()
-        lane.offsets.take_back()
+        lane.offsets.take_back(len(lane.uncommitted))
         for batch in reversed(batches):
             lane.give_back(batch.pieces)
         self.lives.note(lane)

@@ -11,7 +11,8 @@
 
 A life is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from 0,
 and behind 2^31 - 1 comes 0 again. As every step is on the target's disks before the first sequence behind it is sent,
-whatever batch of ours is found in the target's log has one meaning.
+whatever batch of ours is found in the target's log has one meaning. In a life with transactions both are committed at
+once, and sequences mean nothing to the next life.
 
 A position (`end`) is stored with every other write and else seldom: so that a look has a near floor, that less than
 2^30 records lie behind it, and on a clean stop.
@@ -88,7 +89,7 @@ class PartitionState:
         if stored is not None:
             head = stored.head
             self.topics = head.topics
-            self.life = Life(head.producer_id, head.producer_epoch, head.life)
+            self.life = Life(head.producer_id, head.producer_epoch, head.life, head.is_transactional)
             self.map = OffsetMap(stored.steps, head.end)
             self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
         self._removed: list[int] = []
@@ -112,7 +113,16 @@ class PartitionState:
         holds_all = self._held_chunk == self._first_chunk
         return resume(self.topics, topics, self.life, self.map, seen, holds_all=holds_all)
 
-    def begin(self, topics: Topics, producer_id: int, producer_epoch: int, resumed: Resumed, target_end: int) -> None:
+    def begin(
+        self,
+        topics: Topics,
+        producer_id: int,
+        producer_epoch: int,
+        resumed: Resumed,
+        target_end: int,
+        *,
+        is_transactional: bool = False,
+    ) -> None:
         """Begin a life under an epoch that is in force now, in a log that ends at `target_end`."""
         assert resumed.verdict != "unknown", "look on first"
         if resumed.verdict in ("source_anew", "target_anew"):
@@ -121,7 +131,7 @@ class PartitionState:
         self._promises = []
         self._must_write_from(self._next)
         self.topics = topics
-        self.life = Life(producer_id, producer_epoch, self._next)
+        self.life = Life(producer_id, producer_epoch, self._next, is_transactional)
         self._is_bound = False
 
     def drop_map(self, resumed: Resumed) -> None:
@@ -214,8 +224,8 @@ class PartitionState:
         self._promises = [*(promise for promise in self._promises if promise < records), records]
 
     def may_go(self, sent: Sent) -> bool:
-        """Whether the state topic has all that says what these sequences mean."""
-        return not self._promises or self._promises[0] >= sent.records_before + sent.size
+        """Whether the state topic has all that says what these sequences mean, or will have it in their transaction."""
+        return self.life.is_transactional or not self._promises or self._promises[0] >= sent.records_before + sent.size
 
     def acked(self, base_offset: int) -> int:
         """Note that the oldest batch under way is safe, and return how far from where it was expected.
@@ -308,6 +318,7 @@ class PartitionState:
             self._held_chunk + last,
             len(steps) - last * CHUNK_STEPS,
             self.map.end,
+            self.life.is_transactional,
         )
         records.append(head_record(self.partition, head))
         self._writing, self._changed = (

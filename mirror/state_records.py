@@ -11,7 +11,7 @@ the source is [12,1,0,0].
 
 | head | meaning |
 |---|---|
-| version | 1. What is newer is refused, with a sentence; keys that are not known are passed over |
+| version | 1; 2 of a life with transactions. What is newer is refused, with a sentence; unknown keys are passed over |
 | target | the topic's name at the target |
 | source_id, target_id | the ids of both topics, in Kafka's text form; null where there are none |
 | producer_id, producer_epoch | who writes |
@@ -19,6 +19,7 @@ the source is [12,1,0,0].
 | chunks | the first and the last N that count; what other records say is old |
 | steps | how many steps of the last one count |
 | records, source_offset, target_end | what was safe when this was written, all exclusive ends |
+| transactional | true: this was committed with the records below those ends, and what lies behind them does not count |
 
 What is written of a partition at one time is in one batch, so a reader never finds half of it.
 
@@ -36,7 +37,7 @@ from typing import Any, NamedTuple
 from mirror.offset_map import End, Step
 from mirror.topics import TOPIC_NAME_LENGTH_MAX
 
-VERSION = 1
+VERSION, TRANSACTIONAL_VERSION = 1, 2
 CHUNK_STEPS = 128
 
 Partition = tuple[str, int]
@@ -70,6 +71,7 @@ class Head(NamedTuple):
     last_chunk: int
     last_steps: int
     end: End
+    is_transactional: bool = False
 
 
 class Stored(NamedTuple):
@@ -87,8 +89,8 @@ def topic_name(group_id: str) -> str:
 
 def head_record(partition: Partition, head: Head) -> Record:
     """The record of a head."""
-    fields = {
-        "version": VERSION,
+    fields: dict[str, object] = {
+        "version": TRANSACTIONAL_VERSION if head.is_transactional else VERSION,
         "target": head.topics.target,
         "source_id": head.topics.source_id,
         "target_id": head.topics.target_id,
@@ -101,6 +103,8 @@ def head_record(partition: Partition, head: Head) -> Record:
         "source_offset": head.end.source_offset,
         "target_end": head.end.target_offset,
     }
+    if head.is_transactional:
+        fields["transactional"] = True
     return _key("head", partition), _json(fields)
 
 
@@ -215,9 +219,9 @@ class Reading:
 
 
 def _check_version(version: int, key: bytes | None) -> None:
-    if version > VERSION:
+    if version > TRANSACTIONAL_VERSION:
         raise StateError(
-            f"The state topic's record {key!r} is of version {version}, and this mirror knows {VERSION}: "
+            f"The state topic's record {key!r} is of version {version}, and this mirror knows {TRANSACTIONAL_VERSION}: "
             "install the version that wrote it, or a newer one."
         )
 
@@ -237,6 +241,7 @@ def _head(fields: Mapping[str, Any]) -> Head:
         last,
         fields["steps"],
         End(fields["records"], fields["source_offset"], fields["target_end"]),
+        fields.get("transactional") is True,
     )
 
 

@@ -3,7 +3,7 @@
 | call | requests, each a round trip |
 |---|---|
 | `open` | Metadata; where there is no such topic CreateTopics, and Metadata until it has a leader |
-| `read` | Fetch from the start on, until the end that the first answer told |
+| `read` | Fetch of what is committed, from the start on, until the end that the first answer told |
 | `write` | Produce, five at once, of one batch each: a partition takes no more in a request of an idempotent producer |
 
 Its one partition is fenced with those that it tells of: read it once the fence is confirmed, and nobody older can write
@@ -33,7 +33,16 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from edge_broker.protocol.record_batch import build_batch, records_of
-from kafka_wire.apis import ALL_REPLICAS, CONSUMER, CREATE_TOPICS, EARLIEST, FETCH, LIST_OFFSETS, PRODUCE
+from kafka_wire.apis import (
+    ALL_REPLICAS,
+    CONSUMER,
+    CREATE_TOPICS,
+    EARLIEST,
+    FETCH,
+    LIST_OFFSETS,
+    PRODUCE,
+    READ_COMMITTED,
+)
 from kafka_wire.batches import SEQUENCES, BadBatch, Piece, Skipped, merged, pieces_of, stamp
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.connection import Connection
@@ -62,14 +71,20 @@ class StateTopic:
     Of one event loop, one write at a time. `partition` is what has to be fenced, `topic_id` known once it is open.
     """
 
-    def __init__(self, cluster: Cluster, name: str, *, timeout_s: float, codec: str = "zstd") -> None:
-        """`timeout_s` is for one request, and for a new topic to be led."""
+    def __init__(
+        self, cluster: Cluster, name: str, *, timeout_s: float, codec: str = "zstd", transactional_id: str | None = None
+    ) -> None:
+        """`timeout_s` is for one request, and for a new topic to be led.
+
+        With a `transactional_id` what is written counts once its transaction is committed, which is the caller's to do.
+        """
         self.name = name
         self.partition: Partition = (name, 0)
         self.topic_id: str | None = None
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._codec = codec
+        self._transactional_id = transactional_id
         self._leader = Leader(-1, -1)
         self._producer = -1, -1
         self._sequence = 0
@@ -136,8 +151,9 @@ class StateTopic:
                 offset = await self._start(connection)
                 continue
             self._check(data.error_code, "cannot be read")
-            end = data.high_watermark if end is None else end
-            for piece in _pieces(memoryview(data.records or b""), offset):
+            if end is None:  # behind the last stable offset others write: before us they were fenced
+                end = data.high_watermark if data.last_stable_offset < 0 else data.last_stable_offset
+            for piece in _pieces(data, offset):
                 offset = piece.end_offset
                 if isinstance(piece, Piece):
                     _take(piece, reading)
@@ -156,6 +172,7 @@ class StateTopic:
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=ANSWER_BYTES_MAX,
+            isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=self.name, partitions=[wanted])],
         )
         answer = await connection.ask(FETCH, request, timeout_s=self._timeout_s)
@@ -187,7 +204,12 @@ class StateTopic:
         under_way = []
         for batch in self._batches(groups):
             data = [TopicProduceData(name=self.name, partition_data=[PartitionProduceData(index=0, records=batch)])]
-            request = ProduceRequest(acks=ALL_REPLICAS, timeout_ms=int(self._timeout_s * 1000), topic_data=data)
+            request = ProduceRequest(
+                transactional_id=self._transactional_id,
+                acks=ALL_REPLICAS,
+                timeout_ms=int(self._timeout_s * 1000),
+                topic_data=data,
+            )
             under_way.append(connection.send(PRODUCE, request, timeout_s=self._timeout_s))
             if len(under_way) == UNDER_WAY_MAX:
                 self._take(_answered(await under_way.pop(0)))
@@ -212,7 +234,7 @@ class StateTopic:
         if size >= PACKED_FROM_BYTES:
             pieces = [piece for piece in pieces_of(memoryview(batch), 0) if isinstance(piece, Piece)]
             batch = merged(pieces, self._codec).batch
-        stamp(batch, *self._producer, self._sequence)
+        stamp(batch, *self._producer, self._sequence, transactional=self._transactional_id is not None)
         self._sequence = (self._sequence + len(records)) % SEQUENCES
         return memoryview(batch)
 
@@ -240,9 +262,10 @@ def _answered(answer: ProduceResponse) -> PartitionProduceResponse:
     return told[0]
 
 
-def _pieces(data: memoryview, offset: int) -> Iterator[Piece | Skipped]:
+def _pieces(data: PartitionData, offset: int) -> Iterator[Piece | Skipped]:
+    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
     try:
-        yield from pieces_of(data, offset)
+        yield from pieces_of(memoryview(data.records or b""), offset, aborted)
     except BadBatch as error:
         raise StateError(f"The state topic cannot be read: {error}") from error
 

@@ -13,6 +13,7 @@ from mirror.tables import bytes_text, count_text, duration_text, table
 TROUBLES_MAX = 5
 NOTICED_S = 10.0  # behind, from which on a lag that does not become less is told
 GROWS = 1.0  # records per second
+TRANSACTIONS = "transactions: readers of the target need isolation.level=read_committed"
 _HEAD = ("TOPIC", "PARTITIONS", "LAG", "BYTES", "OLDEST", "RECORDS/S", "BYTES/S", "DONE IN")
 
 
@@ -42,6 +43,8 @@ def _ends(report: Report) -> Iterator[str]:
             yield f"{side}  {', '.join([end.servers, *_end(end)])}"
     if report.link is not None:
         yield f"link    {', '.join(_link(report.link, report.buffered_bytes or 0))}"
+    if report.transactions:
+        yield f"mode    {TRANSACTIONS}"
 
 
 def _end(end: SideStatus) -> Iterator[str]:

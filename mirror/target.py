@@ -35,6 +35,7 @@ from kafka_wire.errors import VersionUnknown
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.transactions import Transactions
 from mirror.admin import AGAIN, Created, NewTopicChoices, Refusal, create, grow
 from mirror.asking import Asking
 from mirror.errors import TargetError, TopicRefusedError
@@ -147,6 +148,12 @@ class Target(Asking):
         """What fences partitions here, under an id of one mirror."""
         return Fencing(self.cluster, transactional_id, timeout_s=self._timeout_s)
 
+    def transactions(self, transactional_id: str, timeout_ms: int) -> Transactions:
+        """The same, and transactions with data under that id, which the target aborts after so long."""
+        transactions = Transactions(self.cluster, transactional_id, timeout_s=self._timeout_s)
+        transactions.transaction_timeout_ms = timeout_ms
+        return transactions
+
     async def has_fences(self) -> bool:
         """Whether it knows transactions, so that older mirrors can be fenced, if rights allow."""
         async with self._asked() as cluster:
@@ -156,9 +163,9 @@ class Target(Asking):
         except VersionUnknown:
             return False
 
-    def state_topic(self, name: str) -> StateTopic:
+    def state_topic(self, name: str, transactional_id: str | None = None) -> StateTopic:
         """The state topic of one mirror; every coroutine of it raises WireError."""
-        return StateTopic(self.cluster, name, timeout_s=self._timeout_s)
+        return StateTopic(self.cluster, name, timeout_s=self._timeout_s, transactional_id=transactional_id)
 
     def topic_id(self, topic: str) -> str | None:
         """The id that was told last of a topic that was asked about."""

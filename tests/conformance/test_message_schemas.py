@@ -19,12 +19,15 @@ from edge_broker.handlers import APIS
 from edge_broker.protocol.api import Api
 from edge_broker.protocol.message import NEVER, NO_UUID, Field, Message, MessageType, Versions
 from edge_broker.wire_client.apis import DESCRIBE_LOG_DIRS
-from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, DESCRIBE_PRODUCERS, END_TXN
+from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, END_TXN
 from spark.jars import connector_jars
 from tests.support.runtimes import kafka_jars
 
 RELEASES = ("3.9.0", "4.3.1")
-ASKED = [asked.api for asked in (DESCRIBE_LOG_DIRS, ADD_PARTITIONS_TO_TXN, END_TXN, DESCRIBE_PRODUCERS)]
+ASKED = [
+    asked.api
+    for asked in (DESCRIBE_LOG_DIRS, ADD_PARTITIONS_TO_TXN, END_TXN, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS)
+]
 KNOWN = [*APIS.values(), *ASKED]  # served, and asked of other brokers alone
 MESSAGES = [pytest.param(api, message, id=message.__name__) for api in KNOWN for message in (api.request, api.response)]
 Schemas = dict[str, dict[str, Any]]

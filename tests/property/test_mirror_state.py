@@ -503,7 +503,7 @@ def test_an_older_answer_moves_nothing():
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        (b"head:t:0", b'{"version":2}', "of version 2, and this mirror knows 1: install"),
+        (b"head:t:0", b'{"version":3}', "of version 3, and this mirror knows 2: install"),
         (b"head:t:0", b'{"version":1}', "cannot be read: KeyError"),
         (b"head:t:0", b"{", "cannot be read"),
         (b"steps:t:0", b"{}", "no mirror of this version writes"),

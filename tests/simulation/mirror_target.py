@@ -223,7 +223,7 @@ class TargetEnd(Target):
     def fencing(self, transactional_id: str) -> Any:
         return SimulatedFencing(self._world, self._life)
 
-    def state_topic(self, name: str) -> Any:
+    def state_topic(self, name: str, transactional_id: str | None = None) -> Any:
         return SimulatedStateTopic(self._world, self._life, name)
 
     async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:

@@ -1,0 +1,119 @@
+"""Transactions with data under the transactional id of a fence: begun, ended, and asked about.
+
+| call | request, to the coordinator of the id | then |
+|---|---|---|
+| `add` | AddPartitionsToTxn | their leaders take transactional batches of this epoch; the first one begins it |
+| `commit` | EndTxn (commit) | answered once the coordinator has it on disk, before the markers are written |
+| `described` | DescribeTransactions | how the last transaction of the id stands, whoever began it |
+
+By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
+- The producer's epoch and sequences go on behind a commit.
+- The same end told again is answered with NONE once the markers are written, CONCURRENT_TRANSACTIONS before; so is
+  what begins the next transaction. A commit that got no answer can be told again: it is never taken for the next
+  one's, as the next one needs an `add` that was answered.
+- A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
+  then, and answers whatever comes under the old one as it answers one whom another has fenced: with
+  INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).
+- An abort needs no request: the next epoch (`begin` of the fence) aborts what is open.
+
+Must never come in: which records, when one ends, what an end means for whoever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
+from edge_broker.protocol.messages.end_txn import EndTxnRequest
+from kafka_wire.apis import DESCRIBE_TRANSACTIONS, END_TXN
+from kafka_wire.cluster import Partition
+from kafka_wire.connection import Connection
+from kafka_wire.errors import VersionUnknown, WireError
+from kafka_wire.fencing import Fencing, NoFence, Patience
+
+NEVER_COMMITTED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""As an answer to a commit: what was under this epoch is ended already, and how is to be asked."""
+
+
+class Described(NamedTuple):
+    """How the last transaction of the id stands: its state by Kafka's name, and whose it is."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Transactions(Fencing):
+    """A fence whose epoch then carries transactions; every coroutine raises as `Fencing`'s do.
+
+    Of the fence and the transactions one may be under way at a time: a fence ends what is open.
+    """
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """Id and epoch; -1 before the first fence."""
+        return self._producer
+
+    async def add(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Begin a transaction, or go on with it, for more partitions; return the codes of those that are refused."""
+        async with self._lock:
+            return await self._add(sorted(partitions), Patience(self._bound_s))
+
+    async def commit(self) -> int:
+        """Commit what is open, or was committed without an answer; return 0, or one of NEVER_COMMITTED.
+
+        ConnectionLost, or the coordinator is away: nothing is known, ask again.
+        """
+        refused = 0
+
+        async def ask(connection: Connection) -> int:
+            nonlocal refused
+            producer_id, epoch = self._producer
+            request = EndTxnRequest(
+                transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=True
+            )
+            code = (await connection.ask(END_TXN, request, timeout_s=self._timeout_s)).error_code
+            refused = code if code in NEVER_COMMITTED else 0
+            return 0 if refused else code
+
+        async with self._lock:
+            await self._until_done("a commit", ask, Patience(self._bound_s))
+        return refused
+
+    async def described(self) -> Described | None:
+        """How the last transaction stands; None where it may not be asked, or is not known there."""
+        told: TransactionState | None = None
+
+        async def ask(connection: Connection) -> int:
+            nonlocal told
+            request = DescribeTransactionsRequest(transactional_ids=[self._id])
+            answer = await connection.ask(DESCRIBE_TRANSACTIONS, request, timeout_s=self._timeout_s)
+            if len(answer.transaction_states) != 1:
+                raise WireError(f"{connection.place} tells of {len(answer.transaction_states)} transactions")
+            (told,) = answer.transaction_states
+            return 0 if told.error_code in _NOT_TOLD else told.error_code
+
+        async with self._lock:
+            try:
+                await self._until_done("how a transaction stands", ask, Patience(self._bound_s))
+            except NoFence as error:
+                if isinstance(error.__cause__, VersionUnknown):
+                    return None
+                raise
+        assert told is not None
+        if told.error_code:
+            return None
+        return Described(told.transaction_state, told.producer_id, told.producer_epoch)
+
+
+_NOT_TOLD = {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}

@@ -1,0 +1,306 @@
+"""The way to the target in transactions: batches go while one is open, and are safe once it is committed.
+
+| of a lane | here, beside sending.py |
+|---|---|
+| has something to send | it asks for the transaction: the next one, or that which is open, and goes once it is in it |
+| a batch of it is acknowledged | it is kept (`uncommitted`) until the commit |
+| is refused, and nothing has arrived | as without transactions; what it had acknowledged is committed with the others |
+| is refused otherwise, or gets no answer | the transaction broke off: all lanes begin anew, by what is committed |
+
+One transaction is open at a time, over all lanes, so that it costs four round trips for all of them; while it ends,
+what comes next is read. Its states and its size are transaction.py's, epochs and state transactional_lives.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from drupelet.backoff import Backoff
+from edge_broker.errors import error_name
+from edge_broker.protocol.messages.produce import ProduceResponse
+from mirror.answers import FENCED, LOST, MOVED, nothing_arrived
+from mirror.errors import OvertakenError, TargetError
+from mirror.lane import Batch, Lane
+from mirror.link import Link, Mark
+from mirror.lives import Begun
+from mirror.packing import Job
+from mirror.sending import Host, Sender, Settings
+from mirror.target import Target
+from mirror.transaction import Event, State, Transaction, bytes_max, takes_s
+from mirror.transactional_lives import TROUBLE, NotCommittedError, TransactionalLives
+
+
+class TransactionalSender(Sender):
+    """Sends for all lanes, as `Sender`; `idle` is set while no transaction is open."""
+
+    def __init__(self, target: Target, lives: TransactionalLives, link: Link, settings: Settings, host: Host) -> None:
+        super().__init__(target, lives, link, settings, host)
+        self.transactional_id = lives.transactional_id
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._lives = lives
+        self._lanes: set[Lane] = set()
+        self._asking: dict[Lane, None] = {}  # that have something to send
+        self._transaction: Transaction | None = None
+        self._in: set[Lane] = set()  # the lanes of that
+        self._wake, self._step = asyncio.Event(), asyncio.Event()
+        self._why, self._was_fenced = "", False  # of what broke off and is not settled yet
+
+    # -- life
+
+    async def run(self) -> None:
+        """Wait for ever; raises what leaves one of the tasks, which is a bug."""
+        task = asyncio.ensure_future(self._transact())
+        self._tasks.add(task)
+        task.add_done_callback(self.ended)
+        await super().run()
+
+    async def finish(self) -> None:
+        """Take nothing more, and wait until all that is under way is answered and committed."""
+        await super().finish()
+        self._step.set()
+        await self.idle.wait()
+
+    def start(self, lane: Lane) -> None:
+        """Begin to send what this lane reads."""
+        self._lanes.add(lane)
+        super().start(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """Send nothing of it any more; what it has under way must not be committed."""
+        if lane in self._in and (lane.uncommitted or lane.flight):
+            self._break(f"{lane.name} is mirrored no more")
+        self._in.discard(lane)
+        self._lanes.discard(lane)
+        self._asking.pop(lane, None)
+        super().drop(lane)
+        self._step.set()
+
+    # -- what goes into a transaction
+
+    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+        """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
+        if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
+            return None
+        if self._is_stale(lane):
+            lane.is_unsure = True
+            self._settle(lane)
+            return None
+        one = self._transaction
+        if one is None or lane not in self._in or not one.bytes_left:
+            self._asking[lane] = None
+            self._wake.set()
+            self._step.set()
+            return None
+        taken = super().take(lane, min(bytes_max, one.bytes_left))
+        if taken is not None:
+            one.take(taken.size)
+        self._step.set()
+        return taken
+
+    def _is_stale(self, lane: Lane) -> bool:
+        """Whether its life is of an epoch that is over."""
+        return lane.state is None or lane.state.life[:2] != (self._lives.producer or ())[:2]
+
+    def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
+        """What is taken behind a refusal breaks the transaction off, and is not counted."""
+        return True
+
+    def _taken(self, lane: Lane, batch: Batch) -> None:
+        lane.uncommitted.append(batch)
+
+    def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+        super()._told(batches, mark, done)
+        self._step.set()
+
+    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
+        """Pack; what cannot be is given back to its lane, which waits."""
+        made = await super().packed(jobs)
+        self._step.set()  # once they are posted
+        return made
+
+    # -- transactions, one behind the other
+
+    async def _transact(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._why and self._asking and not self.stopping:
+                async with self._lives.turn:
+                    await self._one()
+            if self._why:
+                await self._mend()
+
+    async def _one(self) -> None:
+        lanes = self._asked()
+        if not lanes or not self._lives.settled.is_set():
+            return
+        link, now = self.link, asyncio.get_running_loop().time()
+        seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
+        one = self._transaction = Transaction(now, seconds, bytes_max(link.rate, seconds))
+        self.idle.clear()
+        try:
+            await self._admit_all([self._lives.partition], lanes)
+            await self._until_answered(one)
+            await self._commit(one)
+        except TargetError as error:
+            self._break(str(error), was_fenced=isinstance(error, NotCommittedError))
+            return
+        except asyncio.CancelledError:
+            self._lives.unsure()
+            raise
+        if one.stands(State.COMMITTED):
+            self._committed()
+
+    def _asked(self) -> list[Lane]:
+        """Take the lanes that ask and may go."""
+        asking, self._asking = self._asking, {}
+        return [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_stale(lane))]
+
+    async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
+        """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
+        places = {(lane.target_topic, lane.partition.partition): lane for lane in lanes}
+        refused = await self._lives.add([*more, *places])
+        for at, code in refused.items():
+            self.host.tell(places[at].name, f"the target takes no transaction for it: {error_name(code)}")
+            self.target.forget(at[0])
+            self._rest(places[at])
+        admitted = [lane for at, lane in places.items() if at not in refused and not lane.is_gone]
+        self._in.update(admitted)
+        for lane in admitted:
+            self.consider(lane)
+
+    async def _until_answered(self, one: Transaction) -> None:
+        """Let batches go until it is full, due, or nothing is left; then wait for the answers."""
+        loop = asyncio.get_running_loop()
+        while one.stands(State.OPEN, State.CLOSING):
+            self._step.clear()
+            lanes = self._asked() if one.stands(State.OPEN) and not self.stopping else []
+            if lanes:
+                await self._admit_all([], lanes)
+                continue
+            if one.stands(State.OPEN) and loop.time() >= one.due_at:
+                one.on(Event.DUE)
+            elif one.stands(State.OPEN) and not self._has_more():
+                one.on(Event.IDLE)
+            if one.stands(State.CLOSING) and not self._is_answering():
+                one.on(Event.ANSWERED)
+                return
+            left_s = max(0.0, one.due_at - loop.time()) if one.stands(State.OPEN) else None
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._step.wait()
+            except TimeoutError:
+                continue
+
+    def _is_answering(self) -> bool:
+        return bool(self._under_way) or any(lane.packing for lane in self._in)
+
+    def _has_more(self) -> bool:
+        """Whether something of its lanes is under way, or about to be."""
+        return self._is_answering() or any(
+            lane in lane.pipe.ready or lane in lane.pipe.sparse for lane in self._in if not lane.is_unsure
+        )
+
+    async def _commit(self, one: Transaction) -> None:
+        if not one.stands(State.STORING):
+            return
+        states = [lane.state for lane in self._in if lane.state is not None and lane.state.is_behind]
+        writes = await self._lives.store(states)
+        if not one.stands(State.STORING):
+            return
+        one.on(Event.STORED)
+        await self._lives.commit()
+        if not one.stands(State.COMMITTING):
+            return  # it is committed all the same, which the state topic tells
+        one.on(Event.COMMITTED)
+        for state, write in writes:
+            state.stored(write)
+
+    def _committed(self) -> None:
+        lanes, self._in, self._transaction = self._in, set(), None
+        self.host.transaction_ended("committed")
+        self.host.tell(TROUBLE, "")
+        for lane in lanes:
+            batches, lane.uncommitted = lane.uncommitted, []
+            for batch in batches:
+                self._safe(lane, batch)
+        self.idle.set()
+        for lane in lanes:
+            self.consider(lane)
+        for pipe in self._pipes.values():
+            pipe.wake.set()
+        if self._asking:
+            self._wake.set()
+
+    # -- what breaks off
+
+    def _break(self, why: str, *, was_fenced: bool = False) -> None:
+        """Have all lanes begin anew, once it is settled what has become of the transaction."""
+        if self._why:
+            return
+        self._why, self._was_fenced = why, was_fenced
+        self._lives.settled.clear()
+        if self._transaction is not None:
+            self._transaction.on(Event.BROKE, why)
+        for lane in self._lanes:
+            if lane.ensured and not lane.is_unsure:
+                lane.is_unsure = True
+                self._settle(lane)
+        self._wake.set()
+        self._step.set()
+
+    async def _mend(self) -> None:
+        async with self._lives.turn:
+            one, why = self._transaction, self._why
+            if one is None:
+                self._lives.unsure()
+            else:
+                try:
+                    await self._lives.settle(one.began_at, why, was_fenced=self._was_fenced)
+                except OvertakenError as error:
+                    self.host.overtaken(str(error))
+                    await asyncio.get_running_loop().create_future()  # the host ends it
+            self._transaction, self._in, self._why = None, set(), ""
+            self.idle.set()
+            self._lives.settled.set()
+
+    async def _find_out(self, lane: Lane) -> None:
+        backoff = self._failures.setdefault(lane, self._backoff())
+        codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
+        if not self._is_stale(lane) and not self._why and self._may_send_again(lane, codes):
+            await super()._find_out(lane)
+        else:
+            if not self._is_stale(lane) and not self._why:
+                code = next((code for code in codes if code), LOST)
+                if code in MOVED:
+                    self.target.forget(lane.target_topic)
+                self._break(f"{lane.name}: {_said(lane, code)}", was_fenced=bool(FENCED.intersection(codes)))
+                await self.target.pauses.wait(backoff.next_s())
+            await self._begin_life(lane, backoff, is_there=True)
+        while self._is_stale(lane):  # meanwhile another lane has had all begin anew
+            await self._begin_life(lane, backoff, is_there=True)
+
+    @staticmethod
+    def _may_send_again(lane: Lane, codes: list[int]) -> bool:
+        is_refused = bool(lane.flight) and not FENCED.intersection(codes) and nothing_arrived(lane.flight)
+        return is_refused and not (lane.starts_anew or lane.contradicts)
+
+    async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
+        if not self._is_stale(lane):
+            self._break(f"{lane.name} begins anew")
+        await self._lives.settled.wait()
+        lane.flight[:0], lane.uncommitted = lane.uncommitted, []
+        await super()._begin_life(lane, backoff, is_there=is_there)
+
+    def _go_on(self, lane: Lane, begun: Begun) -> None:
+        """Go on behind what is committed: of what was under way that may be some, or all."""
+        first = lane.flight[0].sent if lane.flight else None
+        super()._go_on(lane, begun if first is None else begun._replace(records_before=first.records_before))
+
+
+def _said(lane: Lane, code: int) -> str:
+    if code == LOST:
+        return "no answer" if lane.flight else "it begins anew"
+    return next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)

@@ -1,0 +1,253 @@
+"""The mirror's lives where it runs transactions: one epoch for all lanes, and state that is committed with the records.
+
+| where lives.py | here |
+|---|---|
+| fences some lanes alone | new ones, between two transactions; whatever else begins anew has all begin anew |
+| looks for our last batch | the state topic, read as committed, tells; the look, whether the target lost its end |
+| writes steps before batches, positions seldom | writes both at the end of each transaction (`store`) |
+| goes on without a fence | waits, and says why |
+
+A lane whose head is of a life without transactions has its head committed before its first batch: else what a first
+transaction leaves behind when it is aborted could be taken for mirrored.
+
+A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
+transaction.py), and `turn` is held by whoever has one open.
+Must never come in: batches, and when a transaction ends (transacting.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
+from edge_broker.errors import error_name
+from kafka_wire.cluster import Partition
+from kafka_wire.errors import WireError
+from kafka_wire.fencing import Fence, NoFence
+from mirror.errors import OvertakenError, TargetError
+from mirror.lane import Lane
+from mirror.lives import Begun, Host, Lives, mapped
+from mirror.resuming import Resumed
+from mirror.state import PartitionState, Write
+from mirror.state_records import Reading
+from mirror.target import Target
+from mirror.transaction import Broken, Producer, Verdict, judged
+
+_log = Log("mirror")
+
+TROUBLE = "transaction"
+Writes = list[tuple[PartitionState, Write]]
+
+
+class NotCommittedError(TargetError):
+    """The target goes by a newer epoch: the transaction was ended by somebody else, or by its timeout."""
+
+
+@contextlib.contextmanager
+def as_newer() -> Iterator[None]:
+    """Raise TargetError; who has the id now is to be asked."""
+    try:
+        with mapped():
+            yield
+    except OvertakenError as error:
+        code = str(error).rpartition(": ")[2]
+        raise NotCommittedError(f"the target goes by a newer epoch ({code})") from error
+
+
+class TransactionalLives(Lives):
+    """Of one process and one start, as `Lives`; `producer` is None while no epoch is in force."""
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        replicas: int,
+        host: Host,
+        backoff: tuple[float, float],
+        timeout_ms: int,
+    ) -> None:
+        """`timeout_ms` is asked for, for one transaction; the target may allow less."""
+        super().__init__(target, name, replicas, host, backoff)
+        self.transactional_id = name
+        self.transactions = self._fencing = target.transactions(name, timeout_ms)
+        self._topic = target.state_topic(name, transactional_id=name)
+        self.producer: Producer | None = None
+        self.turn = asyncio.Lock()
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self._asking_again = Backoff(*backoff)
+
+    @property
+    def timeout_s(self) -> float:
+        """After which the coordinator aborts a transaction."""
+        return self.transactions.transaction_timeout_ms / 1000
+
+    @property
+    def partition(self) -> Partition:
+        """The state topic's, which is in every transaction."""
+        return self._topic.partition
+
+    # -- begin
+
+    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+        while True:
+            await self.settled.wait()
+            async with self.turn:
+                if self.settled.is_set():
+                    return await super()._begin(waiting)
+
+    async def _fence(self, chosen: Callable[[], list[Partition]]) -> Fence | None:
+        try:
+            if self._is_unsure:
+                fence = await self.transactions.begin_with(chosen)
+            else:
+                fence = await self.transactions.extend(chosen())
+        except NoFence as error:
+            raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
+        self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
+        return fence
+
+    async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
+        others = [lane for lane in lanes if not self._state(lane).life.is_transactional]
+        found = await super()._begin_fenced(lanes, fence)
+        await self._commit([self._state(lane) for lane in others if isinstance(found[lane], Begun)])
+        return found
+
+    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+        assert fence is not None, "nothing goes on without one"
+        state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True)
+
+    def note(self, lane: Lane) -> None:
+        """Nothing has to be stored before its transaction's end."""
+
+    # -- write
+
+    async def add(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Have these in the transaction; return the codes of those that are refused. Raises TargetError."""
+        with as_newer():
+            refused = await self.transactions.add(partitions)
+        if self.partition in refused:
+            code = refused[self.partition]
+            raise TargetError(f"topic {self.partition[0]} takes no transaction: {error_name(code)}")
+        return refused
+
+    async def store(self, states: Iterable[PartitionState]) -> Writes:
+        """Write these in the transaction that is open; raises TargetError."""
+        writes = [(state, state.write()) for state in states]
+        with as_newer():
+            await self._topic.write([write.records for _, write in writes])
+        return writes
+
+    async def commit(self) -> None:
+        """Commit what is open, asking until that is answered; NotCommittedError where it was ended otherwise."""
+        while True:
+            try:
+                code = await self.transactions.commit()
+            except (WireError, OSError) as error:
+                self.host.tell(TROUBLE, f"whether it is committed is not known yet: {error}")
+                await self.target.pauses.wait(self._asking_again.next_s())
+                continue
+            self._asking_again.reset()
+            if code:
+                raise NotCommittedError(f"the commit is refused ({error_name(code)})")
+            return
+
+    async def _commit(self, states: Sequence[PartitionState]) -> None:
+        """Store these in a transaction of their own."""
+        if not states:
+            return
+        began_at = asyncio.get_running_loop().time()
+        try:
+            await self.add([self.partition])
+            writes = await self.store(states)
+            await self.commit()
+        except asyncio.CancelledError:
+            self.unsure()
+            raise
+        except TargetError as error:
+            await self.settle(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
+            raise TargetError(f"the state cannot be written: {error}") from error
+        for state, write in writes:
+            state.stored(write)
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._due or self._is_unsure:
+                continue
+            async with self.turn:
+                due, self._due = self._due, set()
+                try:
+                    await self._commit([state for state in due if state.is_behind and self._holds(state)])
+                except OvertakenError as error:
+                    self.host.overtaken(str(error))
+                except TargetError as error:
+                    self.host.tell("state topic", str(error))
+                    self._failed.set()
+
+    def _holds(self, state: PartitionState) -> bool:
+        return self._states.get(state.partition) is state
+
+    async def _renew(self) -> None:
+        async with self.turn:
+            if not self._is_unsure and self.settled.is_set():
+                await super()._renew()
+
+    async def stop(self, lanes: Iterable[Lane]) -> None:
+        """Store the positions of lanes that have moved; raises TargetError."""
+        if not self._is_unsure and self.settled.is_set():
+            states = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+            await self._commit([state for state in states if self._holds(state)])
+
+    # -- what broke off
+
+    def unsure(self) -> None:
+        """Have all lanes begin under another epoch, by what is committed then."""
+        self._is_unsure, self._stored, self.producer = True, None, None
+        self._states.clear()
+
+    async def settle(self, began_at: float, why: str, *, was_fenced: bool) -> None:
+        """Find out, however long that takes, what has become of a transaction that broke off, and have all begin anew.
+
+        The turn is held meanwhile. OvertakenError where another mirror has the id now.
+        """
+        verdict = await self._verdict(began_at, was_fenced=was_fenced)
+        if verdict == "another":
+            raise OvertakenError(f"the transactional id has a newer epoch, which no timeout gave it: {why}")
+        self.unsure()
+        self.host.transaction_ended("timed_out" if verdict == "timed_out" else "broke_off")
+        if verdict == "timed_out":
+            timeout = f"{self.timeout_s:g} s"
+            _log.warning("transaction_timed_out", after=timeout, because=why, then="its records are sent again")
+            self.host.tell(TROUBLE, f"one timed out at the target after {timeout}, its records are sent again: {why}")
+        else:
+            _log.warning("transaction_broke_off", because=why, then="what it had not committed is sent again")
+
+    async def _verdict(self, began_at: float, *, was_fenced: bool) -> Verdict:
+        while True:
+            assert self.producer is not None
+            try:
+                with mapped():
+                    told = await self.transactions.described()
+                    written = None if told is not None else await self._writer()
+            except TargetError as error:
+                self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")
+                await self.target.pauses.wait(self._asking_again.next_s())
+                continue
+            self._asking_again.reset()
+            self.host.tell(TROUBLE, "")
+            broken = Broken(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
+            described = None if told is None else Producer(told.producer_id, told.producer_epoch, told.state)
+            return judged(broken, described, written, self.timeout_s)
+
+    async def _writer(self) -> Producer | None:
+        """The newest producer that has committed a head."""
+        reading = Reading()
+        await self._topic.read(reading)
+        heads = [stored.head for stored in reading.partitions().values()]
+        newest = max(((head.producer_id, head.producer_epoch) for head in heads), default=None)
+        return None if newest is None else Producer(*newest)

@@ -1,0 +1,170 @@
+"""How a coordinator is asked for transactions: what is asked again, what an answer means, how long they may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
+from edge_broker.protocol.messages.end_txn import EndTxnResponse
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
+from edge_broker.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from kafka_wire.cluster import Cluster
+from kafka_wire.errors import ConnectionLost, WireError
+from kafka_wire.fencing import Overtaken
+from kafka_wire.transactions import NEVER_COMMITTED, Described, Transactions
+from tests.support.scripted_wire import APIS, playing
+from tests.support.waiting import CALL_S
+
+A, B = ("a", 0), ("b", 3)
+ID = "edge-mirror-lab"
+
+
+class Coordinator:
+    """A broker with a coordinator; `says` has what it answers next in place of NONE, by the API's name."""
+
+    def __init__(self):
+        self.port = 0
+        self.says, self.asked, self.timeouts = {}, [], []
+        self.timeout_max_ms = 10**9
+
+    async def play(self, peer):
+        await peer.begin()
+        while True:
+            request = await peer.request()
+            name = APIS[request.key].name
+            self.asked.append(name)
+            code = self.says[name].pop(0) if self.says.get(name) else 0
+            if code == "lost":
+                return
+            peer.answer(request, getattr(self, name)(request.message, code))
+
+    def FindCoordinator(self, asked, code):
+        return FindCoordinatorResponse(error_code=code, node_id=7, host="127.0.0.1", port=self.port)
+
+    def Metadata(self, asked, code):
+        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)])
+
+    def InitProducerId(self, asked, code):
+        self.timeouts.append(asked.transaction_timeout_ms)
+        if asked.transaction_timeout_ms > self.timeout_max_ms:
+            code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        return InitProducerIdResponse(error_code=code, producer_id=11, producer_epoch=5)
+
+    def AddPartitionsToTxn(self, asked, code):
+        assert (asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch) == (11, 5)
+        topics = [
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in asked.v3_and_below_topics
+        ]
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+    def EndTxn(self, asked, code):
+        assert asked.committed
+        assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == (ID, 11, 5)
+        return EndTxnResponse(error_code=code)
+
+    def DescribeTransactions(self, asked, code):
+        assert asked.transactional_ids == [ID]
+        one = TransactionState(
+            error_code=code,
+            transactional_id=ID,
+            transaction_state="CompleteAbort",
+            transaction_timeout_ms=1000,
+            transaction_start_time_ms=-1,
+            producer_id=11,
+            producer_epoch=6,
+            topics=[],
+        )
+        return DescribeTransactionsResponse(transaction_states=[one])
+
+
+@pytest.fixture
+async def coordinator():
+    coordinator = Coordinator()
+    async with playing(coordinator.play) as coordinator.port:
+        yield coordinator
+
+
+@pytest.fixture
+async def transactions(coordinator):
+    cluster = Cluster(ClientSettings(f"127.0.0.1:{coordinator.port}", "unit", int(CALL_S * 1000)))
+    transactions = Transactions(cluster, ID, timeout_s=CALL_S)
+    await transactions.prepare()
+    coordinator.asked.clear()
+    yield transactions
+    cluster.close()
+
+
+async def test_one_is_added_to_and_committed(coordinator, transactions):
+    assert await transactions.add([B, A]) == {}
+    assert await transactions.commit() == 0
+    assert coordinator.asked == ["AddPartitionsToTxn", "EndTxn"]
+    assert transactions.producer == (11, 5)
+
+
+async def test_what_waits_for_markers_is_asked_again(coordinator, transactions):
+    busy = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    coordinator.says = {"AddPartitionsToTxn": list(busy), "EndTxn": list(busy)}
+    assert await transactions.add([A]) == {}
+    assert await transactions.commit() == 0
+    assert coordinator.asked == ["AddPartitionsToTxn"] * 3 + ["EndTxn"] * 3
+
+
+@pytest.mark.parametrize("code", sorted(NEVER_COMMITTED))
+async def test_a_commit_that_can_never_be_is_told(coordinator, transactions, code):
+    coordinator.says["EndTxn"] = [code]
+    assert await transactions.commit() == code
+
+
+async def test_a_commit_without_an_answer_is_told_again_where_the_coordinator_is_then(coordinator, transactions):
+    coordinator.says["EndTxn"] = ["lost"]
+    with pytest.raises(ConnectionLost):
+        await transactions.commit()
+    assert await transactions.commit() == 0
+    assert coordinator.asked.count("FindCoordinator") == 1
+
+
+async def test_a_partition_that_may_not_be_written_to_is_told(coordinator, transactions):
+    coordinator.says["AddPartitionsToTxn"] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert await transactions.add([A]) == {A: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_an_older_epoch_may_add_nothing(coordinator, transactions):
+    coordinator.says["AddPartitionsToTxn"] = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    with pytest.raises(Overtaken):
+        await transactions.add([A])
+
+
+async def test_how_it_stands_is_told_where_it_may_be_asked(coordinator, transactions):
+    assert await transactions.described() == Described("CompleteAbort", 11, 6)
+    coordinator.says["DescribeTransactions"] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert await transactions.described() == Described("CompleteAbort", 11, 6)
+    for code in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+        coordinator.says["DescribeTransactions"] = [code]
+        assert await transactions.described() is None
+    coordinator.says["DescribeTransactions"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    with pytest.raises(WireError, match="UNKNOWN_SERVER_ERROR"):
+        await transactions.described()
+
+
+async def test_the_timeout_is_what_the_cluster_allows(coordinator, transactions):
+    coordinator.timeout_max_ms = 20_000
+    again = Transactions(transactions._cluster, ID, timeout_s=CALL_S)
+    again.transaction_timeout_ms = 120_000
+    await again.prepare()
+    assert coordinator.timeouts[1:] == [120_000, 60_000, 30_000, 15_000]
+    assert again.transaction_timeout_ms == 15_000
