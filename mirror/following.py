@@ -1,7 +1,8 @@
 """Keeps the settings of topics at the target in step with the source's, and says what it left alone.
 
-The target is asked where the source's settings are not those that were seen last, so that nothing crosses the link
-while nothing changes. Must never come in: which key follows (in_step.py), when it is looked (replicator.py).
+The target is asked where the source's settings are not those that were seen last, or that the mirror made the topic
+with, so that nothing crosses the link while nothing changes. Must never come in: which key follows (in_step.py), when
+it is looked (replicator.py).
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class Following:
         self._said: set[tuple[str, str]] = set()
 
     def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
-        """Note with which settings the mirror has made a lane's topic."""
-        self._in_step.made(lane.partition.topic, settings, lane.settings)
+        """Note with which settings the mirror has made a lane's topic: where it has all, nothing is compared."""
+        topic = lane.partition.topic
+        self._in_step.made(topic, settings, lane.settings)
+        if settings.items() >= lane.settings.items():
+            self._seen[topic] = lane.settings
 
     def forget(self, topic: str) -> None:
         """Note that a topic is mirrored no more."""
