@@ -18,6 +18,7 @@ from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
 from mirror.lane import Batch, Lane
+from mirror.link import BATCH_BYTES_MIN
 from mirror.packing import Job
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ LANES_MAX = 200  # in a request
 LOSS_S = 15
 URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
 AGAIN_S = 0.1
+BATCHES_SHARE = 4  # of a connection's share of several: one may wait for its answer while others are sent
 HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, which must be some
 QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
 
@@ -67,6 +69,7 @@ class Pipe:
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run(sender))
         self.task.add_done_callback(sender.ended)
+        self.under_way_bytes = 0  # of this connection, as those of the link
         self._connection: Connection | None = None
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: Windowed | None = None
@@ -84,6 +87,11 @@ class Pipe:
         self.ready.discard(lane)
         self.sparse.discard(lane)
         self.lingering.pop(lane, None)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has a backlog, or something under way."""
+        return bool(self.under_way_bytes or self.ready)
 
     @property
     def loss(self) -> float:
@@ -153,23 +161,36 @@ class Pipe:
                 continue
             final = [one for one in load if isinstance(one, Batch)]
             packed = await sender.packed([one for one in load if isinstance(one, Job)])
-            sender.post(connection, [*final, *packed])
+            self._post(sender, connection, [*final, *packed])
             for one in load:
                 sender.consider(one.lane)
 
+    def _post(self, sender: Sender, connection: Connection, batches: list[Batch]) -> None:
+        def told(size: int) -> None:
+            self.under_way_bytes -= size
+
+        self.under_way_bytes += sender.post(connection, batches, told)
+
     def _load(self, sender: Sender) -> list[Batch | Job]:
-        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room."""
-        link = sender.link
-        room = link.limit_bytes - link.under_way_bytes
+        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
+
+        Each connection has its share of the room: one that waits for a lost segment would else fill it alone.
+        """
+        link, active = sender.link, sender.active
+        share = link.limit_bytes // active
+        room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
+        batch_bytes = link.batch_bytes
+        if active > 1:
+            batch_bytes = max(BATCH_BYTES_MIN, min(batch_bytes, share // BATCHES_SHARE))
         load: list[Batch | Job] = []
         if self.sparse and len(self.lingering) < LANES_MAX:
             for lane in self.lingering:
                 if sender.waited(lane):
                     self.sparse.add(lane)
-        left = self._take(sender, self.sparse.urgent, load, link.batch_bytes)
+        left = self._take(sender, self.sparse.urgent, load, batch_bytes)
         left = self._take(sender, self.sparse.others, load, left)
-        if not link.under_way_bytes or room >= link.batch_bytes // 2:
-            self._take_ready(sender, load, max(left, link.batch_bytes // 2))
+        if not self.under_way_bytes or room >= batch_bytes // 2:
+            self._take_ready(sender, load, max(left, batch_bytes // 2))
         return load
 
     def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -325,6 +325,11 @@ class Sender:
             if first <= pipe.number < end:
                 lane.dealt = first, end
 
+    @property
+    def active(self) -> int:
+        """How many connections share the link, one at least."""
+        return max(1, sum(pipe.is_active for pipe in self._pipes.values()))
+
     def _backoff(self) -> Backoff:
         return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
 
@@ -462,12 +467,15 @@ class Sender:
 
     # -- requests and answers
 
-    def post(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Write one request with a batch of each lane; those that are new become known to their lanes' offsets."""
+    def post(self, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
+        """Write one request with a batch of each lane; those that are new become known to their lanes' offsets.
+
+        Returns the bytes that are under way by it, with which `told` is called once they are not any more.
+        """
         loop = asyncio.get_running_loop()
         sent = [batch for batch in batches if self._admit(batch)]
         if not sent:
-            return
+            return 0
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in sent:
             data = PartitionProduceData(index=batch.lane.partition.partition, records=memoryview(batch.packed.batch))
@@ -484,7 +492,9 @@ class Sender:
         self._under_way.add(mark)
         self.quiet.clear()
         future = connection.send(PRODUCE, request, timeout_s=self._answer_s())
+        future.add_done_callback(lambda _: told(mark.size))
         future.add_done_callback(lambda done: self._told(sent, mark, done))
+        return mark.size
 
     def _answer_s(self) -> float:
         """How long an answer may take: what is under way before it has to pass the link first."""

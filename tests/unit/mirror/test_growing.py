@@ -10,7 +10,7 @@ from kafka_wire.dialling import Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
 from mirror.link import Link
-from mirror.pipe import Pipe
+from mirror.pipe import Pipe, Turns
 from mirror.sending import CONNECTIONS_MAX, DOWN_S, Sender, Settings
 
 POLICY = {"cleanup.policy": "delete"}
@@ -108,3 +108,33 @@ def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_
     pipe._connection, pipe._windowed = Told(Windowed(1.0, 0.0, 0.1, 0.1), after), None
     assert pipe.was_held_up() is False
     assert pipe.was_held_up() is is_held_up
+
+
+class Turn:
+    """Lanes' turns as far as a pipe loads them: `taken` has how much each was asked for."""
+
+    def __init__(self, link, pipes):
+        self.link, self.active, self.taken = link, pipes, []
+
+    def take(self, lane, size):
+        self.taken.append(size)
+
+
+@pytest.mark.parametrize(
+    ("connections", "under_way", "taken"),
+    [(1, 0, 250_000), (4, 0, 100_000), (4, 340_000, 100_000), (4, 360_000, None), (4, 400_000, None)],
+)
+async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of_a_quarter(
+    connections, under_way, taken
+):
+    link = Link(10**9)
+    link.acked(0.1, link.sent(0.0, 100_000))
+    link.is_lossy = True
+    share = link.limit_bytes / connections
+    pipe = Pipe.__new__(Pipe)
+    pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
+    pipe.ready.add(backlogged(0))
+    pipe.under_way_bytes = int(under_way * share / 400_000)
+    turn = Turn(link, connections)
+    pipe._load(turn)
+    assert turn.taken == ([] if taken is None else [pytest.approx(taken * (share / 400_000 if connections > 1 else 1))])

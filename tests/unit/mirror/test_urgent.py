@@ -34,6 +34,8 @@ class Loads:
         self.target = SimpleNamespace(cluster=self)
         self.pipe = None
 
+    active = 1
+
     def ended(self, task): ...
 
     def waited(self, lane):
@@ -79,6 +81,7 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
     sender = Loads(bulk, alarm, each=10, room=1000)
     sender.link.under_way_bytes = 1000
     pipe = Pipe(sender, 1, 0)
+    pipe.under_way_bytes = 1000
     pipe.put(bulk)
     pipe.put(alarm)
     assert [one.lane for one in pipe._load(sender)] == [alarm]
