@@ -53,11 +53,12 @@ ANSWER_BYTES_MAX = 1_048_576  # of one fetch; a first batch may be larger
 
 
 class Wanted(NamedTuple):
-    """Whose batches, by producer id, and the lowest offset that is looked at."""
+    """Whose batches, by producer id, the lowest offset that is looked at, and that above the highest."""
 
     leader: Leader
     producer_ids: frozenset[int]
     floor: int = 0
+    below: int = 2**63 - 1
 
 
 class Own(NamedTuple):
@@ -72,10 +73,11 @@ class Own(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What was seen of [searched_from, end_offset): the last batch of ours, None when there is none.
+    """What was seen of [searched_from, end_offset), up to `below`: the last batch of ours, None when there is none.
 
     `marker_epoch` is the highest epoch of our markers behind that batch, -1 without: a fence of it is in force here.
-    `is_whole` is false where the look ended before the floor or the log's start, by its bounds.
+    `is_whole` is false where the look ended before the floor or the log's start, by its bounds. `is_taken` where a
+    batch that is not ours holds the floor's offset: whatever else had it is there no more.
     """
 
     start_offset: int
@@ -84,6 +86,7 @@ class Look(NamedTuple):
     last: Own | None
     marker_epoch: int
     is_whole: bool
+    is_taken: bool = False
 
 
 async def look(
@@ -264,14 +267,14 @@ class Search:
 
     def __init__(self, wanted: Wanted, start: int, end: int, steps_max: int = STEPS_MAX) -> None:
         self._ids = wanted.producer_ids
-        self._start, self._end = start, end
-        self._bottom = min(max(start, wanted.floor), end)
-        self._hi = self._low = end  # low: where what is being read began
+        self._start, self._end = start, max(start, min(end, wanted.below))
+        self._bottom = min(max(start, wanted.floor), self._end)
+        self._hi = self._low = self._end  # low: where what is being read began
         self._stride = 2  # a fence's marker is the last, what we want to see the one before
         self._last: Own | None = None
         self._marker_epoch = self._markers_read = -1  # read: since the last batch of ours
         self._steps_left = steps_max
-        self._is_forward = False
+        self._is_forward = self._is_taken = False
         self.wants_more = True
         self.next_offset = 0
         self._go_back()
@@ -318,6 +321,8 @@ class Search:
         return True
 
     def _judge(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.base_offset <= self._bottom < header.next_offset:
+            self._is_taken = header.is_control or header.producer_id not in self._ids
         if header.producer_id not in self._ids:
             return
         if header.is_control:
@@ -339,7 +344,7 @@ class Search:
         """What was seen; of a way forward that did not come to its end nothing is believed."""
         last = None if self._is_forward else self._last
         is_whole = last is not None or self._hi <= self._bottom
-        return Look(self._start, self._end, self._hi, last, self._marker_epoch, is_whole)
+        return Look(self._start, self._end, self._hi, last, self._marker_epoch, is_whole, self._is_taken)
 
 
 def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -85,6 +85,7 @@ class Lane:
 
     __slots__ = (
         "_when_drained",
+        "answered_below",
         "at_target",
         "backlog_until",
         "batch_bytes_max",
@@ -165,6 +166,7 @@ class Lane:
         self.commit: Commit | None = None  # that the group held when it was found
         self.starts_anew = False  # its next life begins with the source's log
         self.resend_from: tuple[int, int] | None = None  # what was refused while more behind it was taken
+        self.answered_below = False  # the target gave an offset that lies below its last: it has lost its end
         self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
         self.is_unsure = False
         self.is_gone = False
@@ -204,6 +206,9 @@ class Lane:
         offsets.topic_id = self.topic_id if self.state.map.steps else before.topic_id
         offsets.epochs = LeaderEpochs(starts) if starts else before.epochs
         offsets.epochs.cut(offset)
+        if offsets.epochs.below(offset) is None and before.topic_id == self.topic_id:
+            offsets.epochs = LeaderEpochs(before.epochs.starts)  # of what was passed over, no step tells
+            offsets.epochs.cut(offset)
         offsets.committed = before.committed
         self.start(offsets)
         self.leader_epoch = self.go_back_to = None
@@ -212,7 +217,7 @@ class Lane:
         """Note that nothing is to be sent below there but for what is under way."""
         self.offsets.skip(to_offset)
         if self.state is not None:
-            self.state.pass_over(to_offset)
+            self.state.pass_over(to_offset, self.offsets.epochs.below(to_offset))
 
     def may_go(self, batch: Batch) -> bool:
         """Whether the target knows what the batch's sequences mean."""

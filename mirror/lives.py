@@ -32,7 +32,7 @@ from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
 from mirror.errors import OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
-from mirror.resuming import Resumed, Seen, Verdict, floor_of
+from mirror.resuming import Resumed, Seen, floor_of
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics
 from mirror.target import Target
@@ -65,8 +65,8 @@ class Host(Protocol):
     def others_s(self) -> float:
         """For so long another mirror of the site may still write."""
 
-    async def place(self, lane: Lane, verdict: Verdict, end_offset: int) -> int:
-        """Where at the source a lane begins of which the state tells nothing, as the target's log ends there.
+    async def place(self, lane: Lane, resumed: Resumed, end_offset: int) -> int:
+        """Where at the source a lane begins of which the state tells nothing any more, as the target's log ends there.
 
         Raises SourceError, TargetError.
         """
@@ -253,7 +253,7 @@ class Lives:
         self._tells = len(lanes) <= LINES_MAX
         if not self._tells:
             _log.info("lives", partitions=len(lanes))
-        floors = {lane: floor_of(self._state(lane).map.end) for lane in lanes if self._needs_look(lane, fence)}
+        floors = {lane: self._floor(lane) for lane in lanes if self._needs_look(lane, fence)}
         looks = dict.fromkeys(lanes, NOTHING_SEEN) | await self._look(floors, fence)
         found: dict[Lane, Begun | TargetError] = {}
         for lane in lanes:
@@ -263,15 +263,20 @@ class Lives:
                 found[lane] = TargetError(str(error))
         return found
 
-    async def _look(self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200) -> dict[Lane, Look | str]:
+    async def _look(
+        self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
+    ) -> dict[Lane, Look | str]:
         wanted = {}
         for lane, floor in floors.items():
             state = self._state(lane)
             ids = {state.life.producer_id, -1 if fence is None else fence.producer_id} - {-1}
             leader = await self.target.leader(lane.at_target)
-            wanted[_at(lane)] = Wanted(leader, frozenset(ids), floor if state.map.steps else NOWHERE)
+            wanted[_at(lane)] = Wanted(leader, frozenset(ids), floor if state.map.steps else NOWHERE, below)
         looks = await self.target.look(wanted, steps_max) if wanted else {}
         return {lane: looks[_at(lane)] for lane in floors}
+
+    def _floor(self, lane: Lane) -> int:
+        return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
 
     def _needs_look(self, lane: Lane, fence: Fence | None) -> bool:
         """Whether the log can tell anything of a lane: of one that is new the first answer tells where it begins."""
@@ -294,16 +299,20 @@ class Lives:
         look = _whole(look, fence)
         state, resumed = await self._resume(lane, look)
         if resumed.verdict == "unknown":
+            is_cut = look.is_taken or lane.answered_below
             look = _whole((await self._look({lane: 0}, fence, STEPS_MAX))[lane], fence)
-            state, resumed = await self._resume(lane, look)
-        if resumed.verdict == "unknown":
+            state, resumed = await self._resume(lane, look, may_be_compacted=not is_cut)
+        if resumed.verdict == "displaced":
+            state, resumed = await self._in_its_place(lane, resumed, fence)
+        if resumed.verdict in ("unknown", "displaced"):
             raise TargetError(f"{lane.at_target} has too many batches of others behind those of ours to find the last")
         before, found, resumed = state.map.end.records, resumed, _wished(lane, state, resumed)
         if state.life.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
-            place = await self.host.place(lane, resumed.verdict, look.end_offset)
+            place = await self.host.place(lane, resumed, look.end_offset)
             resumed = resumed._replace(source_offset=place)
-        if found.records > resumed.records and not lane.starts_anew:
-            self.host.doubled(lane, found.records - resumed.records)
+        doubled = found.doubled + found.records - resumed.records
+        if doubled > 0 and not lane.starts_anew:
+            self.host.doubled(lane, doubled)
         try:
             await self._enter(lane, state, resumed, look.end_offset, fence)
         except ValueError as error:
@@ -315,11 +324,24 @@ class Lives:
             _log.info("life", **lane.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost)
         state.forget_below(look.start_offset)
         lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
+        lane.answered_below = False
         self.note(lane)
         return Begun(resumed, before)
 
-    async def _resume(self, lane: Lane, look: Look) -> tuple[PartitionState, Resumed]:
-        seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, lane.is_compacted_there)
+    async def _in_its_place(self, lane: Lane, resumed: Resumed, fence: Fence | None) -> tuple[PartitionState, Resumed]:
+        """Judge by the last batch of ours that is in its place, below one that the target took in that of others."""
+        taken, state, below = resumed.records, self._state(lane), NOWHERE
+        while resumed.verdict == "displaced" and resumed.placed is not None and resumed.placed[1] < below:
+            below = resumed.placed[1]
+            look = (await self._look({lane: 0}, fence, STEPS_MAX, below=below))[lane]
+            if isinstance(look, str):
+                raise TargetError(look)
+            state, resumed = await self._resume(lane, look, may_be_compacted=False)
+        return state, resumed._replace(doubled=max(0, taken - state.map.end.records))
+
+    async def _resume(self, lane: Lane, look: Look, *, may_be_compacted: bool = True) -> tuple[PartitionState, Resumed]:
+        is_compacted = may_be_compacted and lane.is_compacted_there and not (look.is_taken or lane.answered_below)
+        seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
         state = self._state(lane)
         try:
             return state, state.resume(seen, self._topics(lane))
@@ -337,8 +359,9 @@ class Lives:
             return
         life = state.life
         may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
-        may_go_on = may_go_on and lane.resend_from is None  # the target would take a sequence for what came before it
-        if may_go_on and state.topics == self._topics(lane):
+        # else the target would take a sequence for what came before it, or there would be none
+        is_behind = lane.resend_from is None and not resumed.doubled and resumed.records >= life.records
+        if may_go_on and is_behind and state.topics == self._topics(lane):
             state.go_on(resumed, end)
             return
         if life.producer_id >= 0 and life.producer_epoch < LAST_EPOCH:

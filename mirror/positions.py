@@ -107,12 +107,15 @@ class Positions:
 
     async def _ask(self, lanes: list[Lane]) -> None:
         asked = {lane.partition: lane for lane in lanes}
+        places = {lane.partition: (lane.offsets, lane.read_offset) for lane in lanes}
         questions = {}
         for partition, lane in asked.items():
             known = lane.offsets.epochs.below(lane.read_offset)
             assert known is not None
             questions[partition] = EpochQuestion(known.leader_epoch, lane.leader)
         for partition, answer in (await self._source.epoch_ends(questions)).items():
+            if places[partition] != (asked[partition].offsets, asked[partition].read_offset):
+                continue  # a life has begun elsewhere meanwhile
             if isinstance(answer, str):
                 self._tell(f"{asked[partition].name} position", f"its leader cannot judge it: {answer}")
             else:
@@ -154,11 +157,14 @@ class Positions:
             return
         if offset < lane.read_offset:
             epoch = "" if lost is None else str(lost.leader_epoch)  # in another one, the same offsets can be lost again
+            offsets = lane.offsets
             await self._lose(lane, "source_truncated", offset, lane.read_offset, occasion=epoch)
+            if lane.offsets is not offsets:
+                return  # a life has begun elsewhere meanwhile
         lane.go_back_to = None
         lane.start(lane.offsets.gone_back(offset, lane.go_back_epoch))
         lane.offsets.topic_id = lane.topic_id
-        lane.state.go_back(offset)
+        lane.state.go_back(offset, lane.offsets.epochs.below(offset))
 
     async def _prove(self, lane: Lane) -> None:
         """Compare with the target, once its topic is known to be there; until then nothing could be sent anyway."""

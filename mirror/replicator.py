@@ -46,7 +46,7 @@ from mirror.positions import Positions
 from mirror.progress import Progress
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
-from mirror.resuming import Verdict
+from mirror.resuming import Resumed
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.standby import Standby
@@ -456,13 +456,21 @@ class Replicator:
         self._set_trouble(f"{lane.name} source", why)
 
     async def _accept(self, lane: Lane, answer: Answer) -> None:
-        """Take batches into the lane, after every jump in their offsets was explained or written down."""
+        """Take batches into the lane, after every jump in their offsets was explained or written down.
+
+        While that is done, a life of the lane may begin elsewhere: then the rest of them is not what is read next.
+        """
+        offsets = lane.offsets
         lane.source_end = answer.log_end
         for start in epoch_starts(answer.batches):
             lane.offsets.epochs.note(*start)
         try:
             for found in pieces_of(answer.batches, lane.read_offset, answer.aborted):
-                await self._take(lane, found)
+                if found.first_offset > lane.read_offset:
+                    await self._cross(lane, found.first_offset)
+                if lane.offsets is not offsets:
+                    break
+                self._take(lane, found)
         except BadBatch as error:
             self._rest(lane, str(error))
         else:
@@ -470,9 +478,8 @@ class Replicator:
                 self._set_trouble(f"{lane.name} source", "")
         self._sender.consider(lane)
 
-    async def _take(self, lane: Lane, found: Piece | Skipped) -> None:
-        if found.first_offset > lane.read_offset:
-            await self._cross(lane, found.first_offset)
+    @staticmethod
+    def _take(lane: Lane, found: Piece | Skipped) -> None:
         if isinstance(found, Piece):
             lane.put(found, asyncio.get_running_loop().time())
         else:
@@ -480,10 +487,12 @@ class Replicator:
 
     async def _cross(self, lane: Lane, seen: int) -> None:
         """Settle the offsets that no batch of the log covers, by the rule in plan.py."""
+        offsets = lane.offsets
         await self._renew_settings(lane, seen)
         if plan.judge_jump(compacted=lane.compacted) == "missing":
             await self._lose(lane, "source_offset_jump", lane.read_offset, seen)
-        lane.read_offset = seen
+        if lane.offsets is offsets:
+            lane.read_offset = seen
 
     async def _renew_settings(self, lane: Lane, seen: int) -> None:
         """Judge a gap by a cleanup.policy that is a refresh interval old at most: somebody may have altered it."""
@@ -509,7 +518,10 @@ class Replicator:
                 continue  # its epochs told
             verdict = plan.judge_out_of_range(lane.read_offset, starts[partition], ends[partition])
             if verdict.first_offset < verdict.end_offset:
+                offsets = lane.offsets
                 await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
+                if lane.offsets is not offsets:
+                    continue  # a life has begun elsewhere meanwhile
             if verdict.resume_offset < lane.read_offset:
                 self._rewind(lane, starts[partition], ends[partition])
             else:
@@ -585,14 +597,15 @@ class Replicator:
         """For so long another mirror of the site may still write."""
         return self.standby.others_s
 
-    async def place(self, lane: Lane, verdict: Verdict, end_offset: int) -> int:
+    async def place(self, lane: Lane, resumed: Resumed, end_offset: int) -> int:
         """Return where a lane begins that has no state: by the group's position, or with the source's log."""
         if lane.state is None and lane.set_by_hand is not None:
             return lane.set_by_hand
-        if verdict != "position":
+        if resumed.verdict != "position":
             starts, _ = await self.source.bounds([lane.partition])
-            start, mirrored = starts[lane.partition], lane.offsets.acked
-            if verdict == "target_anew" and mirrored < start:
+            is_known = lane.state is not None or lane.commit is not None
+            start, mirrored = starts[lane.partition], lane.offsets.acked if is_known else resumed.source_offset
+            if resumed.verdict == "target_anew" and mirrored < start:
                 await self._lose(lane, "source_offset_out_of_range", mirrored, start)
             return start
         if lane.commit is None:

@@ -6,6 +6,7 @@
 | target's is another | | | `target_anew` |
 | same | of this life | | `found`: behind its last record, by sequence |
 | same | of a life with transactions | has it behind what was safe | `position`: it was aborted |
+| same | of this life, below its place | | `displaced`: look for the last one below it, until one is in its place |
 | same | of an earlier life | | `found`: behind its last record, by target offset; at most where this life began |
 | same | none | nothing was mirrored yet, or begins at the end of what was safe | `position` |
 | same | none | was not looked at down to its floor | `unknown`: look on |
@@ -14,11 +15,15 @@
 | same | none | was looked at down to the floor alone | `unknown`: look from its start, it has lost what was safe |
 | same | none | has nothing of ours | `found`: as much as lies below its start by the map |
 
-- `source_anew`, `target_anew`: from the source's start, with a map that begins anew.
+- `source_anew`, `target_anew`: from the source's start, with a map that begins anew; `source_offset` is where what the
+  deleted target had ended.
 - `unsure`: what was sent behind the stored position was deleted before anybody looked. It is sent again: twice rather
   than not at all, but nothing that is there now is there twice.
 - `lost`, of `found`: so many records were acknowledged, and the target no longer has them (an unclean election).
+- `displaced`: the log had lost its end, with all that it knew of the producer, or had forgotten it, before it took the
+  batch: Kafka takes any sequence then. What it has behind the last batch in its place is sent again, `doubled`.
 - Behind the place where this life began nothing of an earlier one counts: what it took there came out of order.
+- Where another's batch has the floor's offset, nothing has given way there: the log was cut, also where it compacts.
 - In a log that compacts the last batch of ours that is left may lie below the stored position: the position holds.
 
 The floor is the offset of the last record that was safe by the stored position: its batch is found, or the log was cut.
@@ -35,7 +40,7 @@ from kafka_wire.looking import Own
 from mirror.offset_map import End, OffsetMap
 from mirror.state_records import StateError, StepsMissing, Topics
 
-Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "unknown"]
+Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "unknown", "displaced"]
 
 
 class Seen(NamedTuple):
@@ -71,6 +76,7 @@ class Resumed(NamedTuple):
     source_offset: int = 0
     lost: int = 0
     placed: tuple[int, int] | None = None
+    doubled: int = 0
 
 
 def floor_of(end: End) -> int:
@@ -85,8 +91,10 @@ def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *
     if _differ(was.source_id, now.source_id):
         return Resumed("source_anew", end.records)
     if _differ(was.target_id, now.target_id) or was.target != now.target:
-        return Resumed("target_anew")
+        return Resumed("target_anew", 0, end.source_offset)
     is_kept = seen.is_compacted and seen.end_offset >= end.target_offset
+    if seen.last is not None and _is_below_its_place(seen.last, life, known):
+        return _behind(seen.last, life, known, holds_all)._replace(verdict="displaced")
     if seen.last is not None:
         found = _behind(seen.last, life, known, holds_all)
         return position if _is_past(found, end, is_kept=is_kept, life=life) else found
@@ -125,6 +133,13 @@ def _behind(batch: Own, life: Life, known: OffsetMap, holds_all: bool) -> Resume
     return _at(before + count, known)._replace(placed=(before, batch.base_offset))
 
 
+def _is_below_its_place(batch: Own, life: Life, known: OffsetMap) -> bool:
+    if (batch.producer_id, batch.producer_epoch) != life[:2] or life.is_transactional:
+        return False
+    place = known.place_of(_records_before(batch.base_sequence, life, known.end))
+    return place is not None and batch.base_offset < place.target_offset
+
+
 def _records_before(sequence: int, life: Life, end: End) -> int:
     """How many records were mirrored before that of a sequence: of the counts it may mean, the nearest to the end."""
     near = max(life.records, end.records - 1)
@@ -145,14 +160,20 @@ def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
 
 
 def _at(records: int, known: OffsetMap) -> Resumed:
-    """Behind so many records."""
+    """Behind so many records.
+
+    Where the source lost its end since, what is to be sent again lies below where they lay.
+    """
     end, first = known.end, known.steps[:1]
+    again = min([end.source_offset, *(step.source_offset for step in known.steps if step.records >= records)])
     if records == end.records:
         return Resumed("found", records, end.source_offset)
     lost = max(0, end.records - records)
     before = known.place_of(records - 1)
     if before is not None:
-        return Resumed("found", records, before.source_offset + 1, lost)
+        return Resumed(
+            "found", records, min(before.source_offset + 1, again) if lost else before.source_offset + 1, lost
+        )
     if not first or first[0].records != records:
         raise StepsMissing(f"Where record {records} came from is told by none of the steps that are held.")
-    return Resumed("found", records, first[0].source_offset, lost)
+    return Resumed("found", records, again, lost)

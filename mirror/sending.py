@@ -226,7 +226,12 @@ class Sender:
                     made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
                     if made is not None:
                         self.host.made(lane, made)
-                await self._join(lane)  # and connects meanwhile
+                try:
+                    await self._join(lane)  # and connects meanwhile
+                except TargetError:
+                    self.target.look_anew(lane.target_topic)
+                    is_there = False  # it may have been deleted
+                    raise
                 self._go_on(lane, await self.lives.begin(lane))
             except OvertakenError:
                 await _for_ever()
@@ -586,6 +591,8 @@ class Sender:
             return False
         away = lane.state.acked(answer.base_offset)
         if away < 0:
+            lane.answered_below = True
+            self.target.forget(lane.target_topic)  # it may be another of that name
             _log.error(
                 "target_answered_below", **lane.fields(), offset=answer.base_offset, expected=answer.base_offset - away
             )
@@ -702,14 +709,13 @@ class Sender:
         lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
 
     async def _lead(self, lane: Lane, backoff: Backoff) -> None:
-        while True:
-            try:
-                await self._join(lane)
-            except TargetError as error:
-                self.host.tell(lane.name, str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                return
+        try:
+            await self._join(lane)
+        except TargetError as error:
+            self.host.tell(lane.name, str(error))
+            self.target.look_anew(lane.target_topic)
+            await asyncio.sleep(backoff.next_s())
+            await self._begin_life(lane, backoff, is_there=False)
 
 
 def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:

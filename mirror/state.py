@@ -85,6 +85,7 @@ class PartitionState:
         self.topics = topics
         self.life = Life(-1, -1, 0)
         self.map = OffsetMap((), End(0, 0, 0))
+        self._passed: EpochStart | None = None  # of the source, where nothing was to be sent
         self._first_chunk = self._held_chunk = 0
         if stored is not None:
             head = stored.head
@@ -92,6 +93,7 @@ class PartitionState:
             self.life = Life(head.producer_id, head.producer_epoch, head.life, head.is_transactional)
             self.map = OffsetMap(stored.steps, head.end)
             self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
+            self._passed = head.passed
         self._removed: list[int] = []
         self._next, self._next_target = self.map.end.records, self.map.end.target_offset
         self._source_end = self.map.end.source_offset
@@ -140,6 +142,7 @@ class PartitionState:
         self._removed += range(self._first_chunk, last + 1)
         self._first_chunk = self._held_chunk = last + 1
         self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
+        self._passed = None
 
     def go_on(self, resumed: Resumed, target_end: int) -> None:
         """Go on with the life that was, where no fence is to be had; `send` then contradicts nothing of it."""
@@ -258,21 +261,26 @@ class PartitionState:
         if self.map.shift(records, target_offset):
             self._change(next(at for at, step in enumerate(self.map.steps) if step.records >= records))
 
-    def pass_over(self, source_offset: int) -> None:
-        """Note that below this offset nothing more is to be sent, but for what is under way."""
+    def pass_over(self, source_offset: int, passed: EpochStart | None = None) -> None:
+        """Note that below this offset nothing more is to be sent, but for what is under way; the epoch below it."""
+        self._passed = passed or self._passed
         self._source_end = max(self._source_end, source_offset)
         if not self._under_way:
             self.map.end = self.map.end._replace(source_offset=max(self.map.end.source_offset, self._source_end))
 
-    def go_back(self, source_offset: int) -> None:
+    def go_back(self, source_offset: int, passed: EpochStart | None = None) -> None:
         """Note that the source lost what it had from here on; what comes there now is of a higher epoch."""
         assert not self._under_way
+        self._passed = passed
         self._source_end = source_offset
         self.map.end = self.map.end._replace(source_offset=source_offset)
 
     @property
     def epoch_starts(self) -> list[EpochStart]:
-        """The source's leader epochs as far as the steps that are held tell, both rising; for LeaderEpochs."""
+        """The source's leader epochs below its end, as far as is held, both rising; for LeaderEpochs.
+
+        Of what was not to be sent no step tells, yet other records may come there.
+        """
         starts: list[EpochStart] = []
         for step in self.map.steps:
             if step.records < self.map.end.records and step.source_epoch >= 0:
@@ -280,7 +288,17 @@ class PartitionState:
                     starts.pop()
                 if not starts or starts[-1].leader_epoch < step.source_epoch:
                     starts.append(EpochStart(step.source_offset, step.source_epoch))
+        while starts and starts[-1].offset >= self.map.end.source_offset:
+            starts.pop()
+        passed, last = self._passed_safely, starts[-1] if starts else EpochStart(-1, -1)
+        if passed is not None and last.offset < passed.offset and last.leader_epoch < passed.leader_epoch:
+            starts.append(passed)
         return starts
+
+    @property
+    def _passed_safely(self) -> EpochStart | None:
+        is_safe = self._passed is not None and self._passed.offset < self.map.end.source_offset
+        return self._passed if is_safe else None
 
     # what is written down
 
@@ -319,6 +337,7 @@ class PartitionState:
             len(steps) - last * CHUNK_STEPS,
             self.map.end,
             self.life.is_transactional,
+            self._passed_safely,
         )
         records.append(head_record(self.partition, head))
         self._writing, self._changed = (

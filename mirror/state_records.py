@@ -20,6 +20,7 @@ the source is [12,1,0,0].
 | steps | how many steps of the last one count |
 | records, source_offset, target_end | what was safe when this was written, all exclusive ends |
 | transactional | true: this was committed with the records below those ends, and what lies behind them does not count |
+| source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
 
 What is written of a partition at one time is in one batch, so a reader never finds half of it.
 
@@ -34,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mirror.epochs import EpochStart
 from mirror.offset_map import End, Step
 from mirror.topics import TOPIC_NAME_LENGTH_MAX
 
@@ -72,6 +74,7 @@ class Head(NamedTuple):
     last_steps: int
     end: End
     is_transactional: bool = False
+    passed: EpochStart | None = None
 
 
 class Stored(NamedTuple):
@@ -89,7 +92,7 @@ def topic_name(group_id: str) -> str:
 
 def head_record(partition: Partition, head: Head) -> Record:
     """The record of a head."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "version": TRANSACTIONAL_VERSION if head.is_transactional else VERSION,
         "target": head.topics.target,
         "source_id": head.topics.source_id,
@@ -105,6 +108,8 @@ def head_record(partition: Partition, head: Head) -> Record:
     }
     if head.is_transactional:
         fields["transactional"] = True
+    if head.passed is not None:
+        fields["source_epoch"] = list(head.passed)
     return _key("head", partition), _json(fields)
 
 
@@ -230,6 +235,8 @@ def _head(fields: Mapping[str, Any]) -> Head:
     first, last = fields["chunks"]
     numbers = first, last, *(fields[name] for name in ("producer_id", "producer_epoch", "life", "steps"))
     numbers += fields["records"], fields["source_offset"], fields["target_end"]
+    passed = tuple(fields.get("source_epoch", ()))
+    numbers += passed
     if not all(type(number) is int for number in numbers):
         raise TypeError("a number of it is none")
     return Head(
@@ -242,6 +249,7 @@ def _head(fields: Mapping[str, Any]) -> Head:
         fields["steps"],
         End(fields["records"], fields["source_offset"], fields["target_end"]),
         fields.get("transactional") is True,
+        EpochStart(*passed) if passed else None,
     )
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.looking import Own
+from mirror.epochs import EpochStart
 from mirror.offset_map import End, Found, OffsetMap, Step
 from mirror.resuming import Life, Resumed, Seen, floor_of, resume
 from mirror.state import Contradiction, PartitionState
@@ -403,7 +404,7 @@ END = End(20, 130, 520)
     ("now", "seen", "resumed"),
     [
         (TOPICS._replace(source_id="other"), Seen(0, 520, 519, None), Resumed("source_anew", 20)),
-        (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew")),
+        (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew", 0, 130)),
         (TOPICS._replace(target_id=None), Seen(520, 520, 520, None), Resumed("position", 20, 130)),
         (TOPICS, Seen(0, 530, 525, Own(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
         (TOPICS, Seen(0, 505, 0, Own(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
@@ -432,6 +433,36 @@ def test_where_it_goes_on(now, seen, resumed):
 def test_a_batch_of_an_earlier_life_proves_nothing_of_what_this_one_sends(own, resumed):
     """The last one was taken out of order, and its records are sent again behind it: it has no place in the map."""
     assert state_with(STEPS, END, (PRODUCER, 3, 20)).resume(Seen(0, 530, 525, own), TOPICS) == resumed
+
+
+def test_a_batch_below_its_place_proves_that_the_log_has_lost_its_end():
+    own = Own(7, 3, 20, 24, 515, 519)
+    resumed = state_with(STEPS, END).resume(Seen(0, 521, 515, own), TOPICS)
+    assert resumed == Resumed("displaced", 25, 135, placed=(20, 515))
+    in_its_place = Own(7, 3, 10, 12, 510, 512)
+    resumed = state_with(STEPS, END).resume(Seen(0, 515, 510, in_its_place), TOPICS)
+    assert resumed == Resumed("found", 13, 123, lost=7, placed=(10, 510))
+
+
+def test_what_both_ends_have_lost_is_sent_again_from_where_the_source_has_it_now():
+    steps = (Step(0, 100, 7, 500), Step(10, 104, 8, 510))  # it went back to 104, in another epoch
+    resumed = state_with(steps, End(20, 114, 520)).resume(Seen(0, 508, 0, Own(7, 3, 0, 7, 500, 507)), TOPICS)
+    assert resumed == Resumed("found", 8, 104, lost=12, placed=(0, 500))
+
+
+def test_the_epoch_of_what_was_passed_over_is_written_down():
+    """Else nobody could ask whether the source still has it, and what comes there instead would be passed over, too."""
+    road = Road([])
+    road.state.pass_over(5, EpochStart(2, 3))
+    assert road.state.epoch_starts == [(2, 3)]
+    road.write()
+    assert road.read().epoch_starts == [(2, 3)]
+    road.state.go_back(1, EpochStart(0, 1))
+    road.write()
+    assert road.read().epoch_starts == [(0, 1)]
+    road.state.go_back(0)
+    road.write()
+    assert road.read().epoch_starts == []
 
 
 def test_a_batch_over_the_end_of_the_sequences():

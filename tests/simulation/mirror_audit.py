@@ -32,6 +32,8 @@ class Allowed:
 
     def __init__(self) -> None:
         self.doubles = False  # the README's table says that records may come twice
+        self.tail_lost = False  # the target has lost what it had acknowledged
+        self.counted = 0  # so many records may come twice, as the mirror has told that they do
         self.map_anew = False  # the map was dropped, so that nothing is known of what was before
         self.map_near = False  # others have written, and the map may lie some offsets off
         self.forgot = False  # where it was is known from the group alone, or from an operator
@@ -65,11 +67,13 @@ class Audited:
         self.problems.append(f"{self.partition.topic}-{self.partition.partition}: {text}")
 
     def _order(self) -> None:
-        last = sorted((offset, serial) for serial, offset in self.last.items())
+        fates = self.log.fates  # what was taken out of turn may be gone when all is sent again
+        out_of_turn = {serial for serial in self.last if self.allowed.counted and fates[serial].gone}
+        last = sorted((offset, serial) for serial, offset in self.last.items() if serial not in out_of_turn)
         falls = [(one, other) for (_, one), (_, other) in pairwise(last) if other < one]
         if falls:
             self.say(f"record {falls[0][1]} is behind {falls[0][0]}")
-        if self.doubled and not self.allowed.doubles:
+        if self.doubled > self.allowed.counted and not self.allowed.doubles:
             twice = [serial for serial, times in Counter(serial for _, serial in self.there).items() if times > 1]
             self.say(f"{self.doubled} are doubled, first {twice[0]} at {self.log.fates[twice[0]].offset}")
 

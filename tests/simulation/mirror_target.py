@@ -171,16 +171,21 @@ class TargetLog:
 
     def look(self, wanted: Wanted) -> Look:
         """As a client that reads backwards from the end."""
-        floor, marker = min(wanted.floor, self.end), -1
+        end, marker = min(wanted.below, self.end), -1
+        floor = min(wanted.floor, end)
+        is_taken = False
         for entry in reversed(self.entries):
             if entry.end <= floor:
                 break
+            is_taken = entry.base <= floor and (not entry.data or entry.producer_id not in wanted.producer_ids)
+            if entry.base >= end:
+                continue
             if entry.producer_id in wanted.producer_ids and entry.data:
                 own = Own(entry.producer_id, entry.epoch, entry.first, entry.last, entry.base, entry.end - 1)
-                return Look(0, self.end, entry.base, own, marker, True)
+                return Look(0, end, entry.base, own, marker, True)
             if not entry.data:
                 marker = max(marker, entry.epoch)
-        return Look(0, self.end, floor, None, marker, True)
+        return Look(0, end, floor, None, marker, True, is_taken)
 
 
 class TargetEnd(Target):
@@ -249,7 +254,9 @@ class TargetEnd(Target):
 
     async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
         async with self._world.call(self._life, TargetError):
-            log = self._world.targets[partition]
+            log = self._world.targets.get(partition)
+            if log is None:
+                raise TargetError(f"{partition.topic} is not there")
             entry = next((one for one in log.entries if one.end > offset), None)
             if entry is None:
                 return None

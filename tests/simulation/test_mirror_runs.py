@@ -23,6 +23,7 @@ FOUND = {
     261234425633: "several batches behind an old one, by which the target forgets the producer",
     1000208: "a state topic fenced anew by the older of two mirrors, which wrote its older state over the newer",
     1000669: "the same, before anything else was stored",
+    3006588: "a source that lost what had been passed over: of which epoch that was stood in no state",
 }
 """Seeds that have failed, and what was wrong."""
 

@@ -229,9 +229,9 @@ class MemoryTarget(Target):
         """As a client that reads backwards does."""
         await asyncio.sleep(0)
         ((at, one),) = wanted.items()
-        end = len(self.log)
+        end = min(len(self.log), one.below)
         floor = min(one.floor, end)
-        for base in sorted(self.bases, reverse=True):
+        for base in sorted((base for base in self.bases if base < end), reverse=True):
             header = BatchHeader(self.bases[base])
             if header.next_offset <= floor:
                 break

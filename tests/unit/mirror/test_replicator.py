@@ -512,6 +512,98 @@ async def test_what_the_target_lost_is_sent_again(caplog):
     assert run.metrics.target_lost._value.get() > 0
 
 
+@pytest.mark.parametrize("fences", [True, False])
+async def test_what_the_target_lost_is_sent_again_though_it_takes_what_comes_next(fences):
+    """Its log was cut, with all that it knew of the producer, and another has written where the end was lost."""
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    target.fences = fences
+    run = Run(source, target, config=replace(CONFIG, batch_bytes_max=300))
+
+    def the_end_is_lost():
+        if run.acked == source.end == 40:
+            base = sorted(target.bases)[5]
+            target.log[base:] = [(7, [], b"of another")]
+            target.bases = {at: batch for at, batch in target.bases.items() if at < base}
+            target.remembered.clear()
+            source.log += [record(o) for o in range(40, 60)]
+            source.end = 60
+        return run.acked == 60
+
+    await run.until(the_end_is_lost)
+    last = {offset: at for at, offset in enumerate(run.offsets) if offset != 7 or at < 10}
+    assert sorted(last, key=last.__getitem__) == list(range(60))
+    lost, doubled = run.metrics.target_lost._value.get(), run.metrics.duplicates._value.get()
+    assert lost > 0
+    assert len(run.offsets) <= 60 + 1 + doubled
+
+
+async def test_a_topic_of_the_target_that_is_deleted_while_nobody_knows_what_arrived_is_made_anew():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    run, deleted, made = Run(source, target), [], []
+    ensure, leader = target.ensure_topic, target.leader
+
+    async def ensure_topic(*asked):
+        if deleted and not made:
+            made.append(True)
+            target.topic_ids = "another"
+        await ensure(*asked)
+
+    async def leader_of(partition):
+        if deleted and not made:
+            raise TargetError("lab.readings-0 has no leader")
+        return await leader(partition)
+
+    def fail():
+        if target.requests == 1 and not deleted:
+            deleted.append(True)
+            target.log, target.bases, target.remembered = [], {}, {}
+            return "lost"
+        return None
+
+    target.ensure_topic, target.leader, target.fail = ensure_topic, leader_of, fail
+    await run.until(lambda: len(target.got) == 40 and run.acked == 40)
+    assert run.offsets == list(range(40))
+    assert made
+
+
+async def test_what_was_deleted_before_it_was_mirrored_is_in_the_ledger_where_the_target_was_made_anew_too():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    target.fail = lambda: "lost" if target.requests else None
+    await Killed(source, target).until(lambda: target.requests > 0)
+    assert target.got == []
+    source.group.clear()
+    source.log, source.start = source.log[30:], 30
+    target.fail, target.topic_ids = lambda: None, "another"
+    run = Run(source, target)
+    await run.until(lambda: len(target.got) == 10 and run.acked == 40)
+    ((_, entry, _),) = run.ledger.written
+    assert (entry["first_offset"], entry["last_offset"]) == (0, 29)
+
+
+async def test_a_gap_that_is_written_down_while_a_life_begins_elsewhere_moves_nothing():
+    source = MemorySource([record(o) for o in [*range(10), *range(20, 30)]], epochs=[(0, 1)])
+    target = MemoryTarget()
+    away, asked, begun = [], [], []
+
+    def ledger_is_away():
+        away.append(True)
+        return not begun
+
+    run = Run(source, target, MemoryTarget(fail=ledger_is_away))
+
+    def a_life_begins_elsewhere():
+        lane = run.replicator._lanes.get(TP)
+        if run.acked == 10 and away and not asked:
+            asked.append(lane.offsets)
+            run.replicator._sender.begin_anew(lane)
+        elif asked and lane.offsets is not asked[0]:
+            begun.append(True)
+        return run.acked == 30
+
+    await run.until(a_life_begins_elsewhere)
+    assert run.offsets == [*range(10), *range(10), *range(20, 30)]
+
+
 async def test_a_topic_of_the_target_made_anew_gets_all_again():
     source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
     await mirrored(source, target, 40)
