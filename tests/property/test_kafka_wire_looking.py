@@ -91,11 +91,11 @@ def test_the_last_batch_of_ours_is_found(log, floor, below, data):
     batches, start, end = log
     search = Search(Wanted(LEADER, frozenset([OURS]), floor, below), start, end)
     end = max(start, min(end, below))
-    batches_below = [one for one in batches if BatchHeader(one).base_offset < end]
     rooms = repeated(data, st.sampled_from([1, 80, 100, 200, 500, 10_000]))
     firsts = repeated(data, st.sampled_from([True, True, False]))
     look = looked(search, batches, rooms, firsts)
     bottom = min(max(start, floor), end)
+    batches_below = [one for one in batches if BatchHeader(one).base_offset < end and bottom < end]
     assert (look.last, look.marker_epoch) == plain_look(batches_below, bottom)
     at_floor = [BatchHeader(one) for one in batches_below if BatchHeader(one).next_offset > bottom][:1]
     others = [one for one in at_floor if one.base_offset <= bottom and (one.producer_id != OURS or one.is_control)]
