@@ -59,6 +59,7 @@ R = TypeVar("R", bound=Message)
 
 UNSENT_BYTES_MAX = 65_536
 SILENT_S_MAX = 10.0
+REST_S = 1.0  # without a request under way, after which the kernel probes rarely
 JOINED_BYTES_MAX = 16_384  # smaller requests are copied into one piece: cheaper than handing on several
 THROTTLED_S_MAX = 3600.0  # of what a broker tells; it means seconds
 LIFETIME_USED = 0.75, 0.85  # of a session, by chance between: the broker has to have the new log-in before its end
@@ -281,6 +282,8 @@ class Connection:
             if throttled_ms > 0:
                 self._throttled(min(throttled_ms / 1000, THROTTLED_S_MAX))
         self._under_way.popleft()
+        if not self._under_way and not self._is_quiet:
+            self._check_by(self._loop.time() + REST_S)  # a probe that nobody waits for costs bytes
 
     def bad_size(self, first: bytes) -> None:
         """End the connection: what came is no answer."""
@@ -314,15 +317,21 @@ class Connection:
         if self._is_quiet:
             self._is_quiet = False
             self._tuning.watch(self._socket)
-        if self._timer is None or deadline < self._timer.when():
+        self._check_by(deadline)
+
+    def _check_by(self, at: float) -> None:
+        if self._timer is None or at < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._check)
+            self._timer = self._loop.call_at(at, self._check)
 
     def _check(self) -> None:
-        """The earliest time of those that were known has come; most are answered by then."""
+        """The earliest time of those that were known has come, or nothing has been under way for a while."""
         self._timer = None
         waiting = self._unanswered()
+        if not waiting and self.throttled_until > self._loop.time():
+            self._check_by(self.throttled_until + REST_S)
+            return
         if not waiting:
             self._is_quiet = True
             self._tuning.rest(self._socket)

@@ -13,7 +13,7 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 | may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
 | the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
 | a batch | what the link carries in BATCH_S |
-| linger | two round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
+| linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
 | zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |
 | forwarding | batches as they are: large ones of the codec that is wanted; on a fast link all that are not small |
 
@@ -37,6 +37,7 @@ BATCH_S = 0.25
 BATCH_BYTES_MIN = 8 * 1024
 LINGER_S_MAX = 0.25
 LINGER_S_MIN = 0.005
+LINGER_TIMES = 2.5
 RATE_S = 10.0
 ROUND_TRIP_S = 60.0
 THIN_BYTES_S = 4_000_000
@@ -154,7 +155,7 @@ class Link:
         """How long records wait for others to be merged with."""
         if self.round_trip_s is None:
             return 0.0
-        return min(LINGER_S_MAX, max(LINGER_S_MIN, 2 * self.round_trip_s))
+        return min(LINGER_S_MAX, max(LINGER_S_MIN, LINGER_TIMES * self.round_trip_s))
 
     @property
     def is_fast(self) -> bool:

@@ -309,8 +309,8 @@ async def test_what_is_answered_in_time_ends_nothing():
     async with playing(play) as port:
         connection = await opened(port)
         for _ in range(2):
-            await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=2)
-        await until(lambda: connection._is_quiet, "the times of both have passed")
+            await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=10 * CALL_S)
+        await until(lambda: connection._is_quiet, "nothing is under way, long before the times of both have passed")
         assert told_to_kernel(connection) == (QUIET_S, QUIET_S + SILENT_S_MAX)
         await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
         assert told_to_kernel(connection) == (SILENT_S_MAX / 2, SILENT_S_MAX)
