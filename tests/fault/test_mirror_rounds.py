@@ -1,0 +1,145 @@
+"""Rounds of faults that follow each other in any order: mirrors, both brokers and the link between them, all real.
+
+    load ─► source (edge) ──► mirror, and a second one that stands by ──► link ──► target (Apache Kafka; edge)
+
+Each round draws some acts under load, and is ended by `edge-mirror audit`. One seed draws all of it: `--seed`
+repeats it, though not what the processes were doing at that moment.
+
+| act | what it does |
+|---|---|
+| kill, stop | the mirror that writes, by SIGKILL or cleanly; it is started again, or the one that stands by goes on |
+| pause | SIGSTOP for a moment |
+| source, target | SIGKILL of a broker, and its start |
+| refuse, blackhole | the link is cut for a moment, and mended |
+| drop | all connections of the link are reset |
+
+Invariants, after each round: every record that was acknowledged at the source is at the target, once and in order, and
+nothing is in the ledger or pending; a mirror that writes is well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.support import runtimes
+from tests.support.mirror_road import EdgeMirror, Load, audit, create_topic
+from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
+
+ROUNDS = 10
+PARTITIONS = 3
+RATE = 300  # records per second: enough to have some under way, few enough for an audit of all after each round
+MOMENT_S = 2.5
+ACTS = {"kill": 4, "stop": 2, "pause": 2, "source": 2, "target": 1, "refuse": 2, "blackhole": 2, "drop": 2}
+FAST = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
+
+
+class Road:
+    """Source, link and target, and two mirrors of one site."""
+
+    def __init__(self, source, link, target, directory):
+        self.source, self.link, self.target = source, link, target
+        self.mirrors = [
+            EdgeMirror(
+                directory / name,
+                source.bootstrap,
+                link.bootstrap,
+                site="lab",
+                settings={**FAST, "group_instance_id": name},
+            )
+            for name in ("board-1", "board-2")
+        ]
+        self.acked = 0
+
+    @property
+    def mirror(self):
+        """The mirror of the two that writes, or either while none does."""
+        return next((one for one in self.mirrors if one.running and writes(one)), self.mirrors[0])
+
+    def act(self, act, chance):
+        """Do one of ACTS, with an end: after it, everything is there again."""
+        moment_s = chance.uniform(0.05, MOMENT_S)
+        if act in ("kill", "stop"):
+            mirror = self.mirror
+            mirror.kill() if act == "kill" else mirror.stop()
+            time.sleep(moment_s)
+            mirror.start()
+        elif act == "pause":
+            pid = self.mirror.pid
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(moment_s)
+            os.kill(pid, signal.SIGCONT)
+        elif act in ("source", "target"):
+            broker = getattr(self, act)
+            broker.kill()
+            time.sleep(moment_s)
+            broker.start()
+        elif act == "drop":
+            self.link.drop_connections()
+        else:
+            self.link.cut(act)
+            time.sleep(moment_s)
+            self.link.restore()
+
+    def round(self, acts, chance):
+        """Some acts under load, then what must hold."""
+        with Load(self.source.bootstrap, "readings", PARTITIONS, per_second=RATE) as load:
+            for act in acts:
+                time.sleep(chance.uniform(0.0, MOMENT_S))
+                self.act(act, chance)
+        self.acked += sum(map(len, load.acked.values()))
+        wait_until(self.is_done, 60, f"all mirrored after {acts}", poll_s=0.3)
+        wait_until(lambda: is_well(self.mirror), 20, f"a mirror that is well after {acts}", poll_s=0.2)
+        found = audit(self.source.bootstrap, self.target.bootstrap)
+        assert found.proven, f"after {acts}: {found.text}"
+        assert sum(one["source"]["mirrored"] for one in found.partitions) >= self.acked
+        assert sum(one["source"]["ledgered"] + one["source"]["pending"] for one in found.partitions) == 0
+
+    def is_done(self):
+        """Whether the mirror's group has the end of every partition."""
+        command = [runtimes.console_script("edge-mirror"), "status", "--source", self.source.bootstrap]
+        done = subprocess.run([*command, "--site", "lab", "--json"], capture_output=True, text=True, check=False)
+        if not done.stdout:
+            return False
+        rows = [row for row in json.loads(done.stdout)["partitions"] if row["topic"] == "readings"]
+        return len(rows) == PARTITIONS and all(row["lag"] == 0 for row in rows)
+
+
+def writes(mirror):
+    """Whether this mirror's partitions go on, as it says itself."""
+    try:
+        return bool(json.loads(mirror.get("/status")[1])["partitions"])
+    except OSError:
+        return False
+
+
+def is_well(mirror):
+    """Whether it says so."""
+    try:
+        return mirror.get("/health")[0] == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("broker_class", [ApacheKafka, EdgeBroker], ids=["kafka", "edge"])
+def test_nothing_is_lost_doubled_or_out_of_order_over_many_rounds(broker_class, request, chance, tmp_path):
+    rounds = (request.config.getoption("--rounds") or 6 * ROUNDS) // 6 // 2  # half of them with each target
+    port = free_port()
+    with (
+        TcpProxy(f"127.0.0.1:{port}") as link,
+        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
+        EdgeBroker(tmp_path, name="source") as source,
+    ):
+        create_topic(source.bootstrap, "readings", PARTITIONS)
+        road = Road(source, link, target, tmp_path)
+        with road.mirrors[0], road.mirrors[1]:
+            for _ in range(max(1, rounds)):
+                acts = chance.choices(list(ACTS), weights=list(ACTS.values()), k=chance.randint(1, 3))
+                print(*acts)
+                road.round(acts, chance)
