@@ -239,15 +239,19 @@ class Lives:
         else:
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
-            reading = Reading()
-            await self._topic.read(reading)
-            found = reading.partitions()
+            found = await self._read_state()
             if self._stored is None:
                 self._stored = found
             elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
                 raise OvertakenError("another mirror has written its state meanwhile")
         self._between.clear()
         self._is_unsure = False
+
+    async def _read_state(self) -> dict[Partition, Stored]:
+        """What the state topic tells of each partition."""
+        reading = Reading()
+        await self._topic.read(reading)
+        return reading.partitions()
 
     async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
         self._tells = len(lanes) <= LINES_MAX

@@ -158,7 +158,9 @@ class Replicator:
                 self.target, name, config.target_replication_factor, self, backoff, config.transaction_timeout_ms
             )
             self._lives = lives
-            self._sender = TransactionalSender(self.target, lives, self._link, self._settings(), self)
+            self._sender = TransactionalSender(
+                self.target, lives, self._link, self._settings(), self, config.buffer_bytes_max
+            )
         else:
             self._lives = Lives(self.target, name, config.target_replication_factor, self, backoff)
             self._sender = Sender(self.target, self._lives, self._link, self._settings(), self)

@@ -62,6 +62,8 @@ SETTINGS = {
     "message.timestamp.type": "LogAppendTime",
     "segment.bytes": "16777216",  # the last segment is never compacted, and is read at each start
 }
+IN_TRANSACTIONS = {**SETTINGS, "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
+"""It is written with each of them. Kafka 4 takes no smaller segments."""
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
 
 
@@ -81,6 +83,7 @@ class StateTopic:
         self.name = name
         self.partition: Partition = (name, 0)
         self.topic_id: str | None = None
+        self.written_from = 0  # where the last batch went
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._codec = codec
@@ -111,7 +114,7 @@ class StateTopic:
 
     async def _create(self, replicas: int) -> None:
         least = {"cleanup.policy": SETTINGS["cleanup.policy"]}
-        for settings in (SETTINGS, least):
+        for settings in (SETTINGS if self._transactional_id is None else IN_TRANSACTIONS, least):
             configs = [CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
             topic = CreatableTopic(name=self.name, num_partitions=1, replication_factor=replicas, configs=configs)
             request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self._timeout_s * 1000))
@@ -141,10 +144,13 @@ class StateTopic:
                     raise WireError(f"topic {self.name} has no leader after {self._timeout_s:g} s") from None
                 raise
 
-    async def read(self, reading: Reading) -> None:
-        """Read all that is there now. Raises StateError for what cannot be gone by."""
+    async def read(self, reading: Reading, offset: int = 0) -> int:
+        """Read all that is there now from an offset on, and return where it ends.
+
+        Raises StateError for what cannot be gone by.
+        """
         connection = await self._connection()
-        offset, end = 0, None
+        end = None
         while end is None or offset < end:
             data = await self._fetch(connection, offset)
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not offset:
@@ -159,6 +165,7 @@ class StateTopic:
                     _take(piece, reading)
             if not data.records:
                 offset = end  # compaction has left nothing there
+        return end
 
     async def _fetch(self, connection: Connection, offset: int) -> PartitionData:
         wanted = FetchPartition(
@@ -242,6 +249,7 @@ class StateTopic:
         if answer.error_code in _FENCED:
             raise Overtaken(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
         self._check(answer.error_code, "cannot be written to")
+        self.written_from = answer.base_offset
 
     def _check(self, code: int, what: str) -> None:
         if code:

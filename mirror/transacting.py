@@ -27,16 +27,26 @@ from mirror.lives import Begun
 from mirror.packing import Job
 from mirror.sending import Host, Sender, Settings
 from mirror.target import Target
-from mirror.transaction import Event, State, Transaction, bytes_max, takes_s
+from mirror.transaction import HELD_SHARE, Event, State, Transaction, bytes_max, takes_s
 from mirror.transactional_lives import TROUBLE, NotCommittedError, TransactionalLives
 
 
 class TransactionalSender(Sender):
     """Sends for all lanes, as `Sender`; `idle` is set while no transaction is open."""
 
-    def __init__(self, target: Target, lives: TransactionalLives, link: Link, settings: Settings, host: Host) -> None:
+    def __init__(
+        self,
+        target: Target,
+        lives: TransactionalLives,
+        link: Link,
+        settings: Settings,
+        host: Host,
+        memory_bytes: int,
+    ) -> None:
+        """`memory_bytes` are for what was read and is not safe yet."""
         super().__init__(target, lives, link, settings, host)
         self.transactional_id = lives.transactional_id
+        self._held_max = memory_bytes // HELD_SHARE
         self.idle = asyncio.Event()
         self.idle.set()
         self._lives = lives
@@ -88,14 +98,15 @@ class TransactionalSender(Sender):
             self._settle(lane)
             return None
         one = self._transaction
-        if one is None or lane not in self._in or not one.bytes_left:
+        if one is None or lane not in self._in or not one.has_room:
             self._asking[lane] = None
             self._wake.set()
             self._step.set()
             return None
-        taken = super().take(lane, min(bytes_max, one.bytes_left))
+        taken = super().take(lane, bytes_max)
         if taken is not None:
-            one.take(taken.size)
+            pieces = taken.pieces
+            one.take(taken.size, sum(len(piece.batch) for piece in pieces))
         self._step.set()
         return taken
 
@@ -138,7 +149,7 @@ class TransactionalSender(Sender):
             return
         link, now = self.link, asyncio.get_running_loop().time()
         seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
-        one = self._transaction = Transaction(now, seconds, bytes_max(link.rate, seconds))
+        one = self._transaction = Transaction(now, seconds, bytes_max(link.rate, seconds), self._held_max)
         self.idle.clear()
         try:
             await self._admit_all([self._lives.partition], lanes)
@@ -170,6 +181,8 @@ class TransactionalSender(Sender):
         self._in.update(admitted)
         for lane in admitted:
             self.consider(lane)
+            if lane.buffer and lane.pipe is not None:  # though it could linger on: the transaction does not wait
+                lane.pipe.put(lane)
 
     async def _until_answered(self, one: Transaction) -> None:
         """Let batches go until it is full, due, or nothing is left; then wait for the answers."""
@@ -198,10 +211,12 @@ class TransactionalSender(Sender):
         return bool(self._under_way) or any(lane.packing for lane in self._in)
 
     def _has_more(self) -> bool:
-        """Whether something of its lanes is under way, or about to be."""
-        return self._is_answering() or any(
-            lane in lane.pipe.ready or lane in lane.pipe.sparse for lane in self._in if not lane.is_unsure
-        )
+        """Whether something of its lanes is about to be sent, or waits for answers to what was sent before."""
+        return any(self._has_its_turn(lane) for lane in self._in if not lane.is_unsure)
+
+    def _has_its_turn(self, lane: Lane) -> bool:
+        is_full = bool(lane.buffer) and len(lane.flight) >= self._batches_max(lane)
+        return lane.packing or is_full or lane in lane.pipe.ready or lane in lane.pipe.sparse
 
     async def _commit(self, one: Transaction) -> None:
         if not one.stands(State.STORING):
@@ -215,8 +230,7 @@ class TransactionalSender(Sender):
         if not one.stands(State.COMMITTING):
             return  # it is committed all the same, which the state topic tells
         one.on(Event.COMMITTED)
-        for state, write in writes:
-            state.stored(write)
+        self._lives.committed(writes)
 
     def _committed(self) -> None:
         lanes, self._in, self._transaction = self._in, set(), None

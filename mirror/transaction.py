@@ -2,7 +2,7 @@
 
 | state | event | next | what is done then |
 |---|---|---|---|
-| OPEN | full, due, idle | CLOSING | no batch more is taken; what is under way is waited for |
+| OPEN | full, due, idle (all there was is sent) | CLOSING | nothing more is taken; answers are waited for |
 | CLOSING | answered | STORING | position and map of each partition are written, in the transaction |
 | STORING | stored | COMMITTING | EndTxn (commit), again until it is answered |
 | COMMITTING | committed | COMMITTED | what it carried is safe |
@@ -18,6 +18,7 @@ How long one takes, of its timeout:
 |---|---|
 | batches are taken | ROUND_TRIPS round trips, TAKES_S_MIN at least and 1/SHARE of the timeout at most |
 | their bytes | what the link carries in that time, FIRST_BYTES before it was measured; one batch whatever its size |
+| what was read of the source for them | a HELD_SHARE of the memory, so that the next is read while one ends |
 | their answers, state and commit | not bounded: only a link that stands still takes long |
 
 No client, no clock and no chance may come in here: time is an argument, in seconds.
@@ -33,6 +34,7 @@ from mirror.link import FIRST_BYTES
 ROUND_TRIPS = 20  # four are lost to begin and end: a sixth
 SHARE = 12
 TAKES_S_MIN = 0.25
+HELD_SHARE = 3
 
 State = Enum("State", "OPEN CLOSING STORING COMMITTING COMMITTED BROKEN")
 Event = Enum("Event", "FULL DUE IDLE ANSWERED STORED COMMITTED BROKE")
@@ -51,12 +53,12 @@ NEXT: dict[tuple[State, Event], State] = {
 class Transaction:
     """One that was begun at `began_at`: its timeout runs at the coordinator since then, or a little later."""
 
-    def __init__(self, began_at: float, takes_s: float, bytes_max: int) -> None:
+    def __init__(self, began_at: float, takes_s: float, bytes_max: int, held_max: int) -> None:
+        """`held_max` is of the source's bytes: what is held until the commit is missed where the next is read."""
         self.state = State.OPEN
         self.began_at = began_at
         self.due_at = began_at + takes_s
-        self.bytes = 0
-        self._bytes_max = bytes_max
+        self._bytes_left, self._held_left = bytes_max, held_max
         self.why = ""
 
     def on(self, event: Event, why: str = "") -> None:
@@ -71,14 +73,15 @@ class Transaction:
         return self.state in states
 
     @property
-    def bytes_left(self) -> int:
-        """So much may be taken yet."""
-        return max(0, self._bytes_max - self.bytes) if self.state is State.OPEN else 0
+    def has_room(self) -> bool:
+        """Whether more may be taken."""
+        return self.state is State.OPEN and self._bytes_left > 0 and self._held_left > 0
 
-    def take(self, size: int) -> None:
-        """Note a batch of so many bytes; it may be larger than what was left."""
-        self.bytes += size
-        if not self.bytes_left:
+    def take(self, size: int, held: int) -> None:
+        """Note a batch of so many bytes, of so many of the source's; it may be larger than what was left."""
+        self._bytes_left -= size
+        self._held_left -= held
+        if not self.has_room:
             self.on(Event.FULL)
 
 

@@ -32,7 +32,7 @@ from mirror.lane import Lane
 from mirror.lives import Begun, Host, Lives, mapped
 from mirror.resuming import Resumed
 from mirror.state import PartitionState, Write
-from mirror.state_records import Reading
+from mirror.state_records import Reading, Stored
 from mirror.target import Target
 from mirror.transaction import Broken, Producer, Verdict, judged
 
@@ -79,6 +79,7 @@ class TransactionalLives(Lives):
         self.settled = asyncio.Event()
         self.settled.set()
         self._asking_again = Backoff(*backoff)
+        self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
 
     @property
     def timeout_s(self) -> float:
@@ -109,6 +110,16 @@ class TransactionalLives(Lives):
             raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
         self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
         return fence
+
+    async def _read_state(self) -> dict[Partition, Stored]:
+        """What the state topic tells of each partition: what was read or committed before is not read again."""
+        topic_id, reading, offset = self._read or (None, Reading(), 0)
+        self._read = None
+        if topic_id != self._topic.topic_id:  # made anew
+            reading, offset = Reading(), 0
+        end = await self._topic.read(reading, offset)
+        self._read = self._topic.topic_id, reading, end
+        return reading.partitions()
 
     async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
         others = [lane for lane in lanes if not self._state(lane).life.is_transactional]
@@ -170,8 +181,17 @@ class TransactionalLives(Lives):
         except TargetError as error:
             await self.settle(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
             raise TargetError(f"the state cannot be written: {error}") from error
+        self.committed(writes)
+
+    def committed(self, writes: Writes) -> None:
+        """Note what was stored in a transaction that is committed."""
         for state, write in writes:
             state.stored(write)
+        if self._read is not None:
+            topic_id, reading, _ = self._read
+            for key, value in (record for _, write in writes for record in write.records):
+                reading.take(key, value)
+            self._read = topic_id, reading, self._topic.written_from
 
     async def _write_all(self) -> None:
         while True:
@@ -208,6 +228,7 @@ class TransactionalLives(Lives):
     def unsure(self) -> None:
         """Have all lanes begin under another epoch, by what is committed then."""
         self._is_unsure, self._stored, self.producer = True, None, None
+        self._is_open = False  # another may lead the state topic
         self._states.clear()
 
     async def settle(self, began_at: float, why: str, *, was_fenced: bool) -> None:

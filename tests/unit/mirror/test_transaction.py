@@ -26,7 +26,7 @@ TIMEOUT_S = 60.0
 
 
 def stood(state):
-    one = Transaction(0.0, 1.0, 100)
+    one = Transaction(0.0, 1.0, 100, 300)
     one.state = state
     return one
 
@@ -56,15 +56,23 @@ def test_of_what_broke_it_the_first_counts():
     one.on(Event.BROKE, "first")
     one.on(Event.BROKE, "second")
     assert one.why == "first"
-    assert one.bytes_left == 0
+    assert not one.has_room
 
 
 def test_nothing_is_taken_once_it_is_full():
     one = stood(State.OPEN)
-    one.take(60)
-    assert (one.state, one.bytes_left) == (State.OPEN, 40)
-    one.take(70)
-    assert (one.state, one.bytes_left) == (State.CLOSING, 0)
+    one.take(60, 100)
+    assert (one.state, one.has_room) == (State.OPEN, True)
+    one.take(70, 100)
+    assert (one.state, one.has_room) == (State.CLOSING, False)
+
+
+def test_the_next_one_has_memory_to_be_read_into():
+    one = stood(State.OPEN)
+    one.take(1, 299)
+    assert one.has_room
+    one.take(1, 1)
+    assert one.state is State.CLOSING
 
 
 @pytest.mark.parametrize(
