@@ -27,7 +27,7 @@ from mirror.lives import Begun
 from mirror.packing import Job
 from mirror.sending import Host, Sender, Settings
 from mirror.target import Target
-from mirror.transaction import HELD_SHARE, Event, State, Transaction, bytes_max, takes_s
+from mirror.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
 from mirror.transactional_lives import TROUBLE, NotCommittedError, TransactionalLives
 
 
@@ -46,7 +46,7 @@ class TransactionalSender(Sender):
         """`memory_bytes` are for what was read and is not safe yet."""
         super().__init__(target, lives, link, settings, host)
         self.transactional_id = lives.transactional_id
-        self._held_max = memory_bytes // HELD_SHARE
+        self._memory_bytes = memory_bytes
         self.idle = asyncio.Event()
         self.idle.set()
         self._lives = lives
@@ -149,7 +149,9 @@ class TransactionalSender(Sender):
             return
         link, now = self.link, asyncio.get_running_loop().time()
         seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
-        one = self._transaction = Transaction(now, seconds, bytes_max(link.rate, seconds), self._held_max)
+        one = self._transaction = Transaction(
+            now, seconds, bytes_max(link.rate, seconds), held_max(self._memory_bytes, is_fast=link.is_fast)
+        )
         self.idle.clear()
         try:
             await self._admit_all([self._lives.partition], lanes)

@@ -18,7 +18,7 @@ How long one takes, of its timeout:
 |---|---|
 | batches are taken | ROUND_TRIPS round trips, TAKES_S_MIN at least and 1/SHARE of the timeout at most |
 | their bytes | what the link carries in that time, FIRST_BYTES before it was measured; one batch whatever its size |
-| what was read of the source for them | a HELD_SHARE of the memory, so that the next is read while one ends |
+| what was read of the source for them | the memory; on a fast link a third, so that the next is read while one ends |
 | their answers, state and commit | not bounded: only a link that stands still takes long |
 
 No client, no clock and no chance may come in here: time is an argument, in seconds.
@@ -93,6 +93,11 @@ def takes_s(round_trip_s: float | None, timeout_s: float) -> float:
 def bytes_max(rate: float | None, seconds: float) -> int:
     """How many bytes are taken."""
     return FIRST_BYTES if rate is None else max(1, int(rate * seconds))
+
+
+def held_max(memory_bytes: int, *, is_fast: bool) -> int:
+    """How many of the source's bytes are taken: on a slow link reading is never what is waited for."""
+    return memory_bytes // HELD_SHARE if is_fast else memory_bytes
 
 
 class Producer(NamedTuple):

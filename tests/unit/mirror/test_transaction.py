@@ -17,6 +17,7 @@ from mirror.transaction import (
     State,
     Transaction,
     bytes_max,
+    held_max,
     judged,
     takes_s,
 )
@@ -68,6 +69,7 @@ def test_nothing_is_taken_once_it_is_full():
 
 
 def test_the_next_one_has_memory_to_be_read_into():
+    assert (held_max(900, is_fast=True), held_max(900, is_fast=False)) == (300, 900)
     one = stood(State.OPEN)
     one.take(1, 299)
     assert one.has_room
