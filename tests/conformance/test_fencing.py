@@ -289,7 +289,7 @@ async def test_a_look_passes_what_others_wrote_in_many_partitions_at_once(kafka)
         assert looks[target.all[0]] == Look(0, 6, 1, own, -1, True)
         assert looks[target.all[1]] == Look(0, 19, 1, own, 1, True)
         assert looks[target.all[2]].last == own
-        assert looks[target.all[3]] == Look(0, 1, 0, None, 0, True)
+        assert looks[target.all[3]] == Look(0, 1, 0, None, 0, True, True)  # where that began lies a marker
         short = await target.look(fenced.producer_id, steps_max=2)
         assert (short[target.all[1]].last, short[target.all[1]].is_whole) == (None, False)
         near = await target.look(fenced.producer_id, floor=6)
