@@ -37,11 +37,11 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate simulate-mirror fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo SECONDS=45              a shorter demo; the cut of the link is scaled"
 	@echo "  make demo CENTRAL=kafka           the datacenter is Apache Kafka 4.3.1; CENTRAL=HOST:PORT takes any Kafka"
@@ -78,6 +78,9 @@ simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, 
 
 simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memory, in virtual time, from a new seed on (SECONDS=120); SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.mirror --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+
+cluster-simulate: $(VENV)/.installed-test  ## a cluster of brokers over a model of ZooKeeper, in virtual time, for 60 s; SEED=: that one alone; HOURS=: so long
+	$(PYTHON) -m tests.simulation.cluster $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

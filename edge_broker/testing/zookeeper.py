@@ -242,6 +242,11 @@ class Server:
             for listening in watches.values():
                 listening.discard(connection)
 
+    def drop_connections(self) -> None:
+        """Close them all."""
+        for connection in sorted(self.connections, key=lambda each: each.number):
+            connection.close()
+
     def when_applied(self, need: int, call: Callable[[], None]) -> None:
         """Call once so many changes are applied here."""
         if self.applied >= need:
@@ -292,6 +297,8 @@ class Connection:
         self.up_broken = self.down_broken = False
         self.open = True  # the server's view
         self._up_due_ms = self._down_due_ms = 0.0
+        self._up: deque[Callable[[], None]] = deque()  # under way, in order
+        self._down: deque[Callable[[Client], None]] = deque()
         self._queue: deque[tuple[int, Request]] = deque()  # of requests that the server has, one under way
         self._busy = False
 
@@ -301,9 +308,11 @@ class Connection:
         """From the client to the server."""
         ensemble = self.server.ensemble
         self._up_due_ms = max(self._up_due_ms, ensemble.now_ms + self.client.links.delay_ms())
-        ensemble.at(self._up_due_ms, lambda: self._arrive_up(call))
+        self._up.append(call)
+        ensemble.at(self._up_due_ms, self._arrive_up)
 
-    def _arrive_up(self, call: Callable[[], None]) -> None:
+    def _arrive_up(self) -> None:
+        call = self._up.popleft()
         self.up_broken |= not self.client.links.up(self.server.number)
         if not self.up_broken and self.open:
             call()
@@ -312,9 +321,11 @@ class Connection:
         """From the server to the client, which ignores what comes by a connection that it has given up."""
         ensemble = self.server.ensemble
         self._down_due_ms = max(self._down_due_ms, ensemble.now_ms + self.client.links.delay_ms())
-        ensemble.at(self._down_due_ms, lambda: self._arrive_down(call))
+        self._down.append(call)
+        ensemble.at(self._down_due_ms, self._arrive_down)
 
-    def _arrive_down(self, call: Callable[[Client], None]) -> None:
+    def _arrive_down(self) -> None:
+        call = self._down.popleft()
         self.down_broken |= not self.client.links.down(self.server.number)
         if not self.down_broken:
             self.client.run(lambda: self.client.heard(self, call))
@@ -485,8 +496,7 @@ class Ensemble:
                 self.expire(session.session_id)
         for server in self.servers:
             if server.cut and self.now_ms - server.cut_since_ms > self.sync_limit_ms:
-                for connection in sorted(server.connections, key=lambda each: each.number):
-                    connection.close()
+                server.drop_connections()
         self.later(EXPIRY_LOOK_MS, self._look)
 
     def cut(self, number: int) -> None:
@@ -495,10 +505,12 @@ class Ensemble:
         server.cut, server.cut_since_ms = True, self.now_ms
 
     def mend(self, number: int) -> None:
-        """It finds it again."""
+        """It finds one again, and begins anew: it keeps no connection, and what it held is not done."""
         server = self.servers[number]
-        server.cut = False
-        server.follow()
+        if server.cut:
+            server.cut = False
+            server.drop_connections()
+            server.follow()
 
     def client(
         self,

@@ -1,0 +1,180 @@
+"""Who makes and deletes topics, and wishes for balanced leaders: the broker that holds the ephemeral /controller.
+
+| state | event | next |
+|---|---|---|
+| not asked | the session is served | asking: Create |
+| asking | Stat | holding |
+| asking | NODE_EXISTS | waiting: Exists, watched |
+| asking, waiting | CONNECTION_LOSS | not asked |
+| waiting | it is gone | asking |
+| any | the session ended | not asked |
+
+It needs no epoch: making and deleting a topic is one Multi that holds as a whole or not at all, whoever else tries; a
+wish that another one should lead is carried out by the leader, which alone knows when that one has everything.
+
+Lives here: that office. Must never come in: elections, which in-sync replicas decide by themselves (election.py).
+Source: KAFKA-6082 (what an epoch is for elsewhere), KIP-460.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+
+from edge_broker.cluster.layout import CONTROLLER, encode, encode_state, encode_topic, state_path, topic_path
+from edge_broker.cluster.messages import HandOver
+from edge_broker.cluster.placement import place
+from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state_write import AskThen
+from edge_broker.cluster.zookeeper import (
+    Answer,
+    Create,
+    Delete,
+    Done,
+    Exists,
+    Failure,
+    Multi,
+    MultiFailed,
+    Operation,
+    Stat,
+)
+from edge_broker.errors import ErrorCode
+
+Told = Callable[[ErrorCode], None]
+
+
+class Office(Enum):
+    """As above."""
+
+    NOT_ASKED = auto()
+    ASKING = auto()
+    WAITING = auto()
+    HOLDING = auto()
+
+
+class Controller:
+    """This broker's claim on the office, and its work while it holds it."""
+
+    def __init__(self, broker: int, ask: AskThen) -> None:
+        self._broker, self._ask = broker, ask
+        self._turn = 0
+        self._session_id = 0
+        self.office = Office.NOT_ASKED
+
+    @property
+    def holds(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self.office is Office.HOLDING
+
+    # the office
+
+    def connected(self, session_id: int) -> None:
+        """The session is served, and may be another one."""
+        self.end()
+        self._session_id = session_id
+        self._claim()
+
+    def end(self) -> None:
+        """The session, or its connection, is lost."""
+        self._turn += 1
+        self.office = Office.NOT_ASKED
+
+    def _claim(self) -> None:
+        self.office = Office.ASKING
+        create = Create(CONTROLLER, encode({"broker": self._broker}), ephemeral=True)
+        self._next(create, self._claimed)
+
+    def _claimed(self, answer: Answer) -> None:
+        if isinstance(answer, Stat):
+            self.office = Office.HOLDING
+        else:
+            self.office = Office.WAITING
+            self._next(Exists(CONTROLLER, watch=True), self._looked)
+
+    def _looked(self, answer: Answer) -> None:
+        if not isinstance(answer, Stat):
+            self._claim()
+        elif answer.ephemeral_owner == self._session_id:
+            self.office = Office.HOLDING  # its own claim, whose answer was lost
+
+    def watched(self) -> None:
+        """Something happened to the office."""
+        if self.office in (Office.WAITING, Office.HOLDING):
+            self._claim()
+
+    def _next(self, request: Create | Exists, then: Callable[[Answer], None]) -> None:
+        self._turn += 1
+        turn = self._turn
+
+        def answered(answer: Answer) -> None:
+            if turn == self._turn and answer not in (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED):
+                then(answer)
+
+        self._ask(request, answered)
+
+    # topics
+
+    def make_topic(
+        self,
+        name: str,
+        topic: Topic,
+        registrations: Mapping[int, Registration],
+        told: Told,
+    ) -> None:
+        """Make a topic whose replicas are placed; the first of each partition that is there leads."""
+        operations: list[Operation] = [Create(topic_path(name), encode_topic(topic))]
+        for number, replicas in enumerate(topic.replicas):
+            there = tuple(registrations[broker].replica for broker in replicas if broker in registrations)
+            leader = there[0].broker if there else NO_LEADER
+            state = PartitionState(leader, 0, there)
+            operations.append(Create(state_path(PartitionId(name, number)), encode_state(state)))
+        self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
+
+    def delete_topic(self, name: str, topic: Topic, told: Told) -> None:
+        """Remove a topic and its states."""
+        states = [Delete(state_path(PartitionId(name, number))) for number in range(len(topic.replicas))]
+        self._ask(Multi((*states, Delete(topic_path(name)))), lambda answer: told(_error(answer)))
+
+
+def placed(
+    topic_id: str,
+    partitions: int,
+    factor: int,
+    config: Mapping[str, str],
+    registrations: Mapping[int, Registration],
+    topics: Mapping[str, Topic],
+) -> Topic:
+    """A topic whose replicas are placed on who is there; ValueError."""
+    racks = {broker: each.rack for broker, each in registrations.items()}
+    there = [replicas for topic in topics.values() for replicas in topic.replicas]
+    return Topic(topic_id, place(racks, partitions, factor, there), config)
+
+
+def out_of_balance(
+    topics: Mapping[str, Topic], states: Mapping[PartitionId, PartitionState], registrations: Mapping[int, Registration]
+) -> Iterator[tuple[int, HandOver]]:
+    """Leaders that are not the preferred ones though those are in sync and there, with the wish for each."""
+    for name, topic in sorted(topics.items()):
+        for number, replicas in enumerate(topic.replicas):
+            state = states.get(PartitionId(name, number))
+            if state is None or state.leader in (NO_LEADER, replicas[0]):
+                continue
+            entry, registered = state.entry(replicas[0]), registrations.get(replicas[0])
+            if entry is not None and registered is not None and registered.replica == entry:
+                yield state.leader, HandOver(PartitionId(name, number), replicas[0])
+
+
+_ERRORS: dict[Failure, ErrorCode] = {
+    Failure.NODE_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
+    Failure.NO_NODE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Failure.CONNECTION_LOSS: ErrorCode.REQUEST_TIMED_OUT,  # it may be there, or gone: asked again, it says so
+    Failure.SESSION_EXPIRED: ErrorCode.NOT_CONTROLLER,
+}
+
+
+def _error(answer: Answer) -> ErrorCode:
+    if isinstance(answer, Done):
+        return ErrorCode.NONE
+    failure = answer.failure if isinstance(answer, MultiFailed) else answer
+    assert isinstance(failure, Failure), answer
+    return _ERRORS.get(failure, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,115 @@
+"""What a member of a cluster wants done, in order; the shell does it and tells the member where it says so.
+
+| effect | told by |
+|---|---|
+| Ask | `answered(token, answer)` |
+| Send | nothing; an answer is a message |
+| Record | `recorded(epoch)`: the data directory has it, synced |
+| OpenLog, RemoveLog | `opened(partition, log)`; nothing |
+| Append | done when `do` returns, or the log moves later: `log_moved(partition)` |
+| BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
+| Enter | `entered(token)`: the synced journal has the losses |
+| Truncate | `truncated(partition)`: durable |
+| Advance | nothing: the log is told its high watermark |
+| Left | the member has handed over what it led: the session may be closed |
+
+Lives here: those values. Must never come in: how any of it is done.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from edge_broker.cluster.messages import Message
+from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.zookeeper import Request
+
+
+class Ask(NamedTuple):
+    """A request to ZooKeeper."""
+
+    token: int
+    request: Request
+
+
+class Send(NamedTuple):
+    """A message to a broker; it may be lost."""
+
+    to: int
+    message: Message
+
+
+class Record(NamedTuple):
+    """Write down the epoch of this registration, before anything is done under it."""
+
+    epoch: int
+
+
+class OpenLog(NamedTuple):
+    """Open or make the log of a partition; one of another topic id is not this one."""
+
+    partition: PartitionId
+    topic_id: str
+
+
+class RemoveLog(NamedTuple):
+    """The topic is gone."""
+
+    partition: PartitionId
+    topic_id: str
+
+
+class Append(NamedTuple):
+    """Append what was fetched at this offset, as it came."""
+
+    partition: PartitionId
+    offset: int
+    records: object
+
+
+class BeginEpoch(NamedTuple):
+    """A leader's first act: its epoch begins at the end of its log."""
+
+    partition: PartitionId
+    epoch: int
+
+
+class Lost(NamedTuple):
+    """Offsets that a replica had, or may not have; `end_offset` None: unknown."""
+
+    epoch: int
+    first_offset: int
+    end_offset: int | None
+
+
+Cause: TypeAlias = Literal["truncated", "unclean_election"]
+
+
+class Enter(NamedTuple):
+    """Write losses down; the same entry may come again, under the same epochs and offsets."""
+
+    token: int
+    partition: PartitionId
+    cause: Cause
+    losses: tuple[Lost, ...]
+
+
+class Truncate(NamedTuple):
+    """Cut the log's end off."""
+
+    partition: PartitionId
+    end_offset: int
+
+
+class Advance(NamedTuple):
+    """What is before this offset may be shown and counts as replicated."""
+
+    partition: PartitionId
+    high_watermark: int
+
+
+class Left(NamedTuple):
+    """A controlled shutdown has nothing left to hand over."""
+
+
+Effect: TypeAlias = Ask | Send | Record | OpenLog | RemoveLog | Append | BeginEpoch | Enter | Truncate | Advance | Left

@@ -1,0 +1,73 @@
+"""Who leads when a leader is gone.
+
+| question | answer |
+|---|---|
+| when is a leader gone | the registration that the state names for it has ended |
+| who may follow it | a member of the in-sync set that is registered, with the disk that the set names |
+| who of them does | the first in the order of the topic's replicas; if nobody leads a while later, the next |
+| how | it writes itself, by the state's version |
+| what it writes | itself, the next epoch, and the set without those that are gone, of whom `needed` in all stay |
+| nobody of the set is there | nobody leads; where the topic allows an unclean election, who has most does |
+
+The first may know that its disk is not the one that is named, or that its log is offline: then another's turn comes.
+Only one of two who claim the same version succeeds, so it does not matter that views differ.
+
+Lives here: those answers. Must never come in: when they are asked. Source: KIP-101, KIP-595 (who has most).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from edge_broker.cluster.in_sync import changed
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Registration
+
+Registrations = Mapping[int, Registration]
+
+
+def is_there(entry: InSyncReplica, registrations: Registrations) -> bool:
+    """Whether the broker of an entry is registered with that disk, be it under a later registration."""
+    found = registrations.get(entry.broker)
+    return found is not None and found.directory == entry.directory
+
+
+def candidates(state: PartitionState, replicas: Sequence[int], registrations: Registrations) -> tuple[int, ...]:
+    """Who may lead next, in the order in which they should claim."""
+    entries = [entry for broker in replicas if (entry := state.entry(broker)) is not None]
+    return tuple(entry.broker for entry in entries if is_there(entry, registrations))
+
+
+def claimed(state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int) -> PartitionState:
+    """The state in which this broker leads."""
+    gone = tuple(each for each in state.in_sync if each.broker != me.broker and not is_there(each, registrations))
+    return PartitionState(me.broker, state.leader_epoch + 1, changed(state.in_sync, (me,), gone, (), needed))
+
+
+def claimed_unclean(state: PartitionState, me: InSyncReplica) -> PartitionState:
+    """The state in which this broker leads though others have, or had, what it lacks."""
+    return PartitionState(me.broker, state.leader_epoch + 1, (me,))
+
+
+def without(state: PartitionState, broker: int) -> PartitionState:
+    """The state without a broker whose disk is not the one that the in-sync set names, or whose log is offline."""
+    rest = tuple(each for each in state.in_sync if each.broker != broker)
+    return resigned(state, broker)._replace(in_sync=rest)
+
+
+def resigned(state: PartitionState, broker: int) -> PartitionState:
+    """The state in which a broker does not lead."""
+    return state._replace(leader=NO_LEADER) if state.leader == broker else state
+
+
+class LogEnds(NamedTuple):
+    """How much a replica has; the greater one has more."""
+
+    last_epoch: int
+    end_offset: int
+
+
+def has_most(me: int, ends: Mapping[int, LogEnds], replicas: Sequence[int]) -> bool:
+    """Whether this broker is the one to elect, of those who told their ends; equal ones by the replicas' order."""
+    best = max(ends.values())
+    return next(broker for broker in replicas if ends.get(broker) == best) == me

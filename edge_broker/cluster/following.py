@@ -1,0 +1,96 @@
+"""What a follower does: it matches its log to the leader's epoch, then takes what comes.
+
+| stage | event | next |
+|---|---|---|
+| fetching | records at the log's end | fetching: they are appended, the next fetch goes at once |
+| fetching | nothing new | fetching, `fetch_wait_ms` later or when the disk has confirmed more |
+| fetching | the log diverges | entering: what is to go is written down first |
+| entering | entered | truncating |
+| entering | this broker is elected | the log stays as it is |
+| truncating | truncated | fetching |
+| any | no answer for `fetch_timeout_ms` | fetching again |
+
+Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree: the leader
+names the greatest epoch that it knows, not above the follower's last, and where it ended; the follower keeps no more
+than what it has of epochs up to that one. An answer counts for the very log that asked (its end and last epoch), so
+late and doubled ones do no harm.
+
+Lives here: that. Must never come in: the state znode, what records hold. Source: KIP-101, KIP-279, KIP-595.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.log import ReplicaLog, last_epoch
+from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.state import InSyncReplica, PartitionId
+
+NEWEST_EPOCH = (1 << 31) - 1
+
+
+class Following:
+    """A leader in one epoch, as its follower sees it."""
+
+    def __init__(self, leader: int, leader_epoch: int) -> None:
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self.due_ms = 0.0  # of the next fetch
+        self.reported_end = -1  # the synced end that the last fetch told
+
+    def fetch(
+        self, partition: PartitionId, me: InSyncReplica, log: ReplicaLog, now_ms: float, timeout_ms: float
+    ) -> ReplicaFetch:
+        """The fetch that is due; the next one comes sooner if this one is answered."""
+        self.due_ms = now_ms + timeout_ms
+        self.reported_end = acknowledged_end(log)
+        return ReplicaFetch(partition, me, self.leader_epoch, log.log_end_offset, last_epoch(log), self.reported_end)
+
+    def is_answer_to(self, answer: ReplicaFetched, log: ReplicaLog) -> bool:
+        """Whether an answer is of this leader's epoch, and for the log as it is now."""
+        return (answer.leader_epoch, answer.fetch_offset, answer.last_fetched_epoch) == (
+            self.leader_epoch,
+            log.log_end_offset,
+            last_epoch(log),
+        )
+
+
+def acknowledged_end(log: ReplicaLog) -> int:
+    """What a follower tells the leader that it has."""
+    return log.synced_offset
+
+
+def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:
+    """Where a log is to be cut: it may match the leader's up to there."""
+    if diverging.epoch < 0:
+        return max(log.log_start_offset, min(diverging.end_offset, log.log_end_offset))
+    _, own_end = log.epochs.end(diverging.epoch, NEWEST_EPOCH, log.log_end_offset)
+    return max(log.log_start_offset, min(diverging.end_offset, own_end))
+
+
+def lost_by(log: ReplicaLog, end_offset: int) -> tuple[Lost, ...]:
+    """What a truncation takes, epoch by epoch: it may have been answered at acks=1."""
+    lost, first = [], end_offset
+    while first < log.log_end_offset:
+        epoch = log.epochs.at(first)
+        later = [start for _, start in log.epochs.starts if start > first]
+        end = min(later[0] if later else log.log_end_offset, log.log_end_offset)
+        lost.append(Lost(epoch, first, end))
+        first = end
+    return tuple(lost)
+
+
+class Step(Enum):
+    """How far a truncation is."""
+
+    ENTERING = auto()
+    TRUNCATING = auto()
+
+
+class Cutting:
+    """A truncation, from its entries in the ledger to the disk."""
+
+    __slots__ = ("end_offset", "step", "token")
+
+    def __init__(self, end_offset: int, token: int) -> None:
+        self.end_offset, self.token, self.step = end_offset, token, Step.ENTERING

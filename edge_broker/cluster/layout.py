@@ -1,0 +1,110 @@
+"""Where the znodes of a cluster are, and their bytes: JSON with a version, as FORMATS.md has it.
+
+Lives here: paths, reading and writing. Must never come in: what is asked of ZooKeeper, and when.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.zookeeper import Node
+
+VERSION = 1
+FORMAT = "/format"
+BROKERS = "/brokers"
+CONTROLLER = "/controller"
+TOPICS = "/topics"
+ROOTS = (FORMAT, BROKERS, TOPICS)
+
+
+class LayoutFault(Exception):
+    """A znode that cannot be read: newer than this broker, or not ours."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"znode {path}: {reason}")
+
+
+def broker_path(broker: int) -> str:
+    """Of a registration."""
+    return f"{BROKERS}/{broker}"
+
+
+def topic_path(topic: str) -> str:
+    """Of a topic."""
+    return f"{TOPICS}/{topic}"
+
+
+def state_path(partition: PartitionId) -> str:
+    """Of a partition's state."""
+    return f"{TOPICS}/{partition.topic}/{partition.partition}"
+
+
+def encode(fields: dict[str, Any]) -> bytes:
+    """One znode's bytes."""
+    return json.dumps({"version": VERSION, **fields}, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode(path: str, data: bytes) -> dict[str, Any]:
+    """Its fields; LayoutFault."""
+    try:
+        fields = json.loads(data)
+        version = fields["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LayoutFault(path, f"is not one of ours ({error})") from error
+    if version != VERSION:
+        raise LayoutFault(path, f"has version {version}, and this broker knows {VERSION}")
+    return dict(fields)
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """The epoch is the znode's own czxid."""
+    fields = {"directory": registration.directory, "endpoints": dict(registration.endpoints)}
+    return encode(fields if registration.rack is None else {**fields, "rack": registration.rack})
+
+
+def decode_registration(broker: int, node: Node) -> Registration:
+    """LayoutFault."""
+    path = broker_path(broker)
+    fields = decode(path, node.data)
+    try:
+        endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
+        return Registration(broker, node.stat.czxid, str(fields["directory"]), fields.get("rack"), endpoints)
+    except (KeyError, AttributeError) as error:
+        raise LayoutFault(path, f"lacks a field ({error!r})") from error
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """What it was made as."""
+    return encode({"topic_id": topic.topic_id, "replicas": topic.replicas, "config": dict(topic.config)})
+
+
+def decode_topic(name: str, node: Node) -> Topic:
+    """LayoutFault."""
+    path = topic_path(name)
+    fields = decode(path, node.data)
+    try:
+        replicas = tuple(tuple(int(broker) for broker in brokers) for brokers in fields["replicas"])
+        return Topic(str(fields["topic_id"]), replicas, dict(fields["config"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise LayoutFault(path, f"lacks a field ({error!r})") from error
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """Its version is the znode's own."""
+    in_sync = [{"broker": each.broker, "directory": each.directory, "epoch": each.epoch} for each in state.in_sync]
+    return encode({"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync})
+
+
+def decode_state(partition: PartitionId, node: Node) -> PartitionState:
+    """LayoutFault."""
+    path = state_path(partition)
+    fields = decode(path, node.data)
+    try:
+        in_sync = tuple(
+            InSyncReplica(int(each["broker"]), str(each["directory"]), int(each["epoch"])) for each in fields["in_sync"]
+        )
+        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LayoutFault(path, f"lacks a field ({error!r})") from error

@@ -1,0 +1,129 @@
+"""What a leader knows of its followers, in one epoch: who matches, who has how much on its disk, who is slow.
+
+Everything here begins anew with each epoch: what a follower told another leader, or this one before, counts for
+nothing, as it may have matched another log.
+
+| a fetch | answer | counts |
+|---|---|---|
+| of another leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | no |
+| whose last epoch ended earlier here, or never was | diverging: the greatest epoch up to it, and its end | no |
+| else | the records from there on | yes: up to its synced end, under the registration that it names |
+
+Lives here: that. Must never come in: the state znode, records. Source: KIP-101, KIP-279, KIP-320, KIP-595.
+"""
+
+from __future__ import annotations
+
+from edge_broker.cluster.election import Registrations
+from edge_broker.cluster.in_sync import InSync, may_join
+from edge_broker.cluster.log import ReplicaLog
+from edge_broker.cluster.messages import EpochEnd, ReplicaFetch
+from edge_broker.cluster.state import InSyncReplica, PartitionState, Topic
+from edge_broker.errors import ErrorCode
+from edge_broker.storage.epochs import NONE
+
+
+class Follower:
+    """What one follower has acknowledged in this epoch."""
+
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "leader_end", "replica")
+
+    def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
+        self.replica = replica
+        self.end = 0  # synced, and matching this log
+        self.caught_up_ms = self.fetched_ms = now_ms
+        self.leader_end: int | None = None  # the log's end at its last fetch
+
+    def acknowledge(self, end: int, leader_end: int, now_ms: float) -> None:
+        """It has so much; it is caught up as of its last fetch if it has what there was then."""
+        self.end = max(self.end, end)
+        if self.end >= leader_end:
+            self.caught_up_ms = now_ms
+        elif self.leader_end is not None and self.end >= self.leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.fetched_ms, self.leader_end = now_ms, leader_end
+
+
+def epoch_error(asked: int, epoch: int) -> ErrorCode:
+    """What a fetch of another epoch is answered."""
+    if asked == epoch:
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def divergence(log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+    """Where a follower's log may match this one at the latest; None: it does match up to `fetch_offset`."""
+    if last_fetched_epoch == NONE:
+        start = log.log_start_offset
+        return None if fetch_offset <= start else EpochEnd(NONE, start)
+    found, end = log.epochs.end(last_fetched_epoch, epoch, log.log_end_offset)
+    return None if found == last_fetched_epoch and end >= fetch_offset else EpochEnd(found, end)
+
+
+class Leading:
+    """One epoch of this broker's, which began at `epoch_start`."""
+
+    def __init__(self, me: InSyncReplica, epoch: int, epoch_start: int, now_ms: float) -> None:
+        self.me, self.epoch, self.epoch_start, self.began_ms = me, epoch, epoch_start, now_ms
+        self.followers: dict[int, Follower] = {}
+
+    def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float) -> EpochEnd | None:
+        """Take a fetch of this epoch in; where the follower's log diverges, if it does."""
+        diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset)
+        if diverging is None:
+            follower = self._follower(fetch.replica, now_ms)
+            if follower is not None:
+                follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
+        return diverging
+
+    def _follower(self, replica: InSyncReplica, now_ms: float) -> Follower | None:
+        """The follower of this registration; None: it has a newer one already."""
+        found = self.followers.get(replica.broker)
+        if found is None or found.replica != replica:
+            if found is not None and found.replica.epoch > replica.epoch:
+                return None
+            found = self.followers[replica.broker] = Follower(replica, now_ms)
+        return found
+
+    def ends(self, own: int) -> dict[InSyncReplica, int]:
+        """What each replica has acknowledged, this one included."""
+        return {self.me: own, **{each.replica: each.end for each in self.followers.values()}}
+
+    # who is in, who should be
+
+    def joining(self, topic: Topic, partition: int, registrations: Registrations, mark: int) -> InSync:
+        """Replicas that have all that counts, under the registration that they have now; this one first."""
+        found = [self.me]
+        for broker, follower in sorted(self.followers.items()):
+            registered = registrations.get(broker)
+            if (
+                broker in topic.replicas[partition]
+                and registered is not None
+                and registered.replica == follower.replica
+                and may_join(follower.end, mark, self.epoch_start)
+            ):
+                found.append(follower.replica)
+        return tuple(found)
+
+    def gone(self, state: PartitionState, registrations: Registrations) -> InSync:
+        """Members whose registration has ended."""
+        return tuple(
+            each
+            for each in state.in_sync
+            if each != self.me and ((now := registrations.get(each.broker)) is None or now.epoch != each.epoch)
+        )
+
+    def slow(self, state: PartitionState, now_ms: float, lag_ms_max: float) -> InSync:
+        """Members that were not caught up for too long, the slowest first."""
+        late = [(self.caught_up_ms(each), each) for each in state.in_sync if each != self.me]
+        return tuple(each for caught_up_ms, each in sorted(late) if now_ms - caught_up_ms > lag_ms_max)
+
+    def caught_up_ms(self, replica: InSyncReplica) -> float:
+        """When this replica had everything last; who has not come yet is given time from the epoch's beginning on."""
+        follower = self.followers.get(replica.broker)
+        return follower.caught_up_ms if follower is not None and follower.replica == replica else self.began_ms
+
+    def healthy(self, state: PartitionState, registrations: Registrations, now_ms: float, lag_ms_max: float) -> int:
+        """Members that are there and keep up, this one included: what min.insync.replicas is compared with."""
+        bad = {*self.gone(state, registrations), *self.slow(state, now_ms, lag_ms_max)}
+        return sum(each not in bad for each in state.in_sync)

@@ -1,0 +1,40 @@
+"""How long a broker may believe that its session lives, by its own clock.
+
+Whoever has no session any more may be replaced. So a leader acks only while the ensemble cannot have ended the session,
+for two thirds of the timeout from the moment on when a request was sent that the ensemble's leader has answered. Sync
+is such a request; a read proves nothing, as a server that lost its leader answers reads. The rest of the timeout is
+for clocks that run at different rates. The clock is elapsed time since boot, which counts a suspended machine.
+
+Left open: a deposed leader of the ensemble that does not know it yet may answer a Sync (ZooKeeper does not make it a
+vote). Where the in-sync set has a second member that does not matter: it would have to fetch in the old epoch.
+
+Lives here: that rule. Must never come in: a clock, requests. Source: Gray and Cheriton, "Leases", 1989.
+"""
+
+from __future__ import annotations
+
+NEVER = float("-inf")
+
+
+class Lease:
+    """The session of one broker; all times are of its own clock, in ms."""
+
+    def __init__(self) -> None:
+        self._proved_ms = NEVER
+        self._timeout_ms = 0
+
+    def begin(self, timeout_ms: int) -> None:
+        """A session was told of; nothing is proved by that, but how long it lasts."""
+        self._timeout_ms = timeout_ms
+
+    def proved(self, sent_ms: float) -> None:
+        """The ensemble's leader has answered what was sent then."""
+        self._proved_ms = max(self._proved_ms, sent_ms)
+
+    def end(self) -> None:
+        """The session has ended."""
+        self._proved_ms = NEVER
+
+    def holds(self, now_ms: float) -> bool:
+        """Whether nobody can have been told that this broker is gone."""
+        return now_ms < self._proved_ms + self._timeout_ms * 2 / 3

@@ -1,0 +1,41 @@
+"""What the cluster reads of a partition's log; a PartitionLog has it all, a simulation's log needs no more.
+
+Must never come in: writing. Changes are effects (effects.py).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from edge_broker.storage.epochs import NONE, LeaderEpochs
+
+
+class ReplicaLog(Protocol):
+    """A log as others see it."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset still held."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """End of what is written."""
+
+    @property
+    def synced_offset(self) -> int:
+        """End of what the disk has confirmed."""
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Where each leader epoch began."""
+
+    @property
+    def online(self) -> bool:
+        """Whether it can be read and written."""
+
+
+def last_epoch(log: ReplicaLog) -> int:
+    """The epoch of the last record; an epoch that began at the end has none. -1: there is no record."""
+    if log.log_end_offset == log.log_start_offset:
+        return NONE
+    return log.epochs.at(log.log_end_offset - 1)

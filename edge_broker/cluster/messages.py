@@ -1,0 +1,82 @@
+"""What brokers of a cluster tell each other, as values; on the wire these are fields of Kafka's own requests.
+
+| here | on the wire |
+|---|---|
+| ReplicaFetch | Fetch 15 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory` and `synced_end` are tagged fields of ours |
+| ReplicaFetched | its answer: DivergingEpoch, high watermark, records |
+| AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener |
+| HandOver | ElectLeaders (preferred), sent on to the leader |
+
+Lives here: those values. Must never come in: sockets, who answers what. Source: KIP-320, KIP-595, KIP-903.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from edge_broker.cluster.state import InSyncReplica, PartitionId
+from edge_broker.errors import ErrorCode
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ended in the leader's log."""
+
+    epoch: int
+    end_offset: int
+
+
+class ReplicaFetch(NamedTuple):
+    """A follower has everything before `fetch_offset`, of which its disk has confirmed what is before `synced_end`."""
+
+    partition: PartitionId
+    replica: InSyncReplica
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    synced_end: int
+
+
+class ReplicaFetched(NamedTuple):
+    """The answer; whoever sends it adds the records from `fetch_offset` on where there is no error."""
+
+    partition: PartitionId
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    error: ErrorCode = ErrorCode.NONE
+    diverging: EpochEnd | None = None
+    high_watermark: int = 0
+    records: object = None
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether records belong into it."""
+        return self.error is ErrorCode.NONE and self.diverging is None
+
+
+class HandOver(NamedTuple):
+    """The controller wishes that another in-sync replica leads."""
+
+    partition: PartitionId
+    to: int
+
+
+class AskEnd(NamedTuple):
+    """Before an unclean election: how much do you have? `version` is the state's, so that old answers are known."""
+
+    partition: PartitionId
+    version: int
+    asks: int
+
+
+class TellEnd(NamedTuple):
+    """So much."""
+
+    partition: PartitionId
+    version: int
+    tells: int
+    last_epoch: int
+    end_offset: int
+
+
+Message: TypeAlias = ReplicaFetch | ReplicaFetched | HandOver | AskEnd | TellEnd

@@ -1,0 +1,461 @@
+"""One replica of a partition: whom it follows, when it claims the lead, what it does while it leads.
+
+| role | event | next |
+|---|---|---|
+| idle | the state names a leader that is there | following |
+| idle, following | the leader is gone, and this one is the candidate | claiming: it writes itself |
+| claiming | it is certain what the state says | by that |
+| any | the state names this broker under its registration of now | beginning: the epoch's entry is synced |
+| beginning | epoch_begun | leading |
+| leading | a wish to hand over | handing over: no appends, until the other has everything |
+| handing over | the other has everything; written | following it |
+| handing over | too late | leading |
+| beginning, leading, handing over | the state names another leader or epoch | as above |
+| any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write |
+| any | the session ended | idle, and nothing of the old state holds |
+
+Everything that is certain comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
+due. So it does not matter who changed the state, nor whether the own write or a watch told of it first.
+
+Lives here: one partition. Must never come in: how messages travel, other partitions. Source: KIP-101, KIP-966.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from edge_broker.cluster import election
+from edge_broker.cluster.effects import Advance, Append, BeginEpoch, Effect, Enter, Lost, Send, Truncate
+from edge_broker.cluster.election import LogEnds, Registrations
+from edge_broker.cluster.following import Cutting, Following, Step, acknowledged_end, lost_by, truncation_end
+from edge_broker.cluster.in_sync import changed, high_watermark
+from edge_broker.cluster.leading import Leading, epoch_error
+from edge_broker.cluster.log import ReplicaLog, last_epoch
+from edge_broker.cluster.messages import AskEnd, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.state import (
+    NO_LEADER,
+    Identity,
+    InSyncReplica,
+    PartitionId,
+    PartitionState,
+    Topic,
+)
+from edge_broker.cluster.state_write import AskThen, StateWrite
+from edge_broker.errors import ErrorCode
+
+
+class Settings(NamedTuple):
+    """Times in ms."""
+
+    lag_ms_max: float = 30_000.0  # replica.lag.time.max.ms
+    fetch_wait_ms: float = 500.0  # replica.fetch.wait.max.ms
+    fetch_timeout_ms: float = 2_000.0
+    hand_over_ms_max: float = 5_000.0
+    claim_wait_ms: float = 1_000.0  # between one candidate and the next
+    unclean_wait_ms: float = 2_000.0
+    balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
+
+
+class Role(Enum):
+    """As above."""
+
+    IDLE = auto()
+    FOLLOWING = auto()
+    CLAIMING = auto()
+    BEGINNING = auto()
+    LEADING = auto()
+    HANDING_OVER = auto()
+
+
+LEADS = (Role.LEADING, Role.HANDING_OVER)
+
+
+class Surroundings(Protocol):
+    """The member that a partition belongs to."""
+
+    identity: Identity
+    settings: Settings
+    now_ms: float
+    connected: bool
+    leaving: bool
+
+    @property
+    def registrations(self) -> Registrations:
+        """Who is there."""
+
+    def is_gone(self, entry: InSyncReplica | None) -> bool:
+        """Whether a registration has surely ended; None is nobody."""
+
+    def lease_holds(self) -> bool:
+        """Whether nobody can have been told that this broker is gone."""
+
+    def out(self, effect: Effect) -> None:
+        """Want something done."""
+
+    def token(self) -> int:
+        """A number that was not given before."""
+
+
+class Unclean:
+    """An unclean election that may come: who of those that are there has most."""
+
+    def __init__(self, version: int, now_ms: float) -> None:
+        self.version, self.began_ms = version, now_ms
+        self.ends: dict[int, LogEnds] = {}
+        self.token = -1  # of the ledger's entry, once it is written
+
+
+class Partition:
+    """One replica."""
+
+    def __init__(
+        self, partition: PartitionId, topic: Topic, log: ReplicaLog, around: Surroundings, ask: AskThen
+    ) -> None:
+        self.partition, self.topic, self.log, self._around = partition, topic, log, around
+        self.replicas = topic.replicas[partition.partition]
+        self.needed = topic.needed(partition.partition)
+        self.state: PartitionState | None = None
+        self.version = -1
+        self.role = Role.IDLE
+        self.leading: Leading | None = None
+        self.following: Following | None = None
+        self.high_watermark = log.log_start_offset
+        self.cutting: Cutting | None = None
+        self._write = StateWrite(partition, ask, self._settled)
+        self._unclean: Unclean | None = None
+        self._gone_version = -1  # the state whose leader was seen to be gone, and when
+        self._gone_ms = 0.0
+        self._heir = NO_LEADER
+        self._heir_until_ms = 0.0
+
+    # what is certain
+
+    def take_in(self, state: PartitionState, version: int) -> None:
+        """A state that was read or written; older ones than that of now are ignored."""
+        if version > self.version:
+            self.state, self.version = state, version
+            self.reconcile()
+
+    def _settled(self, state: PartitionState | None, version: int) -> None:
+        if state is None:
+            self.stop()
+            return
+        self.take_in(state, version)
+        self.reconcile()
+
+    def stop(self) -> None:
+        """The session has ended, or the topic: nothing holds any more."""
+        self._write.stop()
+        self.state, self.version = None, -1
+        self._become(Role.IDLE)
+        if self.cutting is not None and self.cutting.step is Step.ENTERING:
+            self.cutting = None
+
+    def _become(self, role: Role) -> None:
+        self.role = role
+        if role not in (Role.BEGINNING, *LEADS):
+            self.leading = None
+        if role is not Role.FOLLOWING:
+            self.following = None
+
+    # what is due
+
+    def reconcile(self) -> None:
+        """Do what the state asks for; may be called at any time."""
+        state, me = self.state, self._around.identity.broker
+        if state is None or not self._around.identity.epochs:
+            return
+        if self._around.connected:
+            self._write.connected()
+        if self.leading is not None and not self._leads_by(state):
+            self._become(Role.IDLE)
+        if not self._write.busy and (wished := self._leaving(state)) != state:
+            self._write.begin(wished, self.version)
+        if self._may_lead(state):
+            self._begin(state)
+        elif self._around.is_gone(state.entry(state.leader)):
+            self._without_leader(state)
+        elif state.leader != me:
+            self._follow(state.leader, state.leader_epoch)
+
+    def _leads_by(self, state: PartitionState) -> bool:
+        epoch = self.leading.epoch if self.leading is not None else None
+        return (state.leader, state.leader_epoch) == (self._around.identity.broker, epoch) and self.log.online
+
+    def _leaving(self, state: PartitionState) -> PartitionState:
+        """The state as it should be where this broker's disk is not the one that is named, or its log is offline."""
+        me = self._around.identity.broker
+        entry = state.entry(me)
+        if entry is None or (self._is_mine(entry) and self.log.online):
+            return state
+        if not self._is_mine(entry):
+            # the last one that is named stays: its disk has what counts, and may be put back
+            leaves = len(state.in_sync) > 1 or self.topic.may_elect_unclean
+        else:
+            leaves = (
+                len(state.in_sync) > self.needed
+            )  # else it stays: what counts is on its disk, and may be read again
+        return election.without(state, me) if leaves else election.resigned(state, me)
+
+    def _is_mine(self, entry: InSyncReplica) -> bool:
+        return self._around.identity.is_named_by(entry)
+
+    def _may_lead(self, state: PartitionState) -> bool:
+        identity = self._around.identity
+        return state.leader == identity.broker and state.entry(identity.broker) == identity.replica and self.log.online
+
+    # leading
+
+    def _begin(self, state: PartitionState) -> None:
+        if self.leading is not None:
+            return  # it leads this epoch already
+        if self.cutting is not None:
+            if self.cutting.step is Step.TRUNCATING:
+                return  # `truncated` comes back here
+            self.cutting = None
+        self._unclean = None
+        self._become(Role.BEGINNING)
+        start = self.log.log_end_offset
+        self.high_watermark = min(self.high_watermark, start)
+        self.leading = Leading(self._around.identity.replica, state.leader_epoch, start, self._around.now_ms)
+        self._around.out(BeginEpoch(self.partition, state.leader_epoch))
+
+    def epoch_begun(self, epoch: int) -> None:
+        """The epoch's entry is on the disk."""
+        if self.role is Role.BEGINNING and self.leading is not None and self.leading.epoch == epoch:
+            self._become(Role.LEADING)
+            self.leading.began_ms = self._around.now_ms
+            self.advance()
+
+    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+        """Answer a follower."""
+        answer = ReplicaFetched(
+            self.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch, ErrorCode.NONE
+        )
+        if self.leading is None or self.role not in LEADS or fetch.replica.broker not in self.replicas:
+            return answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        error = epoch_error(fetch.leader_epoch, self.leading.epoch)
+        if error is not ErrorCode.NONE:
+            return answer._replace(error=error)
+        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms)
+        if diverging is not None:
+            return answer._replace(diverging=diverging)
+        self.keep_in_sync()
+        self.advance()
+        return answer._replace(high_watermark=self.high_watermark)
+
+    def advance(self) -> None:
+        """Let the high watermark go as far as it may."""
+        if self.leading is None or self.role not in LEADS or self.state is None or not self._around.lease_holds():
+            return
+        pending = self._write.pending
+        mark = high_watermark(
+            self.leading.ends(self.log.synced_offset),
+            self.state.in_sync,
+            pending.in_sync if pending is not None else None,
+            self.needed,
+        )
+        if mark > self.high_watermark:
+            self.high_watermark = mark
+            self._around.out(Advance(self.partition, mark))
+
+    def keep_in_sync(self) -> None:
+        """Write the in-sync set that should be, where it is another one; one change at a time."""
+        state, leading = self.state, self.leading
+        if leading is None or self.role not in LEADS or state is None or self._write.busy:
+            return
+        around = self._around
+        if not around.connected:
+            return
+        joining = leading.joining(self.topic, self.partition.partition, around.registrations, self.high_watermark)
+        gone = leading.gone(state, around.registrations)
+        slow = leading.slow(state, around.now_ms, around.settings.lag_ms_max)
+        wished = changed(state.in_sync, joining, gone, slow, self.needed)
+        if wished != state.in_sync:
+            self._write.begin(state._replace(in_sync=wished), self.version)
+
+    def append_error(self, *, all_in_sync: bool) -> ErrorCode:
+        """Whether a produce may be appended; `all_in_sync`: acks=all."""
+        if self.role is not Role.LEADING or self.leading is None or self.state is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        around = self._around
+        if not around.lease_holds():
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        healthy = self.leading.healthy(self.state, around.registrations, around.now_ms, around.settings.lag_ms_max)
+        if all_in_sync and healthy < self.topic.min_in_sync:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return ErrorCode.NONE
+
+    def latest_offset(self) -> int | None:
+        """The end of what is shown; None: OFFSET_NOT_AVAILABLE, as a former leader may have shown more (KIP-207)."""
+        if self.leading is None or self.role not in LEADS or self.high_watermark < self.leading.epoch_start:
+            return None
+        return self.high_watermark
+
+    # handing over
+
+    def heirs(self) -> tuple[int, ...]:
+        """Who could lead next, those with the most first."""
+        if self.leading is None or self.state is None:
+            return ()
+        ends, me = self.leading.ends(0), self._around.identity.broker
+        members = [each for each in self.state.in_sync if each.broker != me]
+        return tuple(each.broker for each in sorted(members, key=lambda each: -ends.get(each, 0)))
+
+    def hand_over(self, to: int) -> bool:
+        """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
+        state = self.state
+        entry = state.entry(to) if state is not None else None
+        if self.role is not Role.LEADING or entry is None or self._around.is_gone(entry):
+            return False
+        if to == self._around.identity.broker:
+            return False
+        self._become(Role.HANDING_OVER)
+        self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
+        return True
+
+    def _go_on_handing_over(self) -> None:
+        state, leading = self.state, self.leading
+        if state is None or leading is None or self._write.busy:
+            return
+        entry = state.entry(self._heir)
+        if entry is None or self._around.is_gone(entry) or self._around.now_ms > self._heir_until_ms:
+            self._become(Role.LEADING)
+        elif leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
+            self._write.begin(PartitionState(self._heir, state.leader_epoch + 1, state.in_sync), self.version)
+
+    # without a leader
+
+    def _without_leader(self, state: PartitionState) -> None:
+        around = self._around
+        if self._gone_version != self.version:
+            self._gone_version, self._gone_ms = self.version, around.now_ms
+        if self.role is not Role.CLAIMING:
+            self._become(Role.IDLE)
+        if self._write.busy or not around.connected or not self.log.online or around.leaving:
+            return
+        self._become(Role.IDLE)
+        me = around.identity
+        order = election.candidates(state, self.replicas, around.registrations)
+        entry = state.entry(me.broker)
+        if me.broker in order and entry is not None and self._is_mine(entry):
+            if around.now_ms < self._gone_ms + order.index(me.broker) * around.settings.claim_wait_ms:
+                return
+            self._unclean = None
+            self._become(Role.CLAIMING)
+            self._write.begin(election.claimed(state, me.replica, around.registrations, self.needed), self.version)
+        elif not order and self.topic.may_elect_unclean:
+            self._elect_unclean()
+
+    def _elect_unclean(self) -> None:
+        around, me = self._around, self._around.identity.broker
+        unclean = self._unclean
+        others = [broker for broker in self.replicas if broker in around.registrations and broker != me]
+        waited = unclean is not None and around.now_ms - unclean.began_ms > around.settings.unclean_wait_ms
+        if unclean is None or unclean.version != self.version or waited:
+            self._unclean = unclean = Unclean(self.version, around.now_ms)
+            for broker in others:
+                around.out(Send(broker, AskEnd(self.partition, self.version, me)))
+        unclean.ends[me] = LogEnds(last_epoch(self.log), self.log.log_end_offset)
+        told = unclean.ends.keys() >= set(others)
+        if told and unclean.token < 0 and election.has_most(me, unclean.ends, self.replicas):
+            assert self.state is not None
+            unclean.token = around.token()
+            lost = Lost(self.state.leader_epoch, self.log.log_end_offset, None)
+            around.out(Enter(unclean.token, self.partition, "unclean_election", (lost,)))
+
+    def end_told(self, told: TellEnd) -> None:
+        """Another replica has so much."""
+        if self._unclean is not None and told.version == self._unclean.version:
+            self._unclean.ends[told.tells] = LogEnds(told.last_epoch, told.end_offset)
+            self.reconcile()
+
+    def tell_end(self, asked: AskEnd) -> None:
+        """Say how much is here."""
+        me = self._around.identity.broker
+        told = TellEnd(self.partition, asked.version, me, last_epoch(self.log), self.log.log_end_offset)
+        self._around.out(Send(asked.asks, told))
+
+    # following
+
+    def _follow(self, leader: int, leader_epoch: int) -> None:
+        following = self.following
+        if following is None or (following.leader, following.leader_epoch) != (leader, leader_epoch):
+            self._become(Role.FOLLOWING)
+            self._unclean = None
+            self.following = Following(leader, leader_epoch)
+        self.fetch_if_due()
+
+    def fetch_if_due(self) -> None:
+        """Send the next fetch, or the synced end if that has moved."""
+        following, around = self.following, self._around
+        if following is None or self.cutting is not None or not self.log.online:
+            return
+        if around.now_ms >= following.due_ms or acknowledged_end(self.log) > following.reported_end:
+            fetch = following.fetch(
+                self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms
+            )
+            around.out(Send(following.leader, fetch))
+
+    def fetched(self, answer: ReplicaFetched) -> None:
+        """Take in what the leader says."""
+        following, around = self.following, self._around
+        if following is None or self.cutting is not None or not following.is_answer_to(answer, self.log):
+            return
+        following.due_ms = around.now_ms + around.settings.fetch_wait_ms
+        if answer.error is not ErrorCode.NONE:
+            return
+        if answer.diverging is not None:
+            self._cut(truncation_end(self.log, answer.diverging))
+            return
+        self.high_watermark = max(self.high_watermark, min(answer.high_watermark, self.log.synced_offset))
+        if answer.records:
+            following.due_ms = around.now_ms  # `log_moved` comes when they are appended
+            around.out(Append(self.partition, answer.fetch_offset, answer.records))
+        else:
+            self.fetch_if_due()
+
+    def _cut(self, end_offset: int) -> None:
+        losses = lost_by(self.log, end_offset)
+        self.cutting = Cutting(end_offset, self._around.token())
+        self._around.out(Enter(self.cutting.token, self.partition, "truncated", losses))
+
+    def entered(self, token: int) -> None:
+        """The journal has it: the act may follow."""
+        if self.cutting is not None and self.cutting.token == token:
+            self.cutting.step = Step.TRUNCATING
+            self.high_watermark = min(self.high_watermark, self.cutting.end_offset)
+            self._around.out(Truncate(self.partition, self.cutting.end_offset))
+        elif self._unclean is not None and self._unclean.token == token:
+            self._claim_unclean(self._unclean)
+
+    def _claim_unclean(self, unclean: Unclean) -> None:
+        state, around = self.state, self._around
+        self._unclean = None
+        if state is None or unclean.version != self.version or self._write.busy or self.role is not Role.IDLE:
+            return
+        self._become(Role.CLAIMING)
+        self._write.begin(election.claimed_unclean(state, around.identity.replica), self.version)
+
+    def truncated(self) -> None:
+        """The cut is durable."""
+        self.cutting = None
+        self.reconcile()
+        if self.following is not None:
+            self.following.due_ms = self._around.now_ms
+            self.fetch_if_due()
+
+    def log_moved(self) -> None:
+        """More is written or synced."""
+        self.advance()
+        self.fetch_if_due()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.reconcile()
+        self.keep_in_sync()
+        self.advance()
+        if self.role is Role.HANDING_OVER:
+            self._go_on_handing_over()
+        self.fetch_if_due()

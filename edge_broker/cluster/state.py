@@ -1,0 +1,104 @@
+"""What the znodes of a cluster say, as values (FORMATS.md has their bytes, layout.py reads and writes them).
+
+A broker's epoch is the zxid that made its registration: no two registrations of an ensemble share one, so it is the
+start count that the in-sync set goes by. A data directory keeps the epochs under which it was registered (`Identity`).
+So an entry of the in-sync set names one disk: an empty, cloned or restored one does not have that epoch.
+
+Not told apart: a copy of a disk that was taken while the broker ran, and put back before it was registered again.
+
+Lives here: those values, and questions that one of them can answer. Must never come in: bytes, paths, decisions.
+Source: KIP-841, KIP-903 (broker epochs in the in-sync set), KIP-497.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+NO_LEADER = -1
+EPOCHS_KEPT = 256  # an entry of an older registration counts as another disk's: the safe side
+
+
+class PartitionId(NamedTuple):
+    """Which partition."""
+
+    topic: str
+    partition: int
+
+
+class InSyncReplica(NamedTuple):
+    """One entry of the in-sync set: a broker, its disk, and the registration under which it was caught up."""
+
+    broker: int
+    directory: str
+    epoch: int
+
+
+class PartitionState(NamedTuple):
+    """The state znode of a partition; it is only ever replaced by its version."""
+
+    leader: int
+    leader_epoch: int
+    in_sync: tuple[InSyncReplica, ...]
+
+    def entry(self, broker: int) -> InSyncReplica | None:
+        """The in-sync set's entry of a broker."""
+        return next((each for each in self.in_sync if each.broker == broker), None)
+
+
+class Registration(NamedTuple):
+    """A broker that has a session now."""
+
+    broker: int
+    epoch: int
+    directory: str
+    rack: str | None = None
+    endpoints: tuple[tuple[str, str], ...] = ()  # listener name and HOST:PORT
+
+    @property
+    def replica(self) -> InSyncReplica:
+        """The entry that it would have in an in-sync set."""
+        return InSyncReplica(self.broker, self.directory, self.epoch)
+
+
+class Topic(NamedTuple):
+    """A topic as it was made: the replicas of each partition, the preferred leader first."""
+
+    topic_id: str
+    replicas: tuple[tuple[int, ...], ...]
+    config: Mapping[str, str]
+
+    @property
+    def min_in_sync(self) -> int:
+        """min.insync.replicas, which produce with acks=all is held to."""
+        return int(self.config.get("min.insync.replicas", "1"))
+
+    @property
+    def may_elect_unclean(self) -> bool:
+        """unclean.leader.election.enable."""
+        return self.config.get("unclean.leader.election.enable", "false") == "true"
+
+    def needed(self, partition: int) -> int:
+        """Disks that the high watermark waits for: min.insync.replicas, or all where there are fewer replicas."""
+        return min(self.min_in_sync, len(self.replicas[partition]))
+
+
+class Identity(NamedTuple):
+    """This broker and its disk: what the data directory has kept of its registrations, the one of now last."""
+
+    broker: int
+    directory: str
+    epochs: tuple[int, ...] = ()
+
+    @property
+    def replica(self) -> InSyncReplica:
+        """Its entry under the registration of now."""
+        return InSyncReplica(self.broker, self.directory, self.epochs[-1])
+
+    def is_named_by(self, entry: InSyncReplica) -> bool:
+        """Whether an entry of this broker id speaks of this very disk."""
+        return entry.directory == self.directory and entry.epoch in self.epochs
+
+    def registered(self, epoch: int) -> Identity:
+        """The same under a new registration."""
+        return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:])

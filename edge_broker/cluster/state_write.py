@@ -1,0 +1,119 @@
+"""One change of one state znode, from the request until it is certain what the znode says.
+
+| stage | event | next |
+|---|---|---|
+| idle | begin | sent |
+| sent | Stat | idle: what was written holds |
+| sent | BAD_VERSION | syncing: somebody else was first |
+| sent, syncing, reading | CONNECTION_LOSS | unknown |
+| unknown | connected again | syncing |
+| syncing | Done | reading |
+| reading | Node | idle: what was read holds |
+| any | NO_NODE | idle: the partition is gone |
+| any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
+
+Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
+unknown outcome, since a server may lag behind the change.
+
+Lives here: that. Must never come in: what is written and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from edge_broker.cluster.layout import decode_state, encode_state, state_path
+from edge_broker.cluster.state import PartitionId, PartitionState
+from edge_broker.cluster.zookeeper import Answer, Failure, Get, Node, Request, SetData, Stat, Sync
+
+AskThen = Callable[[Request, Callable[[Answer], None]], None]
+Settled = Callable[[PartitionState | None, int], None]
+
+
+class Stage(Enum):
+    """As above."""
+
+    IDLE = auto()
+    SENT = auto()
+    UNKNOWN = auto()
+    SYNCING = auto()
+    READING = auto()
+
+
+class StateWrite:
+    """The changes of one partition's state, one at a time.
+
+    `settled(state, version)` is called once it is certain what holds; (None, -1): the partition is gone. Behind an
+    expired session it is not called.
+    """
+
+    def __init__(self, partition: PartitionId, ask: AskThen, settled: Settled) -> None:
+        self._partition, self._ask, self._settled = partition, ask, settled
+        self._path = state_path(partition)
+        self._turn = 0  # answers to what was asked in another turn are not for this one
+        self.stage = Stage.IDLE
+        self.pending: PartitionState | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way, or its outcome unknown."""
+        return self.stage is not Stage.IDLE
+
+    def begin(self, state: PartitionState, version: int) -> None:
+        """Replace what has this version."""
+        assert not self.busy
+        self.stage, self.pending = Stage.SENT, state
+        self._next(SetData(self._path, encode_state(state), version), lambda answer: self._sent(answer, version))
+
+    def connected(self) -> None:
+        """The session is served again."""
+        if self.stage is Stage.UNKNOWN:
+            self.resolve()
+
+    def stop(self) -> None:
+        """The session has ended, or the partition: nothing is told of what is under way."""
+        self.stage, self.pending = Stage.IDLE, None
+        self._turn += 1
+
+    def _next(self, request: Request, then: Callable[[Answer], None]) -> None:
+        self._turn += 1
+        turn = self._turn
+
+        def answered(answer: Answer) -> None:
+            if turn != self._turn:
+                return
+            if answer is Failure.CONNECTION_LOSS:
+                self.stage = Stage.UNKNOWN
+            elif answer is Failure.SESSION_EXPIRED:
+                self.stop()
+            elif answer is Failure.NO_NODE:
+                self._end(None, -1)
+            else:
+                then(answer)
+
+        self._ask(request, answered)
+
+    def _sent(self, answer: Answer, version: int) -> None:
+        if isinstance(answer, Stat):
+            assert answer.version == version + 1
+            self._end(self.pending, answer.version)
+        else:
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Find out what holds."""
+        self.stage = Stage.SYNCING
+        self._next(Sync(self._path), lambda _: self._read())
+
+    def _read(self) -> None:
+        self.stage = Stage.READING
+        self._next(Get(self._path), self._have_read)
+
+    def _have_read(self, answer: Answer) -> None:
+        assert isinstance(answer, Node), answer
+        self._end(decode_state(self._partition, answer), answer.stat.version)
+
+    def _end(self, state: PartitionState | None, version: int) -> None:
+        self.stop()
+        self._settled(state, version)

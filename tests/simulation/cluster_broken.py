@@ -1,0 +1,198 @@
+"""Rules of the cluster, each broken on purpose: a simulation that does not find one of them is too weak.
+
+| rule | what is put in its place |
+|---|---|
+| the keys of BROKEN | a function that does it wrong, as somebody has once done it wrong, or might |
+
+`SEEDS` keeps, for each, a seed that has found it: it is tried first, then others.
+
+Not here, as other rules cover for them, so that 300 schedules found none of them:
+
+| rule | what covers for it |
+|---|---|
+| Sync before an unknown outcome is read | the leader wishes the same at once, counts it, and the failing write tells |
+| fetches of other epochs are fenced | a log is matched by its last epoch at each fetch |
+| acknowledgements begin anew with each epoch | a follower that was truncated since is behind for moments |
+
+tests/unit/cluster holds these three.
+
+Must never come in: what finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from edge_broker.cluster import election, following, in_sync, leading, partition
+from edge_broker.cluster.effects import Truncate
+from edge_broker.cluster.in_sync import InSync
+from edge_broker.cluster.layout import encode_state
+from edge_broker.cluster.lease import Lease
+from edge_broker.cluster.log import ReplicaLog
+from edge_broker.cluster.messages import EpochEnd
+from edge_broker.cluster.partition import Partition
+from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Topic
+from edge_broker.cluster.state_write import Stage, StateWrite
+from edge_broker.cluster.zookeeper import ANY_VERSION, SetData, Stat
+
+_follow, _begin, _advance, _claimed = Partition._follow, Partition._begin, Partition.advance, election.claimed
+
+
+def truncate_to_the_high_watermark(self: Partition, leader: int, leader_epoch: int) -> None:
+    """As Kafka did before KIP-101."""
+    known = self.following
+    _follow(self, leader, leader_epoch)
+    if self.following is not known and self.cutting is None and self.log.log_end_offset > self.high_watermark:
+        self._cut(self.high_watermark)
+
+
+def begin_at_the_high_watermark(self: Partition, state: PartitionState) -> None:
+    """A leader drops what nobody has acknowledged yet."""
+    if self.leading is None and self.cutting is None and self.log.log_end_offset > self.high_watermark:
+        self._around.out(Truncate(self.partition, self.high_watermark))
+    _begin(self, state)
+
+
+def look_up_one_step(log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+    """As KIP-101 did before KIP-279: the end of the follower's last epoch, whether or not the leader had that one."""
+    if last_fetched_epoch < 0:
+        return None
+    _, end = log.epochs.end(last_fetched_epoch, epoch, log.log_end_offset)
+    return None if end >= fetch_offset else EpochEnd(last_fetched_epoch, end)
+
+
+def match_nothing(log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+    """No log is ever truncated."""
+    return None
+
+
+def acknowledge_what_is_written(log: ReplicaLog) -> int:
+    return log.log_end_offset
+
+
+class Unsynced:
+    """A log whose every byte counts as synced."""
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self.synced_offset = log.log_end_offset
+
+
+def advance_over_what_is_written(self: Partition) -> None:
+    """A leader counts itself for what it has written."""
+    log, self.log = self.log, Unsynced(self.log)  # type: ignore[assignment]
+    _advance(self)
+    self.log = log
+
+
+def only_what_is_confirmed(certain: InSync, pending: InSync | None) -> frozenset[InSyncReplica]:
+    return frozenset(certain)
+
+
+def only_what_is_wished(certain: InSync, pending: InSync | None) -> frozenset[InSyncReplica]:
+    return frozenset(certain if pending is None else pending)
+
+
+def write_over_any_version(self: StateWrite, state: PartitionState, version: int) -> None:
+    self.stage, self.pending = Stage.SENT, state
+
+    def sent(answer: Any) -> None:
+        if isinstance(answer, Stat):
+            self._end(self.pending, answer.version)
+        else:
+            self.resolve()
+
+    self._next(SetData(self._path, encode_state(state), ANY_VERSION), sent)
+
+
+def join_at_the_mark(synced_end: int, mark: int, epoch_start: int) -> bool:
+    return synced_end >= mark
+
+
+def every_disk_is_the_one(self: Identity, entry: InSyncReplica) -> bool:
+    return True
+
+
+def whoever_is_registered(entry: InSyncReplica, registrations: election.Registrations) -> bool:
+    return entry.broker in registrations
+
+
+def claim_in_the_same_epoch(state: PartitionState, *rest: Any) -> PartitionState:
+    return _claimed(state, *rest)._replace(leader_epoch=max(state.leader_epoch, 0))
+
+
+def one_is_enough(self: Topic, partition: int) -> int:
+    return 1
+
+
+def certainly(self: Lease, now_ms: float) -> bool:
+    return True
+
+
+def write_nothing_down(log: ReplicaLog, end_offset: int) -> tuple[()]:
+    return ()
+
+
+def tell_the_mark(self: Partition) -> int | None:
+    return self.high_watermark if self.leading is not None else None
+
+
+def forget_the_set(state: PartitionState, me: InSyncReplica, *rest: Any) -> PartitionState:
+    """Whoever claims names itself alone, and those who are registered, caught up or not."""
+    registrations = rest[0]
+    others = tuple(each.replica for broker, each in sorted(registrations.items()) if broker != me.broker)
+    return PartitionState(me.broker, state.leader_epoch + 1, (me, *others))
+
+
+Place = tuple[Any, str, Any]
+ALWAYS = property(lambda self: True)
+BROKEN: dict[str, list[Place]] = {
+    "a follower truncates to its high watermark": [(Partition, "_follow", truncate_to_the_high_watermark)],
+    "a leader truncates to its high watermark": [(Partition, "_begin", begin_at_the_high_watermark)],
+    "epochs are looked up in one step": [(leading, "divergence", look_up_one_step)],
+    "logs are not matched": [(leading, "divergence", match_nothing)],
+    "a follower acknowledges what is written": [(following, "acknowledged_end", acknowledge_what_is_written)],
+    "a leader counts what it has written": [(Partition, "advance", advance_over_what_is_written)],
+    "who is being added does not count yet": [(in_sync, "maximal", only_what_is_confirmed)],
+    "who is being removed does not count any more": [(in_sync, "maximal", only_what_is_wished)],
+    "a state is written over any version": [(StateWrite, "begin", write_over_any_version)],
+    "who joins need not reach the epoch's start": [(leading, "may_join", join_at_the_mark)],
+    "a disk is not looked at": [
+        (Identity, "is_named_by", every_disk_is_the_one),
+        (election, "is_there", whoever_is_registered),
+    ],
+    "an election keeps the epoch": [(election, "claimed", claim_in_the_same_epoch)],
+    "an election names everybody in sync": [(election, "claimed", forget_the_set)],
+    "one disk is enough": [(Topic, "needed", one_is_enough)],
+    "a session is believed to live": [(Lease, "holds", certainly)],
+    "anybody may be elected": [(Topic, "may_elect_unclean", ALWAYS)],
+    "a truncation is not written down": [(partition, "lost_by", write_nothing_down)],
+    "the end is told before it is known": [(Partition, "latest_offset", tell_the_mark)],
+}
+SEEDS: dict[str, int] = {
+    "a follower truncates to its high watermark": 0,
+    "a leader truncates to its high watermark": 0,
+    "epochs are looked up in one step": 0,
+    "logs are not matched": 0,
+    "a follower acknowledges what is written": 21,
+    "a leader counts what it has written": 36,
+    "who is being added does not count yet": 66,
+    "who is being removed does not count any more": 4,
+    "a state is written over any version": 49,
+    "who joins need not reach the epoch's start": 117,
+    "a disk is not looked at": 0,
+    "an election keeps the epoch": 0,
+    "an election names everybody in sync": 0,
+    "one disk is enough": 26,
+    "a session is believed to live": 33,
+    "anybody may be elected": 0,
+    "a truncation is not written down": 0,
+    "the end is told before it is known": 0,
+}
+Patch = Callable[[Any, str, Any], None]
+
+
+def break_rule(rule: str, patch: Patch) -> None:
+    """Put what is wrong in its place."""
+    for place in BROKEN[rule]:
+        patch(*place)

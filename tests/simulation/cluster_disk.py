@@ -1,0 +1,148 @@
+"""Disks of boards in a simulated cluster: logs that tell what is written from what is synced, and lose the difference.
+
+The seam for the real storage: a board's process needs of a disk what `Disk` has, of a log `ReplicaLog` and `SimLog`'s
+methods. Edge broker's own logs on `edge_broker.testing.disk` can take their place.
+
+Must never come in: what is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from random import Random
+from typing import NamedTuple
+
+from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.state import PartitionId
+from edge_broker.storage.epochs import LeaderEpochs, Start
+
+
+class Record(NamedTuple):
+    """One record: the epoch in which its leader took it, and a value that no other has."""
+
+    epoch: int
+    value: int
+
+
+class Writing(NamedTuple):
+    """What a sync brings to the disk: records from an offset on, before which nothing differs."""
+
+    offset: int
+    records: tuple[Record, ...]
+    starts: tuple[Start, ...]
+
+
+class SimLog:
+    """As a PartitionLog, record by record."""
+
+    log_start_offset = 0
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.epochs = LeaderEpochs()
+        self.synced_offset = 0
+        self.online = True
+        self.durable: list[Record] = []
+        self.durable_starts: tuple[Start, ...] = ()
+        self.syncing = False
+        self._same = 0  # so many records are the same on the disk
+        self._cut_since = 0  # the least end since the sync under way began
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.records)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write; an epoch that began at the end, and has no record, is forgotten."""
+        self.epochs.cut(0, len(self.records)) if records and records[0].epoch < self.epochs.latest else None
+        for record in records:
+            self.epochs.note(record.epoch, len(self.records))
+            self.records.append(record)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.note(epoch, len(self.records))
+
+    def truncate(self, end_offset: int) -> None:
+        """Cut the end off, in memory."""
+        del self.records[end_offset:]
+        self.epochs.cut(0, end_offset)
+        self.synced_offset = min(self.synced_offset, end_offset)
+        self._same = min(self._same, end_offset)
+        self._cut_since = min(self._cut_since, end_offset)
+
+    def truncated(self, end_offset: int) -> None:
+        """The cut is on the disk."""
+        del self.durable[end_offset:]
+        self._same = min(self._same, end_offset)
+        self.durable_starts = tuple(each for each in self.durable_starts if each[1] < end_offset)
+
+    def begin_sync(self) -> Writing:
+        """What a sync that begins now will have written; one at a time."""
+        self._cut_since = len(self.records)
+        return Writing(self._same, tuple(self.records[self._same :]), self.epochs.starts)
+
+    def end_sync(self, writing: Writing) -> None:
+        """The disk has it; what was cut off meanwhile does not count."""
+        del self.durable[writing.offset :]
+        self.durable += writing.records
+        self.durable_starts = writing.starts
+        self._same = min(len(self.durable), self._cut_since)
+        self.synced_offset = max(self.synced_offset, self._same)
+
+    def restart(self) -> None:
+        """What a new process finds, and syncs before it serves."""
+        self.syncing, self.online = False, True
+        self.end_sync(self.begin_sync())
+
+    def cut_power(self, dice: Random) -> set[int]:
+        """What is not synced is gone, apart from some of it; the values that are gone."""
+        before = self.records
+        kept = len(self.durable)
+        if self.durable == before[:kept]:
+            kept = dice.randint(kept, len(before))
+            self.records = before[:kept]
+        else:
+            self.records = list(self.durable)
+        starts = [start for start in self.durable_starts if start[1] <= len(self.records)]
+        self.epochs = LeaderEpochs()
+        for offset, record in enumerate(self.records):
+            for epoch, start in starts:
+                if start == offset and epoch <= record.epoch:
+                    self.epochs.note(epoch, start)
+            self.epochs.note(record.epoch, offset)
+        for epoch, start in starts:
+            if start == len(self.records):
+                self.epochs.note(epoch, start)
+        self.synced_offset = self._same = len(self.records)
+        self.durable = list(self.records)
+        return {record.value for record in before} - {record.value for record in self.records}
+
+
+class Entry(NamedTuple):
+    """One line of the ledger's journal."""
+
+    partition: PartitionId
+    cause: str
+    lost: Lost
+
+
+class Disk:
+    """A board's card."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.epochs: tuple[int, ...] = ()
+        self.logs: dict[tuple[PartitionId, str], SimLog] = {}
+        self.journal: list[Entry] = []
+
+    def open(self, partition: PartitionId, topic_id: str) -> SimLog:
+        return self.logs.setdefault((partition, topic_id), SimLog())
+
+    def copy(self) -> Disk:
+        """An image of the card."""
+        return deepcopy(self)
+
+    @property
+    def values(self) -> set[int]:
+        return {record.value for log in self.logs.values() for record in log.records}

@@ -1,0 +1,538 @@
+"""Schedules of a whole cluster in virtual time: a seed decides all of one, and replays it.
+
+Each begins boards, makes a topic, lets clients produce and consume, and takes some of the acts below in any order, at
+any time, in the middle of each other. Then nothing fails any more, every board comes back, and all must be led, in sync
+and audited (cluster_checks.py). Must never come in: how boards behave.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from edge_broker.cluster.member import Standing
+from edge_broker.cluster.messages import HandOver
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import ErrorCode
+from tests.simulation.cluster_checks import Violation
+from tests.simulation.cluster_disk import Disk, Record
+from tests.simulation.cluster_world import SESSION_MS, Board, Process, World
+
+ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
+STEP_MS = 25.0
+
+
+class Result(NamedTuple):
+    """What came of one seed; `failure` is empty when everything held."""
+
+    seed: int
+    failure: str
+    trace: Sequence[str]
+    acts: int = 0
+    taken: int = 0
+    acked: int = 0
+    virtual_ms: float = 0.0
+
+
+class Shape(NamedTuple):
+    """What a cluster of a seed is like."""
+
+    boards: int
+    factor: int
+    needed: int
+    unclean: bool
+
+
+SHAPES = [Shape(3, 3, 2, False)] * 6 + [Shape(4, 3, 2, False)] * 2 + [Shape(3, 3, 1, False), Shape(3, 3, 1, True)]
+
+
+class Schedule:
+    """One seed's."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = Random(f"schedule {seed}")
+        self.shape = self.dice.choice(SHAPES)
+        self.world = World(seed, self.shape.boards)
+        self.world.checks.unclean = self.shape.unclean
+        self.world.loss = self.dice.choice([0.0, 0.0, 0.02, 0.15])
+        self.world.late = self.dice.choice([0.0, 0.0, 0.003, 0.03])
+        self.world.slow_ms = self.dice.choice([1.0, 4.0, 25.0])
+        self.pace_ms = self.dice.choice([60.0, 300.0, 900.0])
+        self.produce_ms = self.dice.choice([12.0, 50.0])
+        self.luck = self.dice.choice([0.0, 0.0, 0.15, 0.5])
+        self.world.bad_luck = self.bad_luck
+        self.acts_done = 0
+        self.lost_for_good = 0
+        self.calm = False
+        self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
+
+    def run(self) -> None:
+        world, dice = self.world, self.dice
+        for board in world.boards:
+            board.start()
+        config = {
+            "min.insync.replicas": str(self.shape.needed),
+            "unclean.leader.election.enable": "true" if self.shape.unclean else "false",
+        }
+        world.make_topic(dice.randint(1, 2), self.shape.factor, config)
+        self._produce_on()
+        self._consume_on()
+        for _ in range(dice.randint(5, 40)):
+            self.pass_time(dice.expovariate(1 / self.pace_ms))
+            act = dice.choice(self.acts)
+            world.note(f"- {act.__name__}")
+            self.acts_done += 1
+            act(self)
+        self.end()
+
+    def pass_time(self, ms: float) -> None:
+        """Let everything go on; look whether the in-sync set has recovered."""
+        left = ms
+        while left > 0:
+            self.world.advance(min(left, STEP_MS))
+            left -= STEP_MS
+            if self.lost_for_good and self._recovered():
+                self.lost_for_good = 0
+
+    # clients
+
+    def _produce_on(self) -> None:
+        if self.calm:
+            return
+        self.world.later(self.dice.random() * self.produce_ms * 2, self._produce_on)
+        partition = self.dice.choice(self.world.partitions)
+        self.produce(partition, all_in_sync=self.dice.random() < 0.7)
+
+    def produce(self, partition: PartitionId, *, all_in_sync: bool, done: Callable[[], None] = lambda: None) -> None:
+        """One record, to somebody who believes that it leads."""
+        leaders = self.world.leaders(partition)
+        if not leaders:
+            return
+        process, value = self.dice.choice(leaders), self.world.number()
+
+        def reply(error: ErrorCode, epoch: int, offset: int) -> None:
+            if error is ErrorCode.NONE and all_in_sync:
+                self.world.checks.acknowledged(partition, Record(epoch, value), offset)
+                done()
+
+        def arrive() -> None:
+            process.run(lambda: process.produce(partition, value, all_in_sync=all_in_sync, reply=reply))
+
+        self.world.later(self.world.delay_ms(), arrive)
+
+    def _consume_on(self) -> None:
+        self.world.later(60.0, self._consume_on)
+        for partition in self.world.partitions:
+            for process in self.world.leaders(partition):
+                process.run(lambda process=process, partition=partition: process.consume(partition))  # type: ignore[misc]
+
+    # what is most dangerous while a state is being written
+
+    def bad_luck(self, process: Process) -> None:
+        """The outcome is unknown, servers lag, a follower is cut off, the writer loses power soon; often all of it."""
+        if self.calm or self.dice.random() > self.luck:
+            return
+        world, board, storm = self.world, process.board, self.dice.random() < 0.5
+        connection = world.client_of(process).connection
+        if storm and connection is not None and self.dice.random() < 0.4:
+            number = connection.server.number  # the write is not done, and nobody says so
+            world.ensemble.cut(number)
+            world.later(self.dice.random() * 2 * SESSION_MS, lambda: world.ensemble.mend(number))
+        elif storm or self.dice.random() < 0.5:
+            self.later(self.dice.random() * 8, lambda: process.run(world.client_of(process).lost))
+            for server in world.ensemble.servers:
+                server.lag_ms = self.dice.random() * 2500
+        if storm or self.dice.random() < 0.4:
+            other = self.dice.choice(joining(process) or [each.number for each in world.boards if each is not board])
+            links = {(board.number, other), (other, board.number)}
+            self.later(self.dice.random() * 10, lambda: world.blocked.update(links))
+            self.later(2 * SESSION_MS, lambda: world.blocked.difference_update(links))
+        if storm or self.dice.random() < 0.2:
+            self.later(100 + self.dice.random() * 1400, lambda: self.strike(board))
+
+    def strike(self, board: Board) -> None:
+        """A board loses power."""
+        board.cut_power()
+        self.start_later(board)
+
+    # the end
+
+    def end(self) -> None:
+        """Nothing fails any more."""
+        world = self.world
+        world.note("- the end of all faults")
+        heal(self)
+        world.loss, self.luck = 0.0, 0.0
+        for server in world.ensemble.servers:
+            server.lag_ms = 5.0
+            world.ensemble.mend(server.number)
+        for board in world.boards:
+            board.slow = 1.0
+            process = board.process
+            if process is not None:
+                process.go_on()
+                if process.member.leaving or any(not process.log(each).online for each in process.member.partitions):
+                    board.kill()
+            board.start()
+        self._wait("everybody is in sync", self._recovered)
+        self.calm = True
+        self._wait("nothing is under way", self._quiet)
+        answered: set[PartitionId] = set()
+        self._wait("a last record is acked everywhere", lambda: self._all_answer(answered))
+        self._wait("nothing is under way", self._quiet)
+        world.checks.audit()
+
+    def _all_answer(self, answered: set[PartitionId]) -> bool:
+        """Produce to everybody who has not answered yet, now and then."""
+        for partition in sorted(set(self.world.partitions) - answered):
+            if self.dice.random() < 0.1:
+                self.produce(partition, all_in_sync=True, done=lambda partition=partition: answered.add(partition))  # type: ignore[misc]
+        return len(answered) == len(self.world.partitions)
+
+    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+        until = self.world.now_ms + ENDS_MS
+        while not condition():
+            if self.world.now_ms > until:
+                raise Violation(f"not within {ENDS_MS / 1000:.0f} s: {what}; {self._picture()}")
+            self.world.advance(STEP_MS)
+
+    def _picture(self) -> str:
+        states = [str(self.world.state(partition)) for partition in self.world.partitions]
+        roles = [
+            f"board {process.board.number} {process.member.standing.name} "
+            + ", ".join(
+                f"{found.partition.partition}:{found.role.name} {found.log.synced_offset}/{found.log.log_end_offset}"
+                for found in process.member.partitions.values()
+            )
+            for process in self.world.processes
+        ]
+        return "; ".join(states + roles)
+
+    def _recovered(self) -> bool:
+        return all(self._in_sync(partition) for partition in self.world.partitions)
+
+    def _in_sync(self, partition: PartitionId) -> bool:
+        """Every replica is named with the disk that it has, and somebody leads."""
+        state, world = self.world.state(partition), self.world
+        if state is None or len(state.in_sync) < self.shape.factor:
+            return False
+        for entry in state.in_sync:
+            process = world.board(entry.broker).process
+            if process is None or process.paused or process.member.standing is not Standing.SERVING:
+                return False
+            if entry != process.member.identity.replica or partition not in process.member.partitions:
+                return False
+        leaders = world.leaders(partition)
+        return [each.board.number for each in leaders] == [state.leader]
+
+    def _quiet(self) -> bool:
+        for partition in self.world.partitions:
+            leaders = self.world.leaders(partition)
+            if len(leaders) != 1:
+                return False
+            end = leaders[0].log(partition).log_end_offset
+            found = leaders[0].member.partitions[partition]
+            if found.high_watermark != end:
+                return False
+            if any(process.log(partition).synced_offset != end for process, _ in self.world.replicas_of(partition)):
+                return False
+        return True
+
+    # what acts choose from
+
+    @property
+    def board(self) -> Board:
+        return self.dice.choice(self.world.boards)
+
+    def may_lose(self) -> bool:
+        """Whether another board may be lost for good now."""
+        return self.lost_for_good + 1 < self.shape.needed or self.shape.unclean
+
+    def later(self, ms: float, call: Callable[[], object]) -> None:
+        """Later, unless the end came first."""
+
+        def do() -> None:
+            if not self.calm:
+                call()
+
+        self.world.later(ms, do)
+
+    def start_later(self, board: Board) -> None:
+        self.later(self.dice.choice([10.0, 300.0, 3000.0]) * self.dice.random(), board.start)
+
+
+def joining(process: Process) -> list[int]:
+    """Brokers that a change under way adds to an in-sync set."""
+    found = []
+    for each in process.member.partitions.values():
+        pending = each._write.pending
+        if pending is not None and each.state is not None:
+            found += [entry.broker for entry in pending.in_sync if each.state.entry(entry.broker) is None]
+    return found
+
+
+Act = Callable[[Schedule], None]
+
+
+def kill(schedule: Schedule) -> None:
+    board = schedule.board
+    board.kill()
+    schedule.start_later(board)
+
+
+def cut_power(schedule: Schedule) -> None:
+    board = schedule.board
+    board.cut_power()
+    schedule.start_later(board)
+
+
+def cut_power_of_a_leader(schedule: Schedule) -> None:
+    leaders = schedule.world.leaders(schedule.dice.choice(schedule.world.partitions))
+    if leaders:
+        board = leaders[0].board
+        board.cut_power()
+        schedule.start_later(board)
+
+
+def cut_power_of_the_site(schedule: Schedule) -> None:
+    for board in schedule.world.boards:
+        board.cut_power()
+        schedule.start_later(board)
+
+
+def stop_and_continue(schedule: Schedule) -> None:
+    """SIGSTOP, for less or more than a session lasts."""
+    process = schedule.board.process
+    if process is not None:
+        process.paused = True
+        schedule.world.later(schedule.dice.random() * 3 * SESSION_MS, process.go_on)
+
+
+def cut_one_way(schedule: Schedule) -> None:
+    one, other = schedule.dice.sample(schedule.world.boards, 2)
+    schedule.world.blocked.add((one.number, other.number))
+
+
+def isolate(schedule: Schedule) -> None:
+    """From the other boards, and from ZooKeeper or not."""
+    board = schedule.board
+    for other in schedule.world.boards:
+        schedule.world.blocked |= {(board.number, other.number), (other.number, board.number)}
+    if schedule.dice.random() < 0.5:
+        board.links.cut_up = set(range(3))
+
+
+def cut_from_zookeeper(schedule: Schedule) -> None:
+    """One way or the other, from some servers or all."""
+    board = schedule.board
+    servers = set(schedule.dice.sample(range(3), schedule.dice.randint(1, 3)))
+    if schedule.dice.random() < 0.6:
+        board.links.cut_up |= servers
+    if schedule.dice.random() < 0.6:
+        board.links.cut_down |= servers
+
+
+def blink(schedule: Schedule) -> None:
+    """A short loss of what ZooKeeper answers: outcomes are unknown."""
+    links = schedule.board.links
+    links.cut_down = set(range(3))
+    schedule.world.later(schedule.dice.random() * SESSION_MS, links.cut_down.clear)
+
+
+def drop_connection(schedule: Schedule) -> None:
+    """What is under way to ZooKeeper is lost or done, nobody knows."""
+    process = schedule.board.process
+    if process is not None:
+        process.run(schedule.world.client_of(process).lost)
+
+
+def heal(schedule: Schedule) -> None:
+    schedule.world.blocked.clear()
+    for board in schedule.world.boards:
+        board.links.cut_up.clear()
+        board.links.cut_down.clear()
+
+
+def server_lags(schedule: Schedule) -> None:
+    schedule.dice.choice(schedule.world.ensemble.servers).lag_ms = schedule.dice.choice([5.0, 200.0, 2000.0])
+
+
+def server_loses_its_leader(schedule: Schedule) -> None:
+    ensemble, number = schedule.world.ensemble, schedule.dice.randrange(3)
+    ensemble.cut(number)
+    schedule.world.later(schedule.dice.random() * 4 * SESSION_MS, lambda: ensemble.mend(number))
+
+
+def expire(schedule: Schedule) -> None:
+    process = schedule.board.process
+    if process is not None:
+        schedule.world.ended.add(schedule.world.client_of(process).session_id)
+        schedule.world.ensemble.expire(schedule.world.client_of(process).session_id)
+
+
+def expire_a_leader(schedule: Schedule) -> None:
+    """Its process lives, and is elected again, or not."""
+    for process in schedule.world.leaders(schedule.dice.choice(schedule.world.partitions)):
+        schedule.world.ended.add(schedule.world.client_of(process).session_id)
+        schedule.world.ensemble.expire(schedule.world.client_of(process).session_id)
+
+
+def slow_card(schedule: Schedule) -> None:
+    board = schedule.board
+    board.slow = schedule.dice.choice([1.0, 20.0, 60.0])
+    schedule.later(3000.0, lambda: setattr(board, "slow", 1.0))
+
+
+def card_fails(schedule: Schedule) -> None:
+    """A log goes offline; a restart finds it readable again."""
+    board = schedule.board
+    if board.process is not None and board.process.member.partitions:
+        process = board.process
+        partition = schedule.dice.choice(list(process.member.partitions))
+        process.log(partition).online = False
+        process.run(lambda: process.member.log_moved(partition, process.now_ms))
+
+        def restart() -> None:
+            if board.process is process:
+                board.kill()
+                schedule.start_later(board)
+
+        schedule.later(schedule.dice.random() * 3000, restart)
+
+
+def hand_over(schedule: Schedule) -> None:
+    partition, to = schedule.dice.choice(schedule.world.partitions), schedule.board.number
+    for process in schedule.world.leaders(partition):
+        process.run(lambda process=process: process.member.received(HandOver(partition, to), process.now_ms))  # type: ignore[misc]
+
+
+def controlled_restart(schedule: Schedule) -> None:
+    """Others lead first; then the session is closed."""
+    board = schedule.board
+    process = board.process
+    if process is None or process.paused:
+        return
+    process.run(lambda: process.member.shut_down(process.now_ms))
+    until = schedule.world.now_ms + 3000
+
+    def stop() -> None:
+        if board.process is not process:
+            return
+        if not process.left and schedule.world.now_ms < until:
+            schedule.later(50.0, stop)
+            return
+        process.run(process.client.close)
+        board.kill()
+        schedule.start_later(board)
+
+    schedule.later(50.0, stop)
+
+
+def wipe(schedule: Schedule) -> None:
+    """A card is lost for good; an empty one is put in."""
+    _replace(schedule, lambda board: Disk(f"disk-{schedule.world.number()}"))
+
+
+def clone(schedule: Schedule) -> None:
+    """Another board's card was copied onto this one."""
+    _replace(schedule, lambda board: schedule.board.disk.copy())
+
+
+def image(schedule: Schedule) -> None:
+    """A copy of a card is made while the board is off."""
+    board = schedule.board
+    board.cut_power()
+    board.images.append(board.disk.copy())
+    board.start()
+
+
+def restore(schedule: Schedule) -> None:
+    """A board gets the copy of its card that was made once."""
+    having = [board for board in schedule.world.boards if board.images]
+    if having:
+        board = schedule.dice.choice(having)
+        _replace(schedule, lambda _: board.images[-1].copy(), board)
+
+
+def swap_while_dark(schedule: Schedule) -> None:
+    """The whole site is off, and one board comes back with another card."""
+    if not schedule.may_lose():
+        return
+    board, boards = schedule.board, schedule.world.boards
+    cards = [Disk(f"disk-{schedule.world.number()}"), schedule.board.disk, *board.images[-1:]]
+    for each in boards:
+        each.cut_power()
+    schedule.lost_for_good += 1
+    board.replace_disk(schedule.dice.choice(cards).copy())
+    for each in boards:
+        schedule.start_later(each)
+
+
+def _replace(schedule: Schedule, make: Callable[[Board], Disk], which: Board | None = None) -> None:
+    if not schedule.may_lose():
+        return
+    board = which or schedule.board
+    disk = make(board)
+    schedule.lost_for_good += 1
+    board.cut_power()
+    board.replace_disk(disk)
+    schedule.start_later(board)
+
+
+def rest(schedule: Schedule) -> None:
+    """Time for everybody to catch up."""
+    heal(schedule)
+    schedule.pass_time(schedule.dice.random() * 4000)
+
+
+ACTS: list[Act] = [
+    kill,
+    cut_power,
+    cut_power_of_a_leader,
+    cut_power_of_the_site,
+    stop_and_continue,
+    cut_one_way,
+    isolate,
+    cut_from_zookeeper,
+    blink,
+    drop_connection,
+    heal,
+    server_lags,
+    server_loses_its_leader,
+    expire,
+    expire_a_leader,
+    slow_card,
+    card_fails,
+    hand_over,
+    controlled_restart,
+    wipe,
+    clone,
+    image,
+    restore,
+    swap_while_dark,
+    rest,
+]
+
+
+def run_seed(seed: int) -> Result:
+    """Run one schedule."""
+    schedule = Schedule(seed)
+    world, failure = schedule.world, ""
+    try:
+        schedule.run()
+    except Violation as violation:
+        failure = str(violation)
+    except Exception:  # noqa: BLE001  a bug is a failure, with its place
+        failure = traceback.format_exc()
+    return Result(
+        seed,
+        failure,
+        tuple(world.trace),
+        schedule.acts_done,
+        len(world.checks.taken),
+        len(world.checks.acked),
+        world.now_ms,
+    )

@@ -1,0 +1,451 @@
+"""A cluster in one process, in virtual time: boards, their disks and processes, the network, ZooKeeper's model.
+
+The core under test is `edge_broker.cluster`; `Process` is its shell. Must never come in: which faults happen
+(cluster_runs.py), what must hold (cluster_checks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from edge_broker.cluster import effects
+from edge_broker.cluster.controller import placed
+from edge_broker.cluster.effects import Effect
+from edge_broker.cluster.layout import decode_state, state_path
+from edge_broker.cluster.member import ClusterMember
+from edge_broker.cluster.messages import Message, ReplicaFetched
+from edge_broker.cluster.partition import LEADS, Partition, Settings
+from edge_broker.cluster.state import Identity, PartitionId, PartitionState
+from edge_broker.cluster.zookeeper import Answer, Event, Node, SetData, ZooKeeper
+from edge_broker.errors import ErrorCode
+from edge_broker.testing.loop import Loop
+from edge_broker.testing.zookeeper import Client, Ensemble
+from tests.simulation.cluster_checks import Checks
+from tests.simulation.cluster_disk import Disk, Entry, Record, SimLog
+
+SESSION_MS = 1000
+TICK_MS = 40.0
+FETCH_RECORDS = 40
+FEW_RECORDS = 5
+SETTINGS = Settings(
+    lag_ms_max=900.0,
+    fetch_wait_ms=60.0,
+    fetch_timeout_ms=250.0,
+    hand_over_ms_max=600.0,
+    claim_wait_ms=400.0,
+    unclean_wait_ms=300.0,
+    balance_ms=2000.0,
+)
+TOPIC = "readings"
+TRACE_LINES = 400
+Reply = Callable[[ErrorCode, int, int], None]
+
+
+class Links:
+    """A board's way to the servers of the ensemble."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.cut_up: set[int] = set()
+        self.cut_down: set[int] = set()
+
+    def up(self, server: int) -> bool:
+        return server not in self.cut_up
+
+    def down(self, server: int) -> bool:
+        return server not in self.cut_down
+
+    def delay_ms(self) -> float:
+        return self._world.delay_ms()
+
+
+class Process:
+    """One life of a broker on a board."""
+
+    def __init__(self, board: Board) -> None:
+        self.board, self.world = board, board.world
+        self.alive, self.paused = True, False
+        self._held: list[Callable[[], None]] = []
+        disk = board.disk
+        self.member = ClusterMember(Identity(board.number, disk.directory, disk.epochs), SETTINGS, rack=board.rack)
+        for log in disk.logs.values():
+            log.restart()
+        self.waiting: dict[PartitionId, list[tuple[int, int, Reply]]] = {}
+        self.left = False
+        self.client = self.world.begin_session(self)
+        self._tick()
+
+    # how it runs
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Do this now, or when the process goes on; never if it is dead."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._held.append(call)
+            return
+        call()
+        self._drain()
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.paused = False
+        held, self._held = self._held, []
+        for call in held:
+            self.run(call)
+
+    def later(self, delay_ms: float, call: Callable[[], None]) -> None:
+        self.world.later(delay_ms, lambda: self.run(call))
+
+    @property
+    def now_ms(self) -> float:
+        return self.board.now_ms
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.world.later(TICK_MS, self._tick)
+            if not self.paused:
+                self.run(lambda: self.member.tick(self.now_ms))
+
+    def answered(self, token: int, answer: Answer) -> None:
+        self.member.answered(token, answer, self.now_ms)
+
+    def happened(self, event: Event) -> None:
+        self.world.note(f"board {self.board.number}: {event}") if type(event).__name__ != "Watched" else None
+        self.member.happened(event, self.now_ms)
+
+    # what it does
+
+    def _drain(self) -> None:
+        while self.member.effects and self.alive:
+            effect = self.member.effects.pop(0)
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        member, disk = self.member, self.board.disk
+        if isinstance(effect, effects.Ask):
+            self.client.ask(effect.token, effect.request)
+            if isinstance(effect.request, SetData):
+                self.world.bad_luck(self)
+        elif isinstance(effect, effects.Send):
+            self._send(effect.to, effect.message)
+        elif isinstance(effect, effects.Record):
+            epoch = effect.epoch
+
+            def recorded() -> None:
+                disk.epochs = (*disk.epochs, epoch)
+                member.recorded(epoch, self.now_ms)
+
+            self.later(self.world.dice.random() * 20, recorded)
+        elif isinstance(effect, effects.OpenLog):
+            partition, topic_id = effect
+            self.later(
+                self.world.dice.random() * 5,
+                lambda: member.opened(partition, topic_id, disk.open(partition, topic_id), self.now_ms),
+            )
+        elif isinstance(effect, effects.RemoveLog):
+            disk.logs.pop((effect.partition, effect.topic_id), None)
+        elif isinstance(effect, effects.Enter):
+            self._enter(effect)
+        elif isinstance(effect, effects.Left):
+            self.left = True
+        else:
+            self._change_log(effect)
+
+    def _enter(self, effect: effects.Enter) -> None:
+        disk = self.board.disk
+
+        def entered() -> None:
+            disk.journal += [Entry(effect.partition, effect.cause, lost) for lost in effect.losses]
+            self.member.entered(effect.partition, effect.token, self.now_ms)
+
+        self.later(self.board.sync_ms(), entered)
+
+    def _change_log(self, effect: effects.Append | effects.BeginEpoch | effects.Truncate | effects.Advance) -> None:
+        partition, member = effect.partition, self.member
+        log = self.log(partition)
+        if isinstance(effect, effects.Append):
+            if log.online and effect.offset == log.log_end_offset:
+                assert isinstance(effect.records, tuple)
+                log.append(effect.records)
+            self.moved(partition)
+        elif isinstance(effect, effects.BeginEpoch):
+            epoch = effect.epoch
+            self.world.note(
+                f"board {self.board.number}: begins epoch {epoch} of {partition.partition} at {log.log_end_offset}"
+            )
+            log.begin_epoch(epoch)
+            start = (epoch, log.log_end_offset)
+
+            def begun() -> None:
+                log.durable_starts = (*log.durable_starts, start)
+                member.epoch_begun(partition, epoch, self.now_ms)
+
+            self.later(self.board.sync_ms(), begun)
+        elif isinstance(effect, effects.Truncate):
+            end, before = effect.end_offset, log.log_end_offset
+            self.world.note(f"board {self.board.number}: truncates {partition.partition} from {before} to {end}")
+            log.truncate(end)
+
+            def cut() -> None:
+                log.truncated(end)
+                member.truncated(partition, self.now_ms)
+
+            self.later(self.board.sync_ms(), cut)
+        else:
+            self.world.checks.advanced(self, partition, effect.high_watermark)
+            self._wake(partition)
+
+    def _send(self, to: int, message: Message) -> None:
+        if isinstance(message, ReplicaFetched) and message.wants_records:
+            log = self.log(message.partition)
+            start = message.fetch_offset
+            message = message._replace(records=tuple(log.records[start : start + self.world.fetch_records]))
+        self.world.send(self.board, to, message)
+
+    def log(self, partition: PartitionId) -> SimLog:
+        log = self.member.partitions[partition].log
+        assert isinstance(log, SimLog)
+        return log
+
+    def moved(self, partition: PartitionId) -> None:
+        """Something was written: the member knows, and a sync follows."""
+        self.member.log_moved(partition, self.now_ms)
+        self._sync(partition, self.log(partition))
+
+    def _sync(self, partition: PartitionId, log: SimLog) -> None:
+        if log.syncing or log.synced_offset == log.log_end_offset:
+            return
+        log.syncing = True
+
+        def begin() -> None:
+            writing = log.begin_sync()
+
+            def end() -> None:
+                log.syncing = False
+                if log.online:
+                    log.end_sync(writing)
+                    self.member.log_moved(partition, self.now_ms)
+                    self._sync(partition, log)
+
+            self.later(self.board.sync_ms(), end)
+
+        self.later(self.world.dice.random() * 10, begin)
+
+    # clients
+
+    def produce(self, partition: PartitionId, value: int, *, all_in_sync: bool, reply: Reply) -> None:
+        found = self.member.partitions.get(partition)
+        self.member.now_ms = self.now_ms
+        error = found.append_error(all_in_sync=all_in_sync) if found is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not ErrorCode.NONE:
+            reply(error, -1, -1)
+            return
+        assert found is not None
+        assert found.leading is not None
+        log, epoch = self.log(partition), found.leading.epoch
+        offset = log.log_end_offset
+        log.append((Record(epoch, value),))
+        self.world.checks.appended(self, partition, epoch, offset, value)
+        if all_in_sync:
+            self.waiting.setdefault(partition, []).append((epoch, offset, reply))
+        else:
+            reply(ErrorCode.NONE, epoch, offset)
+        self.moved(partition)
+
+    def _wake(self, partition: PartitionId) -> None:
+        found = self.member.partitions[partition]
+        if found.leading is None:
+            return
+        left = []
+        for epoch, offset, reply in self.waiting.pop(partition, []):
+            if epoch == found.leading.epoch and offset < found.high_watermark:
+                self.world.checks.acknowledges(self, partition)
+                reply(ErrorCode.NONE, epoch, offset)
+            elif epoch == found.leading.epoch:
+                left.append((epoch, offset, reply))
+        self.waiting[partition] = left
+
+    def consume(self, partition: PartitionId) -> None:
+        """Show a consumer what may be shown."""
+        found = self.member.partitions.get(partition)
+        if found is not None and found.role in LEADS and found.leading is not None:
+            mark = found.high_watermark
+            self.world.checks.shown(self, partition, found.leading.epoch, self.log(partition).records, mark)
+            self.world.checks.latest(self, partition, found.leading.epoch, found.latest_offset())
+
+
+class Board:
+    """A machine with a card, a clock and at most one process."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world, self.number = world, number
+        self.rack = f"rack-{number % 2}" if world.dice.random() < 0.5 else None
+        self.disk = Disk(f"disk-{world.number()}")
+        self.links = Links(world)
+        self.process: Process | None = None
+        self.rate = 1 + (world.dice.random() - 0.5) * 0.06
+        self._offset_ms = world.dice.random() * 1e6
+        self.slow = 1.0
+        self.images: list[Disk] = []
+
+    @property
+    def now_ms(self) -> float:
+        return self._offset_ms + self.world.now_ms * self.rate
+
+    def sync_ms(self) -> float:
+        return self.world.dice.random() * 15 * self.slow
+
+    def start(self) -> None:
+        if self.process is None:
+            self.process = Process(self)
+
+    def kill(self) -> None:
+        """kill -9: what was written is there."""
+        if self.process is not None:
+            self.process.alive = False
+            self.world.drop_session(self.process)
+            self.process = None
+
+    def cut_power(self) -> None:
+        """What was not synced is gone."""
+        self.kill()
+        for log in self.disk.logs.values():
+            self.world.checks.cut(self, log.cut_power(self.world.dice))
+
+    def replace_disk(self, disk: Disk) -> None:
+        """The card is lost for good; another one is put in."""
+        assert self.process is None
+        self.world.checks.lost_for_good(self.disk)
+        self.disk = disk
+
+
+class World:
+    """All of it."""
+
+    def __init__(self, seed: int, boards: int) -> None:
+        self.dice = Random(f"cluster {seed}")
+        self.loop = Loop()
+        self.trace: list[str] = []
+        self.ended: set[int] = set()  # sessions that an act has ended
+        self._numbers = 0
+        self.checks = Checks(self)
+        self.ensemble = Ensemble(self.loop, self.dice)
+        self.boards = [Board(self, number) for number in range(1, boards + 1)]
+        self.blocked: set[tuple[int, int]] = set()
+        self.bad_luck: Callable[[Process], None] = lambda _: None  # while a state is written
+        self.loss = self.late = 0.0
+        self.fetch_records = FETCH_RECORDS if seed % 3 else FEW_RECORDS  # with few, who was away is behind for long
+        self.slow_ms = 3.0
+        self.partitions: list[PartitionId] = []
+        self.config: dict[str, str] = {}
+        self.topic_id = ""
+
+    # time and chance
+
+    @property
+    def now_ms(self) -> float:
+        return self.loop.time() * 1000
+
+    def later(self, delay_ms: float, call: Callable[[], None]) -> None:
+        self.loop.call_later(delay_ms / 1000, call)
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def delay_ms(self) -> float:
+        return self.dice.expovariate(1 / self.slow_ms)
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self.now_ms:8.0f} {line}")
+        del self.trace[:-TRACE_LINES]
+
+    def advance(self, ms: float) -> None:
+        """Let time pass."""
+        self.loop.advance(ms)
+
+    # ZooKeeper
+
+    def begin_session(self, process: Process) -> ZooKeeper:
+        """The session of a process."""
+        return self.ensemble.client(process, SESSION_MS, process.board.links, process.run)
+
+    def client_of(self, process: Process) -> Client:
+        """Its end in the model."""
+        assert isinstance(process.client, Client)
+        return process.client
+
+    def drop_session(self, process: Process) -> None:
+        """The process has died: its connection breaks, its session ends when it has expired."""
+        client = self.client_of(process)
+        client.closed = True
+        if client.connection is not None:
+            client.connection.close()
+
+    def has_session(self, process: Process) -> bool:
+        """Whether the ensemble has not ended it, or an act has."""
+        session_id = self.client_of(process).session_id
+        return session_id in self.ensemble.sessions or session_id in self.ended
+
+    # the network
+
+    def send(self, board: Board, to: int, message: Message) -> None:
+        sender = board.number
+        for _ in range(2 if self.dice.random() < 0.02 else 1):
+
+            def arrive() -> None:
+                if (sender, to) in self.blocked or self.dice.random() < self.loss:
+                    return
+                process = self.board(to).process
+                if process is not None:
+                    process.run(lambda: process.member.received(message, process.now_ms))
+
+            late_ms = self.dice.random() * 3000 if self.dice.random() < self.late else 0.0
+            self.later(self.delay_ms() + late_ms, arrive)
+
+    def board(self, number: int) -> Board:
+        return self.boards[number - 1]
+
+    # what there is
+
+    @property
+    def processes(self) -> list[Process]:
+        return [board.process for board in self.boards if board.process is not None]
+
+    def replicas_of(self, partition: PartitionId) -> Iterator[tuple[Process, Partition]]:
+        for process in self.processes:
+            found = process.member.partitions.get(partition)
+            if found is not None:
+                yield process, found
+
+    def leaders(self, partition: PartitionId) -> list[Process]:
+        """Who believes that it leads."""
+        return [process for process, found in self.replicas_of(partition) if found.role in LEADS]
+
+    def state(self, partition: PartitionId) -> PartitionState | None:
+        """What the ensemble's leader has."""
+        node = self.ensemble.tree.nodes.get(state_path(partition))
+        return decode_state(partition, Node(node.data, node.stat)) if node is not None else None
+
+    def make_topic(self, partitions: int, factor: int, config: dict[str, str]) -> None:
+        """By the controller, once there is one and enough boards are there."""
+        self.config, self.topic_id = config, f"topic-{self.number()}"
+        made: list[ErrorCode] = []
+        for _ in range(600):
+            self.advance(50)
+            office = [process.member for process in self.processes if process.member.controller.holds]
+            if office and len(office[0].registrations) == len(self.boards):
+                member = office[0]
+                topic = placed(self.topic_id, partitions, factor, config, member.registrations, member.image.topics)
+                member.controller.make_topic(TOPIC, topic, member.registrations, made.append)
+                process = next(each for each in self.processes if each.member is member)
+                process.run(lambda: None)
+                break
+        for _ in range(600):
+            if made:
+                break
+            self.advance(20)
+        assert made == [ErrorCode.NONE], f"the topic is not made: {made}"
+        self.partitions = [PartitionId(TOPIC, number) for number in range(partitions)]

@@ -1,0 +1,40 @@
+"""Schedules of a cluster hold, a seed replays one, and rules that are broken on purpose are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cluster_broken import BROKEN, SEEDS, break_rule
+from tests.simulation.cluster_runs import run_seed
+
+SEEDS_RUN = 36
+SEEDS_MAX = 300
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_RUN, 12))
+def test_nothing_is_lost_in_any_schedule(first: int) -> None:
+    failures = [(one.seed, one.failure) for one in map(run_seed, range(first, first + 12)) if one.failure]
+    assert failures == []
+
+
+def test_a_seed_says_all() -> None:
+    assert [run_seed(seed) for seed in range(3)] == [run_seed(seed) for seed in range(3)]
+
+
+def test_schedules_do_something() -> None:
+    """Not a proof of anything, but a run in which nobody is answered proves nothing either."""
+    results = [run_seed(seed) for seed in range(100, 106)]
+    assert sum(result.acts for result in results) > 60
+    assert sum(result.acked for result in results) > 500
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_rule_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(rule, monkeypatch.setattr)
+    seeds = (SEEDS[rule], *range(SEEDS_MAX))
+    assert any(run_seed(seed).failure for seed in seeds), f"{len(seeds)} schedules do not find it"
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_the_same_seed_is_well_where_the_rule_holds(rule: str) -> None:
+    assert run_seed(SEEDS[rule]).failure == ""

@@ -1,0 +1,58 @@
+"""Who leads when a leader is gone."""
+
+from __future__ import annotations
+
+from edge_broker.cluster.election import LogEnds, candidates, claimed, claimed_unclean, has_most, resigned, without
+from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Registration
+
+A, B, C = (InSyncReplica(number, f"disk-{number}", 10 + number) for number in (1, 2, 3))
+STATE = PartitionState(1, 4, (A, B, C))
+
+
+def registered(*replicas: InSyncReplica) -> dict[int, Registration]:
+    return {each.broker: Registration(each.broker, each.epoch, each.directory) for each in replicas}
+
+
+def test_members_that_are_there_with_their_disk_may_lead_in_the_replicas_order() -> None:
+    assert candidates(STATE, (3, 1, 2), registered(B, C)) == (3, 2)
+    assert candidates(STATE, (3, 1, 2), registered(B, C._replace(epoch=99))) == (3, 2), "restarted, with its disk"
+    assert candidates(STATE, (3, 1, 2), registered(B, C._replace(directory="empty"))) == (2,)
+
+
+def test_who_is_not_in_the_set_may_not() -> None:
+    state = PartitionState(1, 4, (A,))
+    assert candidates(state, (1, 2, 3), registered(B, C)) == ()
+
+
+def test_a_claim_raises_the_epoch_and_drops_who_is_gone() -> None:
+    me = B._replace(epoch=50)
+    assert claimed(STATE, me, registered(me, C), 2) == PartitionState(2, 5, (me, C))
+
+
+def test_a_claim_keeps_as_many_as_are_needed() -> None:
+    assert claimed(STATE, B, registered(B), 2) == PartitionState(2, 5, (B, C)), "what counts is on C's disk"
+    assert claimed(STATE, B, registered(B), 1) == PartitionState(2, 5, (B,))
+
+
+def test_leaving_and_resigning() -> None:
+    assert without(STATE, 1) == PartitionState(-1, 4, (B, C))
+    assert without(STATE, 2) == PartitionState(1, 4, (A, C))
+    assert resigned(STATE, 1) == PartitionState(-1, 4, (A, B, C))
+    assert resigned(STATE, 2) == STATE
+
+
+def test_an_unclean_election_names_one_alone() -> None:
+    assert claimed_unclean(STATE, C) == PartitionState(3, 5, (C,))
+
+
+def test_most_is_the_later_epoch_then_the_longer_log_then_the_order() -> None:
+    ends = {1: LogEnds(3, 100), 2: LogEnds(4, 7), 3: LogEnds(4, 7)}
+    assert [broker for broker in ends if has_most(broker, ends, (1, 3, 2))] == [3]
+
+
+def test_a_disk_is_named_by_its_directory_and_its_own_epochs() -> None:
+    mine = Identity(1, "disk-1", (5, 11))
+    assert mine.is_named_by(A)
+    assert not mine.is_named_by(A._replace(directory="other"))
+    assert not mine.is_named_by(A._replace(epoch=12)), "the disk that was registered then is another: this is a copy"
+    assert mine.registered(20).replica == InSyncReplica(1, "disk-1", 20)

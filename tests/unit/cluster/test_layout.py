@@ -1,0 +1,69 @@
+"""Znodes are read as they were written, and what is not ours is said so."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.cluster.layout import (
+    LayoutFault,
+    broker_path,
+    decode_registration,
+    decode_state,
+    decode_topic,
+    encode_registration,
+    encode_state,
+    encode_topic,
+    state_path,
+    topic_path,
+)
+from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.zookeeper import Node, Stat
+
+PARTITION = PartitionId("readings", 3)
+STATE = PartitionState(1, 3, (InSyncReplica(1, "a9", 12), InSyncReplica(2, "7c", 9)))
+
+
+def node(data: bytes) -> Node:
+    return Node(data, Stat(0, 77, 78, 5))
+
+
+def test_paths() -> None:
+    assert (broker_path(2), topic_path("t"), state_path(PARTITION)) == ("/brokers/2", "/topics/t", "/topics/readings/3")
+
+
+def test_a_state_is_as_formats_says() -> None:
+    assert encode_state(STATE) == (
+        b'{"in_sync":[{"broker":1,"directory":"a9","epoch":12},{"broker":2,"directory":"7c","epoch":9}],'
+        b'"leader":1,"leader_epoch":3,"version":1}'
+    )
+    assert decode_state(PARTITION, node(encode_state(STATE))) == STATE
+
+
+def test_a_registrations_epoch_is_the_zxid_that_made_it() -> None:
+    here = Registration(2, 0, "7c", "shelf", (("CLIENT", "h:1"), ("REPLICATION", "h:2")))
+    assert decode_registration(2, node(encode_registration(here))) == here._replace(epoch=77)
+    bare = Registration(2, 0, "7c")
+    assert decode_registration(2, node(encode_registration(bare))) == bare._replace(epoch=77)
+
+
+def test_a_topic() -> None:
+    topic = Topic("id", ((1, 2, 3), (2, 3, 1)), {"min.insync.replicas": "2"})
+    assert decode_topic("t", node(encode_topic(topic))) == topic
+    assert (topic.min_in_sync, topic.needed(0), topic.may_elect_unclean) == (2, 2, False)
+    assert Topic("id", ((1,),), {"min.insync.replicas": "2"}).needed(0) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"version":2}', "has version 2, and this broker knows 1"),
+        (b"", "is not one of ours"),
+        (b"[]", "is not one of ours"),
+        (b'{"leader":1}', "is not one of ours"),
+        (b'{"version":1,"leader":1}', "lacks a field"),
+        (b'{"version":1,"leader":1,"leader_epoch":0,"in_sync":[1]}', "lacks a field"),
+    ],
+)
+def test_what_is_not_ours_is_said(data: bytes, said: str) -> None:
+    with pytest.raises(LayoutFault, match=said):
+        decode_state(PARTITION, node(data))

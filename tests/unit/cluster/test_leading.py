@@ -1,0 +1,81 @@
+"""What a leader counts: only fetches of its epoch, by the registration that they name."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.cluster.following import Following
+from edge_broker.cluster.leading import Leading, epoch_error
+from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.errors import ErrorCode
+from tests.simulation.cluster_disk import Record, SimLog
+
+PARTITION = PartitionId("t", 0)
+ME, B = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)
+TOPIC = Topic("id", ((1, 2, 3),), {})
+
+
+def log_of(*epochs: int) -> SimLog:
+    log = SimLog()
+    log.append(tuple(Record(epoch, offset) for offset, epoch in enumerate(epochs)))
+    return log
+
+
+def fetch(replica: InSyncReplica = B, *, offset: int, synced: int, last_epoch: int = 4) -> ReplicaFetch:
+    return ReplicaFetch(PARTITION, replica, 4, offset, last_epoch, synced)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [(4, ErrorCode.NONE), (3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_fetches_of_other_epochs_are_fenced(asked: int, error: ErrorCode) -> None:
+    assert epoch_error(asked, 4) is error
+
+
+def test_an_answer_of_another_epoch_or_for_another_log_is_nobodys() -> None:
+    following, log = Following(1, 4), log_of(4, 4)
+    answer = ReplicaFetched(PARTITION, 4, 2, 4)
+    assert following.is_answer_to(answer, log)
+    assert not following.is_answer_to(answer._replace(leader_epoch=3), log)
+    assert not following.is_answer_to(answer._replace(fetch_offset=1), log)
+    assert not following.is_answer_to(answer._replace(last_fetched_epoch=3), log)
+
+
+def test_a_follower_counts_for_what_its_disk_has_and_matches() -> None:
+    leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
+    assert leading.fetched(fetch(offset=3, synced=2), log, 1.0) is None
+    assert leading.ends(3) == {ME: 3, B: 2}
+    assert leading.fetched(fetch(offset=3, synced=3, last_epoch=3), log, 2.0) is not None, "it has another epoch's"
+    assert leading.ends(3)[B] == 2
+
+
+def test_every_epoch_begins_with_no_acknowledgement() -> None:
+    assert Leading(ME, 5, 3, 0.0).ends(3) == {ME: 3}
+
+
+def test_a_restarted_follower_counts_under_its_new_registration_alone() -> None:
+    leading, log, again = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4), B._replace(epoch=9)
+    leading.fetched(fetch(offset=3, synced=3), log, 1.0)
+    leading.fetched(fetch(again, offset=3, synced=1), log, 2.0)
+    leading.fetched(fetch(offset=3, synced=3), log, 3.0)  # of the former one, late
+    assert leading.ends(3) == {ME: 3, again: 1}
+
+
+def test_who_is_not_registered_so_does_not_join() -> None:
+    leading, log = Leading(ME, 4, 1, 0.0), log_of(4, 4, 4)
+    leading.fetched(fetch(offset=3, synced=2), log, 1.0)
+    assert leading.joining(TOPIC, 0, {2: Registration(2, 6, "two")}, 2) == (ME, B)
+    assert leading.joining(TOPIC, 0, {2: Registration(2, 9, "two")}, 2) == (ME,)
+    assert leading.joining(TOPIC, 0, {}, 2) == (ME,)
+    assert leading.joining(TOPIC, 0, {2: Registration(2, 6, "two")}, 3) == (ME,)
+
+
+def test_slow_and_gone_members_are_not_healthy() -> None:
+    leading, log, state = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4), PartitionState(1, 4, (ME, B))
+    registrations = {1: Registration(1, 5, "one"), 2: Registration(2, 6, "two")}
+    leading.fetched(fetch(offset=3, synced=3), log, 100.0)
+    assert leading.healthy(state, registrations, 150.0, 100.0) == 2
+    assert leading.healthy(state, registrations, 250.0, 100.0) == 1
+    assert leading.healthy(state, {}, 150.0, 100.0) == 1

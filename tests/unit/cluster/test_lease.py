@@ -1,0 +1,18 @@
+"""How long a session is believed to live."""
+
+from __future__ import annotations
+
+from edge_broker.cluster.lease import Lease
+
+
+def test_it_lasts_two_thirds_of_the_timeout_from_what_was_sent() -> None:
+    lease = Lease()
+    lease.begin(6000)
+    assert not lease.holds(0), "a session that was told of proves nothing yet"
+    lease.proved(1000)
+    assert lease.holds(4999)
+    assert not lease.holds(5000)
+    lease.proved(500)
+    assert lease.holds(4999), "an older proof takes nothing back"
+    lease.end()
+    assert not lease.holds(1000)

@@ -1,0 +1,92 @@
+"""One change of a state znode: whatever ZooKeeper answers, it is certain in the end what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from edge_broker.cluster.layout import encode_state
+from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState
+from edge_broker.cluster.state_write import Stage, StateWrite
+from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, Request, SetData, Stat, Sync
+
+PARTITION = PartitionId("t", 0)
+PATH = "/topics/t/0"
+OLD = PartitionState(1, 3, (InSyncReplica(1, "a", 5),))
+NEW = PartitionState(1, 3, (InSyncReplica(1, "a", 5), InSyncReplica(2, "b", 6)))
+
+
+class Asked:
+    """What was asked, and what was settled."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self._then: list[Callable[[Answer], None]] = []
+        self.settled: list[tuple[PartitionState | None, int]] = []
+        self.write = StateWrite(PARTITION, self._ask, lambda state, version: self.settled.append((state, version)))
+
+    def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
+        self.requests.append(request)
+        self._then.append(then)
+
+    def answer(self, answer: Answer) -> None:
+        self._then.pop(0)(answer)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    asked = Asked()
+    asked.write.begin(NEW, 7)
+    assert asked.requests == [SetData(PATH, encode_state(NEW), 7)]
+    return asked
+
+
+def node(state: PartitionState, version: int) -> Node:
+    return Node(encode_state(state), Stat(version, 1, 2, 0))
+
+
+def test_what_was_written_holds(asked: Asked) -> None:
+    assert asked.write.pending == NEW
+    asked.answer(Stat(8, 1, 2, 0))
+    assert (asked.settled, asked.write.busy, asked.write.pending) == ([(NEW, 8)], False, None)
+
+
+def test_who_was_not_first_reads_behind_a_sync(asked: Asked) -> None:
+    asked.answer(Failure.BAD_VERSION)
+    asked.answer(Done())
+    assert asked.requests[1:] == [Sync(PATH), Get(PATH)]
+    assert asked.write.pending == NEW, "until it is certain"
+    asked.answer(node(OLD, 9))
+    assert asked.settled == [(OLD, 9)]
+
+
+def test_an_unknown_outcome_is_found_out_once_connected_again(asked: Asked) -> None:
+    asked.answer(Failure.CONNECTION_LOSS)
+    assert (asked.write.stage, asked.write.pending) == (Stage.UNKNOWN, NEW)
+    asked.write.connected()
+    asked.answer(Failure.CONNECTION_LOSS)
+    asked.write.connected()
+    asked.answer(Done())
+    asked.answer(Failure.CONNECTION_LOSS)
+    assert asked.settled == []
+    asked.write.connected()
+    asked.answer(Done())
+    asked.answer(node(NEW, 8))
+    assert asked.settled == [(NEW, 8)]
+
+
+def test_a_partition_that_is_gone_is_told(asked: Asked) -> None:
+    asked.answer(Failure.NO_NODE)
+    assert asked.settled == [(None, -1)]
+
+
+def test_behind_an_expired_session_nothing_is_certain(asked: Asked) -> None:
+    asked.answer(Failure.SESSION_EXPIRED)
+    assert (asked.settled, asked.write.busy) == ([], False)
+
+
+def test_late_answers_are_nobodys(asked: Asked) -> None:
+    asked.write.stop()
+    asked.answer(Stat(8, 1, 2, 0))
+    assert asked.settled == []
