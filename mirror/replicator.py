@@ -222,7 +222,7 @@ class Replicator:
             link=self._link,
             ends=(self.source, self.target),
             troubles=self._troubles,
-            silent_s=self._sender.oldest_s(asyncio.get_running_loop().time()),
+            silent_s=self._sender.oldest_s(asyncio.get_running_loop().time()) if self._reign else 0.0,
             buffered_bytes=self._memory.bytes,
             started_at=self._started_at,
             now=now,

@@ -253,6 +253,7 @@ class StateTopic:
 
     def _check(self, code: int, what: str) -> None:
         if code:
+            self._leader = Leader(-1, -1)  # another may lead it now, or under another epoch
             raise WireError(f"topic {self.name} {what}: {error_name(code)}")
 
     async def _connection(self) -> Connection:
@@ -260,7 +261,11 @@ class StateTopic:
             await self._find()
         if self._leader.node < 0:
             raise WireError(f"topic {self.name} has no leader")
-        return await self._cluster.connection(self._leader.node, SIDE)
+        try:
+            return await self._cluster.connection(self._leader.node, SIDE)
+        except WireError:
+            self._leader = Leader(-1, -1)  # its broker is away: another may lead it
+            raise
 
 
 def _answered(answer: ProduceResponse) -> PartitionProduceResponse:

@@ -994,3 +994,7 @@ async def test_a_pattern_that_selects_no_topic_is_said_once_with_the_nearest(cap
         caplog.clear()
         await Run(source, MemoryTarget()).until(lambda: source.topics_asked > 6)
     assert "no_topic_matches" not in caplog.text
+
+
+async def test_a_mirror_that_has_never_written_tells_how_it_stands():
+    assert list(Replicator(CONFIG, Metrics()).report().partitions) == []
