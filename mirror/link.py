@@ -18,7 +18,7 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 | forwarding | batches as they are: large ones of the codec that is wanted; on a fast link all that are not small |
 
 Packing is seen as a share of the time that the link takes for what is packed: beyond SHORT the link soon waits for the
-processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth less bytes.
+processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth to a sixth less bytes.
 
 A rate is measured as BBR does it: what was acknowledged between the sending of a request and its answer, over that
 time; so a link that is not filled shows less than it has, and never more.
