@@ -109,13 +109,15 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, the mirror simulated, disk-full, the card, the page, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, mirror and cluster simulated, every host, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) conformance SECURITY=secured
 	$(MAKE) fault
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) fuzz-login SECONDS=1200
 	$(MAKE) simulate-mirror HOURS=1
+	$(MAKE) cluster-simulate HOURS=1
+	$(MAKE) molecule
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card
 	$(MAKE) page
