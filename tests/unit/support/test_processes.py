@@ -13,8 +13,9 @@ from tests.support import ports
 from tests.support.processes import DeadlineError, Process, ProcessError, TcpProxy, free_port, wait_until
 from tests.support.waiting import CALL_S
 
-READY = (
-    "import signal, sys, time; signal.signal(15, lambda *a: sys.exit(0)); print('ready', flush=True); time.sleep(60)"
+READY = (  # a handler would not do: a signal just before a sleep begins is handled when that has ended
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]); print('ready', flush=True); "
+    "signal.sigwait([15]); sys.exit(0)"
 )
 
 
