@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from drupelet import heap
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
-from edge_broker import libc
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.offset_retention import OffsetRetention
@@ -83,7 +83,7 @@ class Options(NamedTuple):
 
 def run(options: Options) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
-    libc.share_one_heap()
+    heap.share_one_heap()
     try:
         import uvloop  # noqa: PLC0415 - absent on 32-bit boards
     except ImportError:
@@ -295,7 +295,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(retention_s, _Retention(broker).start)),
         loop.create_task(every(SPACE_TICK_S, broker.space.look)),
         loop.create_task(every(SECURITY_TICK_S, broker.security.look)),
-        loop.create_task(every(MEMORY_TICK_S, lambda: _files(libc.give_back_memory))),
+        loop.create_task(every(MEMORY_TICK_S, lambda: _files(heap.give_back_memory))),
     ]
     if broker.offsets_retention_ms is not None:
         offsets_s = config.integer("offsets.retention.check.interval.ms") / 1000

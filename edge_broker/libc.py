@@ -1,8 +1,8 @@
 """The few system calls that Python's os module has not got.
 
-Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), statx(2), adjtimex(2), and mallopt(3) and
-malloc_trim(3) where the C library has them, through ctypes, loaded at the first use. Must never come in: policy. System
-calls raise OSError as the system does, and let other threads run meanwhile.
+Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), statx(2) and adjtimex(2), through ctypes, loaded at
+the first use. Must never come in: policy, and memory (drupelet.heap). They raise OSError as the system does, and let
+other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ STA_UNSYNC = 0x40
 AT_FDCWD = -100
 STATX_MNT_ID_UNIQUE = 0x4000
 STATX_MNT_ID_POSITION = 144
-M_ARENA_MAX = -8
 
 
 @cache
@@ -89,20 +88,6 @@ def reserve(descriptor: int, position: int, size: int) -> None:
     long = ctypes.c_int64
     name = "fallocate64" if hasattr(_libc(), "fallocate64") else "fallocate"
     _check(getattr(_libc(), name)(descriptor, FALLOC_FL_KEEP_SIZE, long(position), long(size)))
-
-
-def share_one_heap() -> None:
-    """Let all threads allocate from one heap: the pages that one of them gave up serve the next. Before any thread."""
-    if hasattr(_libc(), "mallopt"):
-        _libc().mallopt(M_ARENA_MAX, 1)
-
-
-def give_back_memory() -> None:
-    """Return free pages of the heap to the system, of which the C library keeps some MB otherwise."""
-    if hasattr(_libc(), "malloc_trim"):
-        import ctypes  # noqa: PLC0415
-
-        _libc().malloc_trim(ctypes.c_size_t(0))
 
 
 def clock_is_synchronised() -> bool:

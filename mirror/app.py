@@ -16,7 +16,7 @@ from functools import partial
 from drupelet.certificate_ends import CertificateEnds
 from drupelet.command_line import announce
 from drupelet.errors import CommandFailed, reason
-from drupelet.heap import give_back_large_buffers
+from drupelet.heap import give_back_large_buffers, share_one_heap
 from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
@@ -40,6 +40,7 @@ NO_TRANSACTIONS = "transactions = true, and the target has none: take it out, or
 
 async def run(config: Config) -> int:
     """Mirror until SIGTERM or SIGINT; return the exit status."""
+    share_one_heap()
     give_back_large_buffers()
     stop, notifier = asyncio.Event(), Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
