@@ -222,9 +222,11 @@ class Fencing:
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=them) for name, them in topics.items()],
         )
 
-    def _end(self) -> EndTxnRequest:
+    def _end(self, *, committed: bool = False) -> EndTxnRequest:
         producer_id, epoch = self._producer
-        return EndTxnRequest(transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=False)
+        return EndTxnRequest(
+            transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=committed
+        )
 
     async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: Patience) -> None:
         """Ask until NONE is answered; whatever may change by itself is asked again, within the bound."""

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
-from edge_broker.protocol.messages.end_txn import EndTxnRequest
 from kafka_wire.apis import DESCRIBE_TRANSACTIONS, END_TXN
 from kafka_wire.cluster import Partition
 from kafka_wire.connection import Connection
@@ -78,11 +77,8 @@ class Transactions(Fencing):
 
         async def ask(connection: Connection) -> int:
             nonlocal refused
-            producer_id, epoch = self._producer
-            request = EndTxnRequest(
-                transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=True
-            )
-            code = (await connection.ask(END_TXN, request, timeout_s=self._timeout_s)).error_code
+            told = await connection.ask(END_TXN, self._end(committed=True), timeout_s=self._timeout_s)
+            code = told.error_code
             refused = code if code in NEVER_COMMITTED else 0
             return 0 if refused else code
 
