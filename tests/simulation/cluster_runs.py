@@ -35,6 +35,17 @@ class Result(NamedTuple):
     acked: int = 0
     virtual_ms: float = 0.0
 
+    @property
+    def counts(self) -> dict[str, float]:
+        """What it did, by the words for it."""
+        hours = self.virtual_ms / 3.6e6
+        return {
+            "acts": self.acts,
+            "records taken": self.taken,
+            "acked by all": self.acked,
+            "h of virtual time": hours,
+        }
+
 
 class Shape(NamedTuple):
     """What a cluster of a seed is like."""

@@ -58,6 +58,11 @@ class Result(NamedTuple):
     records: int = 0
     doubled: int = 0
 
+    @property
+    def counts(self) -> dict[str, float]:
+        """What it did, by the words for it."""
+        return {"acts": self.acts, "records": self.records}
+
 
 class Schedule:
     """One seed's."""
