@@ -12,13 +12,12 @@ Invariants:
 from __future__ import annotations
 
 import json
-import subprocess
 from contextlib import contextmanager
 
 import pytest
 
-from tests.support import runtimes
 from tests.support.mirror_road import (
+    FAST,
     EdgeMirror,
     Load,
     audit,
@@ -28,13 +27,14 @@ from tests.support.mirror_road import (
     partition_count,
     produce,
     read_all,
+    standings,
+    two_mirrors,
     wait_mirrored,
 )
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
 
 KILLS = 5
 PARTITIONS = 3
-FAST = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
 
 
 @pytest.fixture
@@ -70,16 +70,6 @@ def assert_each_once(load, source, target):
         assert set(acked) <= set(numbers(found))
         assert content(found) == content(read_all(source.bootstrap, "readings", partition))
     assert_proven(source, target)
-
-
-def standings(source):
-    done = subprocess.run(
-        [runtimes.console_script("edge-mirror"), "status", "--source", source, "--site", "lab", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [row for row in json.loads(done.stdout)["partitions"] if row["topic"] == "readings"]
 
 
 def test_kills_under_load_lose_nothing(source, target, tmp_path):
@@ -118,16 +108,7 @@ def test_a_kill_repeats_nothing_though_no_position_was_committed(source, target,
 
 def test_a_second_mirror_of_the_site_stands_by_and_takes_over(source, target, tmp_path):
     create_topic(source.bootstrap, "readings", PARTITIONS)
-    first, second = (
-        EdgeMirror(
-            tmp_path / name,
-            source.bootstrap,
-            target.bootstrap,
-            site="lab",
-            settings={**FAST, "group_instance_id": name},
-        )
-        for name in ("board-1", "board-2")
-    )
+    first, second = two_mirrors(tmp_path, source.bootstrap, target.bootstrap)
     with Load(source.bootstrap, "readings", PARTITIONS) as load:
         first.start()
         wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] > 100, 20, "the first at work")

@@ -22,13 +22,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 
-from tests.support import runtimes
-from tests.support.mirror_road import EdgeMirror, Load, audit, create_topic
+from tests.support.mirror_road import Load, audit, create_topic, standings, two_mirrors
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
 
 ROUNDS = 10
@@ -36,7 +34,6 @@ PARTITIONS = 3
 RATE = 300  # records per second: enough to have some under way, few enough for an audit of all after each round
 MOMENT_S = 2.5
 ACTS = {"kill": 4, "stop": 2, "pause": 2, "source": 2, "target": 1, "refuse": 2, "blackhole": 2, "drop": 2}
-FAST = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
 
 
 class Road:
@@ -44,16 +41,7 @@ class Road:
 
     def __init__(self, source, link, target, directory):
         self.source, self.link, self.target = source, link, target
-        self.mirrors = [
-            EdgeMirror(
-                directory / name,
-                source.bootstrap,
-                link.bootstrap,
-                site="lab",
-                settings={**FAST, "group_instance_id": name},
-            )
-            for name in ("board-1", "board-2")
-        ]
+        self.mirrors = two_mirrors(directory, source.bootstrap, link.bootstrap)
         self.acked = 0
 
     @property
@@ -102,11 +90,7 @@ class Road:
 
     def is_done(self):
         """Whether the mirror's group has the end of every partition."""
-        command = [runtimes.console_script("edge-mirror"), "status", "--source", self.source.bootstrap]
-        done = subprocess.run([*command, "--site", "lab", "--json"], capture_output=True, text=True, check=False)
-        if not done.stdout:
-            return False
-        rows = [row for row in json.loads(done.stdout)["partitions"] if row["topic"] == "readings"]
+        rows = standings(self.source.bootstrap, check=False)
         return len(rows) == PARTITIONS and all(row["lag"] == 0 for row in rows)
 
 

@@ -32,6 +32,8 @@ from tests.support.waiting import CALL_S, Deadline
 
 READ_S = 30.0
 GROUP = "edge-mirror-lab"  # of a mirror whose site is `lab`
+FAST = {"backoff_max_ms": 500, "refresh_interval_ms": 300, "commit_interval_ms": 200}
+"""Settings with which a test does not wait for the mirror's own patience."""
 FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # inside every retention
 
 
@@ -75,6 +77,31 @@ class EdgeMirror(Process):
     def events(self, name: str) -> list[str]:
         """Return the log lines of one event, over all lives."""
         return [line for line in self.log_path.read_text().splitlines() if f" mirror {name}" in line]
+
+
+def two_mirrors(directory: Path, source: str, target: str) -> tuple[EdgeMirror, EdgeMirror]:
+    """Two mirrors of the site `lab`, of which one writes and one stands by."""
+    first, second = (
+        EdgeMirror(directory / name, source, target, site="lab", settings={**FAST, "group_instance_id": name})
+        for name in ("board-1", "board-2")
+    )
+    return first, second
+
+
+def standings(source: str, *, check: bool = True) -> list[dict[str, Any]]:
+    """What `edge-mirror status` tells of each partition of `readings`; with `check` it has to end with status 0."""
+    command: list[str | Path] = [
+        runtimes.console_script("edge-mirror"),
+        "status",
+        "--source",
+        source,
+        "--site",
+        "lab",
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=check)
+    rows = json.loads(done.stdout)["partitions"] if done.stdout else []
+    return [row for row in rows if row["topic"] == "readings"]
 
 
 @dataclass(frozen=True)
