@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 from collections.abc import Iterator
@@ -102,6 +103,23 @@ def _doctor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     assert not unexpected, "the doctor finds:\n" + "\n".join(unexpected[:5])
     for text in [] if hasattr(request.node, "callspec") else expected:  # of several cases each has its own
         assert any(re.search(text, finding) for finding in found.findings), f"the doctor finds nothing like {text!r}"
+
+
+@pytest.fixture(autouse=True)
+def _levels_of_loggers() -> Iterator[None]:
+    """A command that ran in this process sets up logging for its own; the next test hears every library again."""
+    before = _levels()
+    yield
+    for name, level in _levels().items():
+        if level != before.get(name, logging.NOTSET):
+            logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+
+
+def _levels() -> dict[str, int]:
+    loggers = logging.root.manager.loggerDict.items()
+    return {"root": logging.root.level} | {
+        name: logger.level for name, logger in loggers if isinstance(logger, logging.Logger)
+    }
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,6 +7,7 @@ only there anything of this object changes. kazoo is imported with the first ses
 |---|---|
 | SUSPENDED, LOST | what is unanswered is answered CONNECTION_LOSS, SESSION_EXPIRED; its later answers are dropped |
 | a watch that it resets at SUSPENDED | nothing |
+| answers that it brings a step later than the others (create, sync) | they keep the order of their requests |
 | requests between two connections, which it would keep | CONNECTION_LOSS, not sent |
 
 Lives here: that. Must never come in: what is asked, and why. Source: kazoo's API reference.
@@ -14,6 +15,7 @@ Lives here: that. Must never come in: what is asked, and why. Source: kazoo's AP
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,6 +61,14 @@ class Credentials(NamedTuple):
     password: str
 
 
+class _Asked:
+    """A request that waits for its turn to be answered."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.answer: Answer | None = None
+
+
 class KazooSession:
     """As `cluster.zookeeper.ZooKeeper`. `connect` is zookeeper.connect, chroot and all."""
 
@@ -71,7 +81,7 @@ class KazooSession:
         credentials: Credentials | None = None,
     ) -> None:
         self._listener, self._deliver = listener, deliver
-        self._waiting: set[int] = set()
+        self._waiting: deque[_Asked] = deque()
         self._connected = self._closed = False
         self._session_id = 0
         self._watch: Callable[[Any], None] = self._new_watch()
@@ -108,9 +118,10 @@ class KazooSession:
             failure = Failure.CONNECTION_LOSS if self._session_id else Failure.SESSION_EXPIRED
             self._deliver(partial(self._listener.answered, token, failure))
             return
-        self._waiting.add(token)
+        asked = _Asked(token)
+        self._waiting.append(asked)
         result = self._send(request)
-        result.rawlink(lambda done: self._deliver(partial(self._answered, token, request, done)))
+        result.rawlink(lambda done: self._deliver(partial(self._answered, asked, request, done)))
 
     def _send(self, request: Request) -> Any:
         client, watch = self._client, self._watch
@@ -135,13 +146,12 @@ class KazooSession:
 
     # what kazoo brings, in the listener's thread
 
-    def _answered(self, token: int, request: Request, done: Any) -> None:
-        if self._closed or token not in self._waiting:
-            return
-        self._waiting.discard(token)
+    def _answered(self, asked: _Asked, request: Request, done: Any) -> None:
+        """Hand on what is answered up to the first request that is not."""
         error = done.exception
-        answer = _answer(request, done.get_nowait()) if error is None else _failure(error)
-        self._listener.answered(token, answer)
+        asked.answer = _answer(request, done.get_nowait()) if error is None else _failure(error)
+        while not self._closed and self._waiting and (answer := self._waiting[0].answer) is not None:
+            self._listener.answered(self._waiting.popleft().token, answer)
 
     def _state_changed(self, state: str) -> None:
         """In kazoo's thread: order among answers does not matter, as what is unanswered is answered here."""
@@ -168,9 +178,9 @@ class KazooSession:
             self._listener.happened(Expired())
 
     def _answer_all(self, failure: Failure) -> None:
-        waiting, self._waiting = sorted(self._waiting), set()
-        for token in waiting:
-            self._listener.answered(token, failure)
+        waiting, self._waiting = self._waiting, deque()
+        for asked in waiting:
+            self._listener.answered(asked.token, failure)
 
     def _new_watch(self) -> Callable[[Any], None]:
         """What kazoo calls for each watch of this connection; behind the next one it tells nobody."""

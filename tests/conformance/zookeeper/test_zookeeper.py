@@ -133,8 +133,9 @@ def test_answers_come_in_order(world: World) -> None:
     tokens = [peer.begin(Create("/a"))]
     for number in range(20):
         tokens += [peer.begin(SetData("/a", b"%d" % number, number)), peer.begin(Get("/a"))]
-    tokens.append(peer.begin(Sync()))
-    peer.wait_for(tokens[-1])
+        tokens += [peer.begin(request) for request in (Create(f"/a/{number}"), Sync(), Exists("/b"), Multi(()))]
+    for token in tokens:
+        peer.wait_for(token)
     assert peer.order == tokens
     read = [answer for answer in map(peer.answers.__getitem__, tokens) if isinstance(answer, Node)]
     assert [node.data for node in read] == [b"%d" % number for number in range(20)], "a session sees its own writes"
