@@ -280,16 +280,19 @@ class SimulatedFencing:
     def __init__(self, world: World, life: Life) -> None:
         self._world, self._life, self._epoch = world, life, -1
         self._is_ahead = False
+        self._lock = asyncio.Lock()  # as the real one's: else an epoch that is taken ahead would be given out twice
 
     async def prepare(self) -> None:
-        await self._raise_epoch()
-        self._is_ahead = True
+        async with self._lock:
+            await self._raise_epoch()
+            self._is_ahead = True
 
     async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
-        if not self._is_ahead:
-            await self._raise_epoch()
-        self._is_ahead, partitions = False, chosen()
-        return await self.extend(partitions)
+        async with self._lock:
+            if not self._is_ahead:
+                await self._raise_epoch()
+            self._is_ahead, partitions = False, chosen()
+            return await self._mark(partitions)
 
     async def _raise_epoch(self) -> None:
         world = self._world
@@ -302,6 +305,10 @@ class SimulatedFencing:
             self._epoch = world.epoch
 
     async def extend(self, partitions: Collection[Partition]) -> Fence:
+        async with self._lock:
+            return await self._mark(partitions)
+
+    async def _mark(self, partitions: Collection[Partition]) -> Fence:
         world = self._world
         async with world.call(self._life, ConnectionLost):
             if self._epoch != world.epoch:
