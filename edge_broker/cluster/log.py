@@ -1,4 +1,4 @@
-"""What the cluster reads of a partition's log; a PartitionLog has it all, a simulation's log needs no more.
+"""What the cluster reads of a partition's log; a Replica (storage/replica.py) has it all, a simulation's log no more.
 
 Must never come in: writing. Changes are effects (effects.py).
 """

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from edge_broker.storage.registrations import EPOCHS_KEPT
+
 NO_LEADER = -1
-EPOCHS_KEPT = 256  # an entry of an older registration counts as another disk's: the safe side
 
 
 class PartitionId(NamedTuple):

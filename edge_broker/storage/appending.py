@@ -36,6 +36,8 @@ from edge_broker.storage.segment import OFFSETS_MAX, Segment, WouldBlockError
 from edge_broker.storage.state_files import OUT_OF_SPACE, fault_of, write_all
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edge_broker.storage.filesystem import File
     from edge_broker.storage.producer_memory import ProducerMemory
     from edge_broker.storage.producers import Producer, Producers
@@ -178,16 +180,8 @@ class LogWriter:
         if isinstance(news, Appended):
             return news
         appended = self._assign(records, header, now)
-        active = self.state.active
-        try:
-            write_batch(self._pin(opens), active.path, records, active.size)
-        except StorageFault as fault:
-            self.state.fail(fault)
-            raise
-        except Refusal:
-            self.retreated = True
-            raise
-        self._take_in(size, header, news, appended, now)
+        self._write(records, opens=opens)
+        self._take_in(size, header, news, appended, self.state.leader_epoch, now)
         return appended
 
     def begin_write(self, records: memoryview, header: BatchHeader, now: Now) -> Appended | Writing:
@@ -213,7 +207,62 @@ class LogWriter:
         writing.error = writing.error or self.state.fault
         if writing.error is None:
             self.state.active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
-            self._take_in(len(writing.records), writing.header, writing.news, writing.appended, writing.now)
+            size, epoch = len(writing.records), self.state.leader_epoch
+            self._take_in(size, writing.header, writing.news, writing.appended, epoch, writing.now)
+
+    def append_as_it_is(self, records: memoryview, headers: Sequence[BatchHeader], now: Now) -> int:
+        """Write batches of the leader with one call; how many of their bytes, as the segment may not take all.
+
+        They were checked to go on where the log ends (replica.py): offsets, epochs and times stay, and producers are
+        taken for granted. Raises as `append`, RollDue where not even the first fits.
+        """
+        self._may_append()
+        taken, size = self._fitting(headers, now)
+        if not taken:
+            self.rolling = True
+            raise RollDue
+        self._write(records[:size])
+        for header in taken:
+            if header.base_offset != self.state.log_end_offset:
+                self.state.active.gaps_allowed = True  # compaction took batches of the leader's
+            news = self.producers.granted(header, now.age_ms)
+            where = Appended(header.base_offset, header.next_offset, -1)
+            self._take_in(header.size, header, news, where, header.leader_epoch, now)
+        return size
+
+    def _fitting(self, headers: Sequence[BatchHeader], now: Now) -> tuple[Sequence[BatchHeader], int]:
+        """Those at the front that the active segment takes, and their bytes."""
+        active, size = self.state.active, 0
+        for count, header in enumerate(headers):
+            bytes_max = max(self.state.settings.segment_bytes, self.stay_bytes)
+            over = count > 0 and active.size + size + header.size > bytes_max
+            far = active.size + count > 0 and header.last_offset - active.base_offset >= OFFSETS_MAX
+            if over or far or (count == 0 and self._roll_is_due(header.size, header, now)):
+                return headers[:count], size
+            size += header.size
+        return headers, size
+
+    def _write(self, records: memoryview, *, opens: bool = True) -> None:
+        active = self.state.active
+        try:
+            write_batch(self._pin(opens), active.path, records, active.size)
+        except StorageFault as fault:
+            self.state.fail(fault)
+            raise
+        except Refusal:
+            self.retreated = True
+            raise
+
+    def _may_append(self) -> None:
+        """Raise where nothing can be appended now, as `append`."""
+        if self.state.fault is not None:
+            raise self.state.fault.kept()
+        if self.writing is not None:
+            raise WriteUnderWay(None)
+        if self.roll_refusal is not None:
+            raise self._refusal()
+        if self.rolling:
+            raise RollDue
 
     def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
         """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
@@ -287,6 +336,7 @@ class LogWriter:
         header: BatchHeader,
         news: Producer | None,
         appended: Appended,
+        epoch: int,
         now: Now,
     ) -> None:
         state = self.state
@@ -300,8 +350,8 @@ class LogWriter:
             active.max_timestamp_offset = end_offset - 1
         if position >= self._index_due:
             self._index_due = active.note(base_offset, end_offset - 1, position, self._index_due)
-        if state.leader_epoch > state.epochs.latest:
-            state.epochs.note(state.leader_epoch, base_offset)
+        if epoch != state.epochs.latest:
+            state.epochs.note(epoch, base_offset)
         active.size = position + size
         if news is not None:
             grown = self.producers.keep(header.producer_id, news)
@@ -323,7 +373,7 @@ class LogWriter:
         state, end = self.state, flush.end
         if self.rolling or state.fault is not None:
             return  # a roll syncs everything itself, in the worker
-        if end.offset > state.synced.offset:
+        if end.offset > state.synced.offset and end.segment is state.active:  # else it was truncated since
             state.confirm(end)
             if end.position == end.segment.size:
                 end.segment.pinned = None

@@ -26,7 +26,12 @@ class LeaderEpochs:
         return self.starts[-1][0] if self.starts else NONE
 
     def note(self, epoch: int, offset: int) -> None:
-        """Note a batch's epoch; only a greater one than before makes an entry."""
+        """Note a batch's epoch; only a greater one than before makes an entry.
+
+        Greater epochs that began where this batch lies have none, as of a leader that wrote nothing: they go.
+        """
+        if epoch < self.latest and self.starts[-1][1] >= offset:
+            self.starts = tuple(start for start in self.starts if start[1] < offset)
         if epoch > self.latest:
             self.starts = (*self.starts, (epoch, offset))
 

@@ -124,6 +124,11 @@ class LogState:
         self.shown = shown
         self.last_stable_offset = last_stable_offset
 
+    def show_nothing(self) -> None:
+        """Forget what may be shown, as of a replica that has not heard yet."""
+        self.shown = LogEnd(self.segments[0], 0, self.log_start_offset, (-1, -1))
+        self.last_stable_offset = self.log_start_offset
+
     def fail(self, fault: StorageFault) -> None:
         """Take the partition offline; the first fault stays."""
         self.fault = self.fault or fault.kept()

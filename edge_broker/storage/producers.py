@@ -138,12 +138,17 @@ class Producers:
 
     def replay(self, batch: BatchHeader, age_ms: int) -> None:
         """Take a batch from the log for granted."""
+        news = self.granted(batch, age_ms)
+        if news is not None:
+            self.keep(batch.producer_id, news)
+            self.bound(BYTES_MAX)
+
+    def granted(self, batch: BatchHeader, age_ms: int) -> Producer | None:
+        """What to `keep` of a batch that has its offsets and is not judged; None: of no producer."""
         if batch.producer_id < 0 or batch.is_control:
-            return
+            return None
         known = self._known.get(batch.producer_id)
-        news = _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
-        self.keep(batch.producer_id, news)
-        self.bound(BYTES_MAX)
+        return _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
 
     def expire(self, now: Now, after_ms: int) -> None:
         """Forget producers that were idle for longer than `after_ms`, as far as is known."""

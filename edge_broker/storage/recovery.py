@@ -97,6 +97,7 @@ class Wanted(NamedTuple):
     directory: str
     settings: LogSettings
     stored: Position | None
+    replicated: bool = False  # by elections alone its leader epoch rises, and who leads decides what is shown
 
 
 class _Found(NamedTuple):
@@ -119,13 +120,16 @@ def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
 
     OSError, StorageFault: there is no space for what has to be written, which is no reason to be offline for good.
     """
-    topic, topic_id, partition, directory, settings, stored = wanted
+    topic, topic_id, partition, directory, settings, stored, replicated = wanted
     try:
         found = _look(opening, wanted)
         log = _open_clean(opening, found, settings, stored) if opening.clean and stored is not None else None
         if log is None:
-            log = _Recovery(opening, found, settings, stored).run()
+            log = _Recovery(opening, found, settings, stored, replicated=replicated).run()
         log.take_account(found.removed)
+        if replicated:
+            log.state.leader_epoch = log.state.epochs.latest
+            log.state.show_nothing()
         return log
     except (OSError, StorageFault) as error:
         if out_of_space(error):
@@ -158,7 +162,7 @@ def offline_partition(
 
 
 def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
-    topic, topic_id, partition, directory, settings, stored = wanted
+    topic, topic_id, partition, directory, settings, stored, _ = wanted
     files = opening.files
     try:
         names = files.fs.names(directory)
@@ -221,7 +225,7 @@ def _account_for_front(
 
     A broker before this account existed left the start that its retention had reached in the stored positions alone.
     """
-    topic, topic_id, partition, directory, _, stored = wanted
+    topic, topic_id, partition, directory, _, stored, _ = wanted
     first = removed_end(removed)
     by_retention = not removed and stored is not None and stored.log_start_offset >= base_offset
     if not by_retention:
@@ -304,8 +308,17 @@ def take_place(segment: Segment, place: SnapshotPosition) -> None:
 class _Recovery:
     """One partition after a stop that was not clean."""
 
-    def __init__(self, opening: RecoveryContext, found: _Found, settings: LogSettings, stored: Position | None) -> None:
+    def __init__(
+        self,
+        opening: RecoveryContext,
+        found: _Found,
+        settings: LogSettings,
+        stored: Position | None,
+        *,
+        replicated: bool,
+    ) -> None:
         self._opening = opening
+        self._replicated = replicated
         self._files = opening.files
         self._found = found
         self._settings = settings
@@ -340,12 +353,16 @@ class _Recovery:
         active.size = self._leave_whole(active, end_offset, end)
         if end_offset < removed_end(found.removed):
             end_offset = self._begin_behind(removed_end(found.removed))
+        wrong = not set(self._epochs_written) <= set(self._epochs.starts)
         self._epochs.cut(self._segments[0].base_offset, end_offset)
-        if any(start >= end_offset for _, start in self._epochs_written):
+        if wrong or any(start >= end_offset for _, start in self._epochs_written):
             self._write_epochs()
         self._drop_snapshots(end_offset)
         where = (found.topic, found.partition, found.directory, self._settings, self._files)
-        state = LogState(*where, self._segments, end_offset, self._opening.leader_epoch, self._epochs)
+        epoch = self._epochs.latest if self._replicated else self._opening.leader_epoch  # no election, no epoch
+        state = LogState(*where, self._segments, end_offset, epoch, self._epochs)
+        if self._replicated and self._settings.may_have_gaps:
+            active.gaps_allowed = True
         log = PartitionLog(state, self._producers)
         snapshot_offset = self._snapshot_offset if self._snapshot_offset == end_offset else 0
         log.roller.trust_files(self._epochs_written, snapshot_offset)
@@ -516,7 +533,8 @@ class _Recovery:
         if self._follower_is_missing(segment):
             self._seals = True
             return Bounds(segment.size, self._stored_offset, dense=not self._may_have_gaps(segment))
-        return Bounds(min(self._synced[1], segment.size), self._stored_offset, dense=True)
+        dense = not (self._replicated and self._settings.may_have_gaps)  # it came from a leader that compacts
+        return Bounds(min(self._synced[1], segment.size), self._stored_offset, dense)
 
     def _follower_is_missing(self, last: Segment) -> bool:
         return self._synced[0] > last.base_offset

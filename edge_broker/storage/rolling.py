@@ -86,6 +86,15 @@ class LogRoller:
             self.roll()
             writer.rolling = False
             return
+        self.keep_epochs()
+
+    @runs_in()
+    def keep_epochs(self) -> None:
+        """Write down where leader epochs began, if the file says something else, synced; no roll may run meanwhile.
+
+        StorageFault takes the log offline.
+        """
+        state = self._state
         try:
             self._write_epochs(partial(replace, state.files.fs, state.directory))
         except OSError as error:

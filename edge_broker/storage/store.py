@@ -9,6 +9,7 @@
 | `age` | how old the directory is, see age.py |
 | `recovery-point-offset-checkpoint` (`.2`) | per partition: its confirmed end, see positions.py |
 | `in-use` (`.2`) | which partitions may have answered what no sync has confirmed, see in_use.py |
+| `registrations` | in a cluster: which disk this is, see registrations.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
 | `last-recovery` | what the last start that had anything to say found and did |
 | `topics/<topic>.json` | what a topic is |
@@ -38,7 +39,7 @@ from edge_broker.storage.card import Card, read_card, write_card
 from edge_broker.storage.cuts import Cut
 from edge_broker.storage.deletion import Deletions, id_in
 from edge_broker.storage.direct_ledger import DirectLedger, EarlyLedger, ledger_settings
-from edge_broker.storage.epochs import LeaderEpochs
+from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.eviction import segment_bytes_max
 from edge_broker.storage.filesystem import File, FileSystem
 from edge_broker.storage.group_commit import GroupCommit
@@ -79,12 +80,14 @@ from edge_broker.storage.topics import (
 
 if TYPE_CHECKING:
     from edge_broker.clock import Reading
+    from edge_broker.storage.registrations import Registrations
 
 PRODUCER_IDS_RESERVED = 1000
 TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs is waited for in place of theirs
 WRITTEN_ON = (LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 SECURED = "secured"
+REGISTRATIONS = "registrations"  # the file's name, known here so that a board that stands alone imports no more
 _LAST_RECOVERY = "last-recovery"
 RECOVERY_NOTES_MAX = 500
 RECOVERY_NOTE_CHARS_MAX = 1000
@@ -152,6 +155,7 @@ class LogStore:
         self._positions = PositionsFiles(fs, data_dir)
         self.in_use = InUse(fs, data_dir)
         self._marks: Marks | None = None  # as the stop before left them
+        self.registrations: Registrations | None = None  # None: this broker stands alone
         self._unwritten: list[Loss] = []  # what the ledger did not take at the start
         self.together_min = TOGETHER_MIN
         self._closed = False
@@ -165,26 +169,32 @@ class LogStore:
         reading: Reading,
         new_uuid: Callable[[], uuid.UUID],
         node: str = "",
+        *,
+        in_cluster: bool = False,
     ) -> LogStore:
         """Open a data directory, making it first if it is not there; recovers what a crash left.
 
-        `node` is the broker's id, for the ledger. StorageFault for the store's own files, and where a start finds no
-        space for what it has to write; any other partition that cannot be opened is offline and noted.
+        `node` is the broker's id, for the ledger. `in_cluster`: logs are replicas (replica.py), but for the ledger's;
+        the directory gets an identity, and is never opened without this again. StorageFault for the store's own files,
+        and where a start finds no space for what it has to write; any other partition that cannot be opened is offline
+        and noted.
         """
         store = cls(fs, data_dir.rstrip("/") or "/", settings)
         try:
-            store._open(reading, new_uuid, node)
+            store._open(reading, new_uuid, node, in_cluster=in_cluster)
         except OSError as error:
             raise fault_of(error, data_dir, 0) from error
         return store
 
     # opening
 
-    def _open(self, reading: Reading, new_uuid: Callable[[], uuid.UUID], node: str) -> None:
+    def _open(self, reading: Reading, new_uuid: Callable[[], uuid.UUID], node: str, *, in_cluster: bool) -> None:
         names = self._take_directory()
         if "store" not in names:
             self._initialise(names, new_uuid)
             names = self.fs.names(self.data_dir)
+        if in_cluster or REGISTRATIONS in names:
+            self._open_registrations(names, new_uuid, in_cluster=in_cluster)
         self.cluster_id = self._one("store", "store")
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
@@ -208,6 +218,45 @@ class LogStore:
         self.recovery_bytes = sum(walked)
         self._put_unknown_files_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
+
+    def _open_registrations(self, names: list[str], new_uuid: Callable[[], uuid.UUID], *, in_cluster: bool) -> None:
+        """Learn which disk this is, or decide it. OSError, StorageFault."""
+        from edge_broker.storage.registrations import (  # noqa: PLC0415 - for a cluster alone
+            Registrations,
+            read_registrations,
+            write_registrations,
+        )
+
+        if not in_cluster:
+            reason = "this data directory belongs to a cluster; start it with zookeeper.connect, or use another one"
+            raise StorageFault(self._path(REGISTRATIONS), 0, reason)
+        if REGISTRATIONS in names:
+            self.registrations = read_registrations(self.fs, self.data_dir)
+            self.fs.sync_directory(self.data_dir)  # a killed process may leave a name that no disk has
+            return
+        self.registrations = Registrations(id_text(new_uuid()))
+        write_registrations(self.fs, self.data_dir, self.registrations)
+
+    @runs_in("files")
+    def register(self, epoch: int) -> Registrations:
+        """Keep the epoch of a registration, synced when this returns: nothing may be done under it before.
+
+        StorageFault leaves `registrations` as it was.
+        """
+        from edge_broker.storage.registrations import write_registrations  # noqa: PLC0415 - for a cluster alone
+
+        assert self.registrations is not None, "a broker that stands alone has no registration"
+        kept = self.registrations.with_epoch(epoch)
+        try:
+            write_registrations(self.fs, self.data_dir, kept)
+        except OSError as error:
+            raise fault_of(error, self._path(REGISTRATIONS), 0) from error
+        self.registrations = kept
+        return kept
+
+    def is_replicated(self, topic: str) -> bool:
+        """Whether the logs of a topic are replicas, whose epochs elections alone raise."""
+        return self.registrations is not None and topic != LEDGER_TOPIC
 
     def _cut(self) -> Cut | None:
         """What a stop that was not clean may have cost besides what is found; None when the kernel had it all."""
@@ -394,7 +443,8 @@ class LogStore:
         for partition in range(record.partitions):
             directory = self._path(f"{record.name}-{partition}")
             stored = self._positions.stored.get((record.topic_id, partition))
-            wanted = Wanted(record.name, record.topic_id, partition, directory, settings, stored)
+            where = (record.name, record.topic_id, partition, directory)
+            wanted = Wanted(*where, settings, stored, self.is_replicated(record.name))
             partitions.append(open_partition(opening, wanted))
             self.producer_memory.join(partitions[-1].writer.producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)
@@ -457,7 +507,8 @@ class LogStore:
         make_segment_file(self._files, segment)
         segment.open_tail()
         where = (topic, partition, directory, settings, self._files)
-        return PartitionLog(LogState(*where, [segment], 0, self.leader_epoch, LeaderEpochs()), Producers())
+        epoch = NONE if self.is_replicated(topic) else self.leader_epoch
+        return PartitionLog(LogState(*where, [segment], 0, epoch, LeaderEpochs()), Producers())
 
     @runs_in("files")
     def make_partitions(self, topic: Topic, count: int) -> list[PartitionLog]:
@@ -582,7 +633,8 @@ class LogStore:
     def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
         """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not."""
         opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
-        wanted = Wanted(log.topic, topic.topic_id, log.partition, log.directory, log.settings, end)
+        where = (log.topic, topic.topic_id, log.partition, log.directory)
+        wanted = Wanted(*where, log.settings, end, self.is_replicated(log.topic))
         return open_partition(opening, wanted)
 
     # what outlives the process

@@ -9,6 +9,7 @@ from pathlib import Path
 import edge_broker
 
 ROOT = Path(edge_broker.__file__).parents[1]
+OF_REPLICAS = ("registrations", "replica")
 
 
 def imported_by(code: str) -> set[str]:
@@ -27,6 +28,7 @@ def test_a_broker_that_stands_alone_imports_nothing_of_a_cluster() -> None:
     found = imported_by("import edge_broker.app, edge_broker.cli, edge_broker.network.server")
     assert "edge_broker.network.server" in found
     assert not [name for name in found if name.startswith(("edge_broker.cluster", "kazoo", "edge_broker.network.zoo"))]
+    assert not found & {f"edge_broker.storage.{name}" for name in OF_REPLICAS}
 
 
 def test_kazoo_comes_with_the_first_session_alone() -> None:

@@ -1,0 +1,186 @@
+"""A partition's log as one replica of several: who leads, and whether others have it, is told from outside.
+
+| who | does | then |
+|---|---|---|
+| a follower | `append` of what it fetched | RollDue: as any writer; a sync follows |
+| a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk` | it serves once that is done |
+| a leader | appends as a single board does, then `wrote` | a sync follows |
+| both | `show` what replicas have | |
+
+What a follower appends is what its leader has: offsets, leader epochs, timestamps, each byte. It is checked before it
+is written:
+
+| a fetched batch | |
+|---|---|
+| is cut off, is none, does not match its CRC | CORRUPT_MESSAGE |
+| does not begin where the log ends; or before, where a leader compacts and batches may be missing | the same |
+| has a lower leader epoch than the record before it | the same: the logs were not matched |
+
+Nothing of a fetch is written where one of its batches is refused.
+
+The high watermark lies where some batch ended; the ends of the newest ones are kept, so that a leader that is told
+of it looks for nothing.
+
+Lives here: that. Must never come in: who leads, what is shown when, truncation (truncating.py). Source: Kafka's
+ReplicaFetcherThread, UnifiedLog.appendAsFollower; KIP-101.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.protocol.crc import crc32c
+from edge_broker.protocol.record_batch import CHECKED_POSITION, BatchHeader, read_header
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.batches import batches_in
+from edge_broker.storage.epochs import NONE, LeaderEpochs
+from edge_broker.storage.log_state import LogEnd
+
+if TYPE_CHECKING:
+    from edge_broker.storage.age import Now
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.log_state import LogState
+
+ENDS_KEPT = 256
+_base_offset = attrgetter("base_offset")
+
+
+class Replica:
+    """One replica; the log that it speaks of may go on as another one (bring_online.py, truncating.py)."""
+
+    __slots__ = ("_ends", "log")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self._ends: deque[LogEnd] = deque(maxlen=ENDS_KEPT)
+
+    # what the cluster reads (cluster/log.py)
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset still held."""
+        return self.log.state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """End of what is written."""
+        return self.log.state.log_end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """End of what the disk has confirmed."""
+        return self.log.state.synced.offset
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Where each leader epoch began."""
+        return self.log.state.epochs
+
+    @property
+    def online(self) -> bool:
+        """Whether it can be read and written."""
+        return self.log.state.fault is None
+
+    # following
+
+    def append(self, records: memoryview, now: Now) -> int:
+        """Append whole batches as they came; how many bytes of them: the next segment takes the rest, so go on.
+
+        Refusal (a batch is not what is due, or there is no space: nothing is written), RollDue, WriteUnderWay,
+        StorageFault.
+        """
+        state = self.log.state
+        headers = due_batches(records, state)
+        size = self.log.writer.append_as_it_is(records, headers, now)
+        state.leader_epoch = max(state.leader_epoch, state.epochs.latest)
+        self.wrote()
+        return size
+
+    # leading
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Lead from the log's end on; `keep_epoch` must follow before anybody is answered. Loop."""
+        state = self.log.state
+        state.epochs.note(epoch, state.log_end_offset)
+        state.leader_epoch = epoch
+
+    @runs_in("disk")
+    def keep_epoch(self) -> None:
+        """Have the epoch's beginning on the disk. StorageFault takes the log offline."""
+        self.log.roller.keep_epochs()
+
+    def wrote(self) -> None:
+        """Batches were appended. Loop."""
+        self._ends.append(self.log.state.end())
+
+    # what may be shown
+
+    def show(self, high_watermark: int) -> None:
+        """What lies before the high watermark may be shown; where it has gone back, as after a truncation, no more.
+
+        It lies at a batch's end, and within the log. StorageFault; DamageFound where the log must be looked into.
+        """
+        state = self.log.state
+        if state.shown.offset != high_watermark:
+            state.advance(self._end_at(high_watermark), high_watermark)
+
+    def _end_at(self, offset: int) -> LogEnd:
+        state, ends = self.log.state, self._ends
+        while ends and (ends[0].offset < offset or ends[0].segment not in state.segments):
+            ends.popleft()
+        for known in (state.synced, state.end(), *list(ends)[:1]):
+            if known.offset == offset:
+                return known
+        return find_end(state, offset)
+
+
+def find_end(state: LogState, offset: int) -> LogEnd:
+    """The end of the batch before an offset, from the log's bytes. StorageFault, DamageFound, OSError."""
+    if offset <= state.log_start_offset:
+        return LogEnd(state.segments[0], 0, state.log_start_offset, (-1, -1))
+    at = max(bisect_right(state.segments, offset - 1, key=_base_offset) - 1, 0)
+    segment, greatest = state.segments[at], (-1, -1)
+    position = segment.locate(offset, segment.size, blocking=True)
+    if 0 <= segment.max_timestamp_offset < offset:
+        return LogEnd(segment, position, offset, (segment.max_timestamp, segment.max_timestamp_offset))
+    for _, header in batches_in(segment.file, 0, position, corrupt_ranges=segment.corrupt_ranges):
+        if header.max_timestamp > greatest[0]:
+            greatest = (header.max_timestamp, header.last_offset)
+    return LogEnd(segment, position, offset, greatest)
+
+
+def due_batches(records: memoryview, state: LogState) -> list[BatchHeader]:
+    """The headers of batches that go on where a log ends; Refusal."""
+    found: list[BatchHeader] = []
+    position, due, gaps = 0, state.log_end_offset, state.settings.may_have_gaps
+    epoch = state.epochs.at(due - 1) if due > state.log_start_offset else NONE
+    while position < len(records):
+        header = _whole(records, position)
+        if header.base_offset < due or (header.base_offset > due and not gaps):
+            raise _refused(f"a batch has offset {header.base_offset} where {due} was due")
+        if header.leader_epoch < epoch:
+            raise _refused(f"the batch of offset {due} has leader epoch {header.leader_epoch}, behind one of {epoch}")
+        found.append(header)
+        position, due, epoch = position + header.size, header.next_offset, header.leader_epoch
+    return found
+
+
+def _whole(records: memoryview, position: int) -> BatchHeader:
+    try:
+        header = read_header(records, position)
+    except ProtocolViolation as error:
+        raise _refused(str(error)) from error
+    end = position + header.size
+    if end > len(records):
+        raise _refused(f"a batch of {header.size} bytes is cut off after {len(records) - position}")
+    if crc32c(records[position + CHECKED_POSITION : end]) != header.crc:
+        raise _refused(f"the batch of offset {header.base_offset} does not match its CRC")
+    return header
+
+
+def _refused(reason: str) -> Refusal:
+    return Refusal(ErrorCode.CORRUPT_MESSAGE, f"A leader sent what cannot be appended: {reason}.")

@@ -1,0 +1,150 @@
+"""A follower that is cut off at any step holds a prefix of its leader's bytes, and all that its disk has confirmed."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header
+from edge_broker.settings import LogSettings
+from edge_broker.storage.appending import RollDue
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.store import LogStore
+from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, READING
+
+SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=128)
+
+
+def member(disk: SimulatedDisk) -> LogStore:
+    return LogStore.open(disk, "/data", SETTINGS, READING, uuid.uuid4, "1", in_cluster=True)
+
+
+def leaders(dice: random.Random, gaps: bool) -> list[bytes]:
+    """What leaders of several epochs have written."""
+    offset, epoch, sequences, found = 0, dice.randrange(3), [0, 0], list[bytes]()
+    for _ in range(dice.randrange(10, 50)):
+        epoch += dice.choice((0, 0, 0, 1, 3))
+        count = dice.randrange(1, 4)
+        records: list[tuple[bytes | None, bytes | None]] = [(b"k", dice.randbytes(dice.randrange(200)))] * count
+        who = dice.randrange(3)
+        producer = {"producer_id": who, "producer_epoch": 0, "base_sequence": sequences[who]} if who < 2 else {}
+        if who < 2:
+            sequences[who] += count
+        made = bytearray(build_batch(records, timestamp_ms=dice.randrange(1 << 40), **producer))
+        offset += dice.choice((0, 0, 7)) if gaps else 0
+        assign_offsets(made, offset, epoch)
+        offset += count
+        found.append(bytes(made))
+    return found
+
+
+class Follower:
+    """A replica whose power goes now and then; `confirmed` is what its disk has said that it has."""
+
+    def __init__(self, seed: int, *, gaps: bool) -> None:
+        self.dice = random.Random(seed)
+        self.disk = SimulatedDisk(seed, ordered=bool(seed % 2))
+        self.store = member(self.disk)
+        config = {"cleanup.policy": "compact"} if gaps else {}
+        make_topic(self.store, config=config)
+        self.confirmed, self.cuts = 0, 0
+
+    @property
+    def replica(self) -> Replica:
+        return Replica(self.store.topics["t"].partitions[0])
+
+    def fetch(self, replica: Replica, written: list[bytes]) -> None:
+        data = b"".join([one for one in written if read_header(one).base_offset >= replica.log_end_offset][:9])
+        view = memoryview(bytearray(data))[: self.dice.randrange(1, 4000)]
+        view = view[: whole(view)]
+        while view:
+            try:
+                view = view[replica.append(view, NOW) :]
+            except RollDue:
+                replica.log.roller.roll()
+                replica.log.writer.end_roll()
+                self.confirmed = max(self.confirmed, replica.synced_offset)
+
+    def sync(self, replica: Replica) -> None:
+        flush = replica.log.writer.begin_flush()
+        if flush is not None:
+            flush.run()
+            replica.log.writer.finish_flush(flush)
+        self.confirmed = replica.synced_offset
+
+    def run(self, written: list[bytes]) -> None:
+        end = read_header(written[-1]).next_offset
+        while self.confirmed < end:
+            self.disk.crash_at = self.disk.steps + self.dice.randrange(1, 40)
+            try:
+                replica = self.replica
+                while self.confirmed < end:
+                    self.dice.choice((self.fetch, self.fetch, self.some))(replica, written)
+            except Crashed:
+                self.cuts += 1
+                self.fall(written)
+
+    def some(self, replica: Replica, written: list[bytes]) -> None:
+        self.sync(replica)
+        if self.dice.random() < 0.3:
+            self.store.checkpoint()
+
+    def fall(self, written: list[bytes]) -> None:
+        self.disk.kill() if self.dice.random() < 0.3 else self.disk.crash()
+        self.store = member(self.disk)
+        self.check(written)
+        self.confirmed = self.replica.synced_offset
+
+    def check(self, written: list[bytes]) -> None:
+        replica = self.replica
+        assert replica.online, replica.log.fault
+        assert replica.log_end_offset >= self.confirmed
+        replica.show(replica.log_end_offset)
+        held = [one for one in written if read_header(one).base_offset < replica.log_end_offset]
+        assert everything(replica) == held
+        starts: dict[int, int] = {}
+        for one in held:
+            starts.setdefault(read_header(one).leader_epoch, read_header(one).base_offset)
+        assert dict(replica.epochs.starts) == starts
+        known = {number: one.batches[-1].last_sequence for number, one in replica.log.writer.producers.known().items()}
+        assert known == last_sequences(held)
+
+
+def whole(view: memoryview) -> int:
+    """Bytes of the whole batches at the front."""
+    at = 0
+    while len(view) - at >= 61 and at + read_header(view, at).size <= len(view):
+        at += read_header(view, at).size
+    return at
+
+
+def everything(replica: Replica) -> list[bytes]:
+    found, offset = list[bytes](), replica.log_start_offset
+    while offset < replica.log.high_watermark:
+        data = replica.log.reader.read(offset, 1, blocking=True)
+        assert data
+        found.append(bytes(data))
+        offset = read_header(data).next_offset
+    return found
+
+
+def last_sequences(held: list[bytes]) -> dict[int, int]:
+    headers = [read_header(one) for one in held]
+    return {one.producer_id: one.base_sequence + one.last_offset_delta for one in headers if one.producer_id >= 0}
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["dense", "compacted"])
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_follower_has_what_its_leader_has(first: int, gaps: bool) -> None:
+    cuts = 0
+    for seed in range(first, first + 20):
+        follower = Follower(seed, gaps=gaps)
+        written = leaders(random.Random(~seed), gaps)
+        follower.run(written)
+        follower.fall(written)
+        cuts += follower.cuts
+    assert cuts > 60

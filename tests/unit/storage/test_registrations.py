@@ -1,0 +1,115 @@
+"""A data directory of a cluster knows which disk it is, whatever a power cut leaves of its newest registration."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from edge_broker.errors import StorageFault
+from edge_broker.settings import LogSettings
+from edge_broker.storage.registrations import (
+    EPOCHS_KEPT,
+    FILE,
+    Registrations,
+    read_registrations,
+    write_registrations,
+)
+from edge_broker.storage.store import LogStore
+from edge_broker.testing.disk import SimulatedDisk
+from tests.support.storage import READING, cut_off, failing, open_store
+
+PATH = f"/data/{FILE}"
+
+
+def member(disk: SimulatedDisk) -> LogStore:
+    return LogStore.open(disk, "/data", LogSettings(), READING, uuid.uuid4, "1", in_cluster=True)
+
+
+def test_a_directory_gets_an_identity_once() -> None:
+    disk = SimulatedDisk(1)
+    made = member(disk).registrations
+    assert made is not None
+    assert made.epochs == ()
+    assert len(made.directory) == 22
+    disk.crash()
+    assert member(disk).registrations == made
+    assert member(SimulatedDisk(2)).registrations != made
+
+
+def test_a_registration_is_on_the_disk_when_it_may_be_used() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    assert store.register(17).epochs == (17,)
+    assert store.register(40).epochs == (17, 40)
+    disk.crash()
+    assert member(disk).registrations == store.registrations
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_power_cut_leaves_the_old_epochs_or_the_new_ones(seed: int) -> None:
+    disk = SimulatedDisk(seed, ordered=bool(seed % 2))
+    dice = random.Random(seed)
+    store = member(disk)
+    before = store.register(17)
+    if not cut_off(disk, dice.randrange(1, 6), lambda: store.register(40)):
+        assert store.registrations == before.with_epoch(40)
+    disk.kill() if dice.random() < 0.3 else disk.crash()
+    found = member(disk).registrations
+    assert found in (before, before.with_epoch(40))
+    assert found == before.with_epoch(40) or store.registrations == before
+
+
+def test_what_cannot_be_written_does_not_hold() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    before = store.register(17)
+    disk.fault = failing("datasync")
+    with pytest.raises(StorageFault):
+        store.register(40)
+    assert store.registrations == before
+
+
+def test_the_newest_epochs_are_kept() -> None:
+    many = Registrations("d")
+    for epoch in range(EPOCHS_KEPT + 3):
+        many = many.with_epoch(epoch)
+    assert many.epochs == tuple(range(3, EPOCHS_KEPT + 3))
+    disk = SimulatedDisk(1)
+    disk.make_directory("/data")
+    write_registrations(disk, "/data", many)
+    assert read_registrations(disk, "/data") == many
+
+
+@pytest.mark.leaves("newer than the 1")
+@pytest.mark.parametrize("line", ["", "directory", "disk a\n", "directory a\nepoch x\n", "directory a\nzxid 3\n"])
+def test_a_damaged_file_stops_the_start_and_says_what_to_do(line: str) -> None:
+    from edge_broker.storage.state_files import with_head
+
+    disk = SimulatedDisk(1)
+    member(disk)
+    disk.put(PATH, with_head("registrations", 1, line.encode()))
+    disk.kill()
+    with pytest.raises(StorageFault, match="the disk counts as another one"):
+        member(disk)
+    disk.put(PATH, b"drupelet registrations 2 00000000\n")
+    disk.kill()
+    with pytest.raises(StorageFault, match="newer"):
+        member(disk)
+
+
+def test_a_disk_of_a_cluster_is_not_served_alone() -> None:
+    disk = SimulatedDisk(1)
+    member(disk)
+    disk.kill()
+    with pytest.raises(StorageFault, match="belongs to a cluster; start it with"):
+        open_store(disk)
+
+
+def test_a_board_that_stands_alone_has_no_such_file() -> None:
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    assert store.registrations is None
+    assert not disk.exists(PATH)
+    assert not store.is_replicated("t")

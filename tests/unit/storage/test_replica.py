@@ -1,0 +1,252 @@
+"""A follower's log holds its leader's bytes; what does not fit is not written; elections alone raise its epoch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+import pytest
+
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.record_batch import assign_offsets, read_header
+from edge_broker.settings import LogSettings
+from edge_broker.storage.appending import RollDue
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.store import LogStore
+from edge_broker.testing.clock import NOW_MS
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import NOW, READING, batch, failing, read_all
+
+SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=128)
+
+
+def member(disk: SimulatedDisk) -> LogStore:
+    return LogStore.open(disk, "/data", SETTINGS, READING, uuid.uuid4, "1", in_cluster=True)
+
+
+def opened(disk: SimulatedDisk | None = None, **config: str) -> Replica:
+    config = {key.replace("_", "."): value for key, value in config.items()}
+    return Replica(make_topic(member(disk or SimulatedDisk(1)), config=config).partitions[0])
+
+
+def again(disk: SimulatedDisk) -> Replica:
+    return Replica(member(disk).topics["t"].partitions[0])
+
+
+def of_leader(offset: int, epoch: int, *values: bytes, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    """A batch as a leader has it."""
+    made = batch(*values, timestamp_ms=NOW_MS - 77, producer=producer)
+    assign_offsets(made, offset, epoch)
+    return bytes(made)
+
+
+def take(replica: Replica, *batches: bytes) -> None:
+    """Append as a follower, rolling where that is due."""
+    data = memoryview(b"".join(batches))
+    while data:
+        try:
+            data = data[replica.append(data, NOW) :]
+        except RollDue:
+            replica.log.roller.roll()
+            replica.log.writer.end_roll()
+
+
+def synced(log: PartitionLog) -> None:
+    flush = log.writer.begin_flush()
+    if flush is not None:
+        flush.run()
+        log.writer.finish_flush(flush)
+
+
+def refused(replica: Replica, data: bytes) -> ErrorCode:
+    end, size = replica.log_end_offset, replica.log.state.active.size
+    with pytest.raises(Refusal) as refusal:
+        replica.append(memoryview(data), NOW)
+    assert (replica.log_end_offset, replica.log.state.active.size) == (end, size)
+    return refusal.value.code
+
+
+def shown(replica: Replica) -> list[bytes]:
+    return read_all(replica.log)
+
+
+def starts(replica: Replica) -> Iterable[tuple[int, int]]:
+    return replica.epochs.starts
+
+
+def test_a_follower_keeps_offsets_epochs_times_and_bytes() -> None:
+    replica = opened()
+    written = [of_leader(0, 3, b"a", b"b"), of_leader(2, 3, b"c"), of_leader(3, 5, b"d")]
+    take(replica, *written[:2])
+    take(replica, written[2])
+    assert (replica.log_start_offset, replica.log_end_offset, replica.synced_offset) == (0, 4, 0)
+    synced(replica.log)
+    assert replica.synced_offset == 4
+    assert replica.online
+    assert starts(replica) == ((3, 0), (5, 3))
+    assert replica.log.leader_epoch == 5
+    replica.show(4)
+    assert shown(replica) == written
+
+
+def test_nothing_is_shown_before_it_is_told_whatever_the_disk_has() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    take(replica, of_leader(0, 1, b"a"), of_leader(1, 1, b"b"))
+    synced(replica.log)
+    assert replica.log.high_watermark == 0
+    assert replica.log.reader.read(0, 1000, blocking=True) == b""
+    replica.show(1)
+    assert len(shown(replica)) == 1
+    assert replica.log.reader.max_timestamp() == (0, NOW_MS - 77)
+    disk.crash()
+    assert again(disk).log.high_watermark == 0
+    assert again(disk).log_end_offset == 2
+
+
+def test_a_start_raises_no_epoch_of_a_replica() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    take(replica, of_leader(0, 7, b"a"))
+    synced(replica.log)
+    for _ in range(3):
+        disk.crash()
+        replica = again(disk)
+        assert replica.log.leader_epoch == 7
+        assert starts(replica) == ((7, 0),)
+
+
+def test_damage_in_a_replica_begins_a_segment_and_no_epoch() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    replica = Replica(make_topic(store).partitions[0])
+    take(replica, *[of_leader(number, 7, b"%d" % number * 50) for number in range(3)])
+    synced(replica.log)
+    store.checkpoint()
+    disk.flip(replica.log.state.active.path, 200)
+    disk.crash()
+    replica = again(disk)
+    assert len(replica.log.segments) == 2
+    assert (replica.log.leader_epoch, starts(replica), replica.log_end_offset) == (7, ((7, 0),), 3)
+
+
+@pytest.mark.parametrize("change", ["crc", "cut", "gap", "again", "epoch", "none"])
+def test_what_does_not_go_on_where_the_log_ends_is_not_written(change: str) -> None:
+    replica = opened()
+    take(replica, of_leader(0, 4, b"a"))
+    right, wrong = of_leader(1, 4, b"b"), bytearray(of_leader(2, 4, b"c" * 40))
+    if change == "crc":
+        wrong[-1] ^= 1
+    elif change == "cut":
+        del wrong[-1]
+    elif change == "gap":
+        wrong[7] += 1
+    elif change == "again":
+        wrong[7] -= 1
+    elif change == "epoch":
+        wrong[15] = 3
+    else:
+        wrong[16] = 1
+    assert refused(replica, right + bytes(wrong)) == ErrorCode.CORRUPT_MESSAGE
+    take(replica, right)
+    assert replica.log_end_offset == 2
+
+
+def test_a_leader_that_compacts_leaves_gaps_that_are_no_damage() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk, cleanup_policy="compact")
+    written = [of_leader(0, 1, b"a"), of_leader(5, 1, b"b"), of_leader(9, 2, b"c")]
+    take(replica, *written)
+    synced(replica.log)
+    replica.show(10)
+    assert shown(replica) == written
+    for _ in range(2):
+        disk.crash()
+        store = member(disk)
+        replica = Replica(store.topics["t"].partitions[0])
+        assert replica.log_end_offset == 10
+        assert [log for topic in store.topics.values() for log in topic.partitions if log.damages] == []
+        replica.show(10)
+        assert shown(replica) == written
+
+
+def test_a_fetch_may_fill_several_segments() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    written = [of_leader(number, 1, b"%03d" % number * 100) for number in range(40)]
+    take(replica, *written)
+    assert len(replica.log.segments) > 3
+    assert all(segment.size <= SETTINGS.segment_bytes for segment in replica.log.segments)
+    synced(replica.log)
+    replica.show(40)
+    assert shown(replica) == written
+    replica.log.roller.stop()
+    disk.crash()
+    replica = again(disk)
+    replica.show(17)
+    assert shown(replica) == written[:17]
+    replica.show(40)
+    assert shown(replica) == written
+
+
+def test_producers_are_known_as_the_leader_has_them() -> None:
+    replica = opened()
+    take(replica, of_leader(0, 1, b"a", b"b", producer=(9, 0, 4)), of_leader(2, 1, b"c", producer=(9, 0, 6)))
+    known = replica.log.writer.producers.known()[9]
+    assert [tuple(one) for one in known.batches] == [(4, 5, 0, 1), (6, 6, 2, 2)]
+    replica.begin_epoch(2)
+    late = batch(b"a", b"b", producer=(9, 0, 4))
+    appended = replica.log.writer.append(late, read_header(late), NOW)
+    assert appended.duplicate
+    assert appended.base_offset == 0
+
+
+def test_an_epoch_that_begins_is_on_the_disk_before_it_is_used() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    take(replica, of_leader(0, 1, b"a"))
+    synced(replica.log)
+    replica.begin_epoch(2)
+    replica.keep_epoch()
+    made = batch(b"b")
+    replica.log.writer.append(made, read_header(made), NOW)
+    replica.wrote()
+    assert read_header(made).leader_epoch == 2
+    synced(replica.log)
+    disk.crash()
+    assert starts(again(disk)) == ((1, 0), (2, 1))
+
+
+def test_an_epoch_without_records_gives_way_to_a_batch_of_an_older_one() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    take(replica, of_leader(0, 1, b"a"))
+    synced(replica.log)
+    replica.begin_epoch(5)
+    replica.keep_epoch()
+    take(replica, of_leader(1, 3, b"b"))
+    synced(replica.log)
+    assert starts(replica) == ((1, 0), (3, 1))
+    disk.crash()
+    assert starts(again(disk)) == ((1, 0), (3, 1)), "the file had epoch 5, the batches tell otherwise"
+
+
+def test_a_failed_write_takes_the_replica_offline() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    disk.fault = failing("write")
+    with pytest.raises(StorageFault):
+        replica.append(memoryview(of_leader(0, 1, b"a")), NOW)
+    assert not replica.online
+
+
+def test_the_high_watermark_lies_at_any_batch_and_may_go_back() -> None:
+    replica = opened()
+    written = [of_leader(number, 1, b"%03d" % number * 80) for number in range(300)]
+    take(replica, *written)
+    for mark in (300, 5, 0, 12, 299, 13, 300):
+        replica.show(mark)
+        assert replica.log.high_watermark == mark
+        assert shown(replica) == written[:mark]
