@@ -22,7 +22,7 @@ from mirror.state_records import Partition
 DELETED_CAUSE = "deleted_by_request"
 RECORD_CAUSES = ("record_too_large", "record_refused")
 TRUNCATED_CAUSE = "source_truncated"
-REUSED_CAUSES = (TRUNCATED_CAUSE, "unsynced_cut", "sync_failed")
+REUSED_CAUSES = (TRUNCATED_CAUSE, "unsynced_cut", "sync_failed", "truncated", "unclean_election")
 
 Found = dict[Partition, list[tuple[str, Entry]]]
 TOPIC_ID_LENGTH = 22

@@ -29,7 +29,7 @@ from edge_broker.storage.removal_account import Removed
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.topics import id_text
 
-APART = ("unsynced_cut", "sync_failed")
+APART = ("unsynced_cut", "sync_failed", "truncated", "unclean_election")
 REASON = "reason"
 MEANINGS = {
     "evicted": "the disk or the topic's budget was full: the oldest went before every named group had it",
@@ -38,6 +38,8 @@ MEANINGS = {
     "damaged": "on the disk, but no longer what was written",
     "unsynced_cut": "not synced when the power went",
     "sync_failed": "the disk refused to sync it",
+    "truncated": "this replica had it and the leader had not: at most acks=1 was answered for it",
+    "unclean_election": "who was elected had less than others have, or had",
     "record_too_large": "larger than the broker takes",
     "record_refused": "the target of the mirror takes no such record; it may lie in __edge_dead_letter",
     "mqtt_queue_dropped": "mosquitto dropped it from a full queue or with a session",

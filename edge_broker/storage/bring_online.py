@@ -7,6 +7,8 @@
 | the active segment is cut to what the disk has confirmed, synced | a start finds just that |
 | the partition is opened as after an unclean stop, the next segment begins | the same |
 
+A replica whose truncation had failed goes on with that instead (truncation.py).
+
 A failed fsync leaves unknown which of its pages are on the disk, and the next one succeeds without them. So nothing of
 what it covered is kept: consumers never saw it, as the high watermark is the synced end. Only of a topic that is left
 to the kernel they may have: there, what the disk really has is read back, and whole batches from the synced end on are
@@ -25,7 +27,7 @@ from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import Loss
 from edge_broker.storage.positions import Position
-from edge_broker.storage.recovery import PAGE_BYTES
+from edge_broker.storage.recovery import PAGE_BYTES, TRUNCATION
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, write_all
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.age import Now
     from edge_broker.storage.filesystem import File
     from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.store import LogStore
+    from edge_broker.storage.store import LogStore, Topic
 
 
 class BroughtOnline(NamedTuple):
@@ -55,6 +57,8 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         return None
     segment, position, offset, _ = log.synced
     try:
+        if log.files.fs.exists(f"{log.directory}/{TRUNCATION}"):
+            return BroughtOnline(_truncated(store, topic, log, now), [], None)
         epoch = store.raise_leader_epoch(log.leader_epoch)
         file = log.files.fs.open(segment.path)
         if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
@@ -73,6 +77,15 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     if fresh.fault is not None:
         raise fresh.fault.kept()
     return BroughtOnline(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
+
+
+def _truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now) -> PartitionLog:
+    """A log whose truncation failed amid it, which says where it ends; all before is synced. OSError, StorageFault."""
+    end = Position(log.log_start_offset, log.synced.segment.base_offset, log.synced.position, log.synced.offset)
+    fresh = store.reopen(topic, log, end, now, [])
+    if fresh.fault is not None:
+        raise fresh.fault.kept()
+    return fresh
 
 
 def _loss(log: PartitionLog, segment: Segment, position: int, offset: int, epoch: int) -> Loss | None:

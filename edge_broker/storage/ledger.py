@@ -8,6 +8,7 @@ was unsynced behind first_offset. These follow:
 | first_timestamp, last_timestamp | what the lost records' batches said of their time, ms; null: unknown |
 | clock | `trusted` or `untrusted`: the wall clock behind time_ms |
 | boot_id | the boot in which it was noticed |
+| leader_epoch | only of `truncated` and `unclean_election`: the epoch of what is lost, as others use its offsets |
 
 Lives here: the broker's causes, and what a log asks of the ledger. Must never come in: files, clocks.
 """
@@ -27,6 +28,8 @@ Cause = Literal[
     "damaged",  # on the disk, but no longer what was written
     "unsynced_cut",  # not synced when the power went: count unknown
     "sync_failed",  # not synced, and the disk refused to
+    "truncated",  # a replica had it and no leader: it may have been answered at acks=1
+    "unclean_election",  # who leads now had less than others have, or had
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
@@ -47,12 +50,15 @@ class Loss(NamedTuple):
     occasion: str = (
         ""  # what makes two losses of the same offsets differ, such as the leader epoch that began after a cut
     )
+    leader_epoch: int | None = None  # of the lost batches, where other epochs may use their offsets
 
     @property
     def id(self) -> str:
         """The same text for the same loss."""
         last = "" if self.end_offset is None else self.end_offset - 1
         place = f"{self.cause}:{self.topic}:{self.partition}:{self.first_offset}-{last}:{self.topic_id}"
+        if self.leader_epoch is not None:
+            place = f"{place}:epoch {self.leader_epoch}"
         return f"{place}:{self.occasion}" if self.occasion else place
 
 
@@ -89,6 +95,7 @@ def fault_of_record(key: bytes | None, value: bytes | None) -> str:
 
 def encode_loss(loss: Loss, noticed: Noticed) -> tuple[bytes, bytes]:
     """Key and value of the ledger's record of a loss."""
+    more = {} if loss.leader_epoch is None else {"leader_epoch": loss.leader_epoch}
     return ledger.encode(
         loss,
         noticed.time_ms,
@@ -97,4 +104,5 @@ def encode_loss(loss: Loss, noticed: Noticed) -> tuple[bytes, bytes]:
         last_timestamp=loss.last_timestamp,
         clock="trusted" if noticed.clock_trusted else "untrusted",
         boot_id=noticed.boot_id,
+        **more,
     )

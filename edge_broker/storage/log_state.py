@@ -129,6 +129,20 @@ class LogState:
         self.shown = LogEnd(self.segments[0], 0, self.log_start_offset, (-1, -1))
         self.last_stable_offset = self.log_start_offset
 
+    @runs_in("files")
+    def cut(self, end: LogEnd) -> None:
+        """End here, in a segment that takes the place of the one with its base; what is before it is synced."""
+        with self.layout:
+            self.segments = (*[one for one in self.segments if one.base_offset < end.segment.base_offset], end.segment)
+        self.active, self.log_end_offset, self.synced = end.segment, end.offset, end
+        if self.shown.offset >= end.offset:
+            self.shown = end
+        elif self.shown.segment.base_offset == end.segment.base_offset:
+            self.shown = self.shown._replace(segment=end.segment)
+        self.last_stable_offset = min(self.last_stable_offset, end.offset)
+        self.epochs.cut(self.log_start_offset, end.offset)
+        self.marks.clear()
+
     def fail(self, fault: StorageFault) -> None:
         """Take the partition offline; the first fault stays."""
         self.fault = self.fault or fault.kept()

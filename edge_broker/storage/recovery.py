@@ -14,6 +14,7 @@
 | damage in a sealed segment that is walked | quarantined; others are not looked at here |
 | its mark says that it was in use (in_use.py), and there was a cut | ledger: what no sync covered may be gone |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
+| a truncation that was decided (truncation.py) | carried out; then as after another stop, its end is the stored one |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
 
 Lives here: those decisions for one partition. Must never come in: the store's own files. Source: Kafka's LogLoader;
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"
+TRUNCATION = "truncation"  # as truncation.py has it, which is imported where there is one
 
 
 class RecoveryContext(NamedTuple):
@@ -84,8 +86,18 @@ class RecoveryContext(NamedTuple):
     now: Now
     notes: list[str]
     walked: list[int]  # bytes that were read of each segment that had to be looked at
+    truncated: list[Truncated]  # to be forgotten by the store, once its positions say where these logs end
     ledger: Ledger = NoLedger()
     cut: Cut | None = None  # None: what was written before this start is still there
+
+
+class Truncated(NamedTuple):
+    """A log that a decided truncation has cut: where it ends now."""
+
+    topic_id: UUID
+    partition: int
+    directory: str
+    end: Position
 
 
 class Wanted(NamedTuple):
@@ -110,6 +122,8 @@ class _Found(NamedTuple):
     segments: list[Segment]
     removed: tuple[Removed, ...]
     topic_id: str
+    stored: Position | None  # as it was wanted, or where a truncation has cut it
+    truncated: bool
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -123,13 +137,16 @@ def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
     topic, topic_id, partition, directory, settings, stored, replicated = wanted
     try:
         found = _look(opening, wanted)
-        log = _open_clean(opening, found, settings, stored) if opening.clean and stored is not None else None
+        stored, as_left = found.stored, opening.clean and not found.truncated
+        log = _open_clean(opening, found, settings, stored) if as_left and stored is not None else None
         if log is None:
             log = _Recovery(opening, found, settings, stored, replicated=replicated).run()
         log.take_account(found.removed)
         if replicated:
             log.state.leader_epoch = log.state.epochs.latest
             log.state.show_nothing()
+        if found.truncated and stored is not None:
+            opening.truncated.append(Truncated(topic_id, partition, directory, stored))
         return log
     except (OSError, StorageFault) as error:
         if out_of_space(error):
@@ -176,6 +193,9 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
             path, 0, f"does not name topic id {topic_id}; put the right directory back, or delete the topic"
         )
     names = settle_swap(files.fs, directory, names)
+    truncated = TRUNCATION in names
+    if truncated:
+        names, stored = _truncated(opening, wanted)
     removed = _account_of(opening, directory, names)
     names = finish_removal(files.fs, directory, names, removed_end(removed))
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
@@ -192,7 +212,18 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
         segment.size = segment.indexed_from = files.fs.size(segment.path)
         segment.corrupt_ranges = _corrupt_ranges_of(opening, segment, names)
         segments.append(segment)
-    return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id))
+    return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id), stored, truncated)
+
+
+def _truncated(opening: RecoveryContext, wanted: Wanted) -> tuple[list[str], Position]:
+    """Carry a truncation out; the names then, and where the log ends: all before that was synced first."""
+    from edge_broker.storage import truncation  # noqa: PLC0415 - a board that stands alone has none
+
+    decided = truncation.read_truncation(opening.files.fs, wanted.directory)
+    names = truncation.carry_out(opening.files, wanted.directory, decided)
+    start_offset = 0 if wanted.stored is None else min(wanted.stored.log_start_offset, decided.end_offset)
+    opening.notes.append(f"{wanted.topic}-{wanted.partition}: truncated to offset {decided.end_offset}")
+    return names, Position(start_offset, decided.segment_base, decided.position, decided.end_offset)
 
 
 def _corrupt_ranges_of(opening: RecoveryContext, segment: Segment, names: Sequence[str]) -> tuple[CorruptRange, ...]:

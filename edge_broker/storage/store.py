@@ -209,13 +209,14 @@ class LogStore:
         self._deletions.finish()
         now, walked = self.age.now(reading), list[int]()
         self.in_use.session = Session(reading.boot_id, self.fs.mount(self.data_dir))
-        opening = RecoveryContext(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked)
+        opening = RecoveryContext(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked, [])
         opening = opening._replace(cut=None if clean else self._cut())
         opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
             if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
                 self.add_topic(self._open_topic(opening, name, names))
         self.recovery_bytes = sum(walked)
+        self._forget_truncations(opening)
         self._put_unknown_files_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
 
@@ -631,11 +632,27 @@ class LogStore:
 
     @runs_in("files")
     def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
-        """What lies in an offline log's directory, opened as after an unclean stop; `fault` is set if not."""
-        opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], self.ledger)
+        """What lies in a log's directory, opened as after an unclean stop; `fault` is set if not.
+
+        Nothing else may run on the log, which is offline or to be truncated. OSError, StorageFault.
+        """
+        opening = RecoveryContext(self._files, self.leader_epoch, False, now, notes, [], [], self.ledger)
         where = (log.topic, topic.topic_id, log.partition, log.directory)
         wanted = Wanted(*where, log.settings, end, self.is_replicated(log.topic))
-        return open_partition(opening, wanted)
+        log = open_partition(opening, wanted)
+        self._forget_truncations(opening)
+        return log
+
+    def _forget_truncations(self, opening: RecoveryContext) -> None:
+        """Write down where truncated logs end, then let them grow. OSError."""
+        if not opening.truncated:
+            return
+        from edge_broker.storage.truncation import forget_truncation  # noqa: PLC0415 - for a cluster alone
+
+        ends = {(one.topic_id, one.partition): one.end for one in opening.truncated}
+        self._positions.write({**self._positions.stored, **ends})
+        for one in opening.truncated:
+            forget_truncation(self.fs, one.directory)
 
     # what outlives the process
 

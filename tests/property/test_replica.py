@@ -1,20 +1,27 @@
-"""A follower that is cut off at any step holds a prefix of its leader's bytes, and all that its disk has confirmed."""
+"""A follower that is cut off at any step holds a prefix of its leader's bytes, and all that its disk has confirmed;
+also where leaders change and its log must be truncated, be it unsynced, amid power cuts. What went is in the ledger.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import uuid
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header
+from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.truncating import enter, go_on, hold, truncate
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import NOW, READING
+from tests.support.storage import NOW, READING, read_all
 
 SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=128)
 
@@ -23,10 +30,15 @@ def member(disk: SimulatedDisk) -> LogStore:
     return LogStore.open(disk, "/data", SETTINGS, READING, uuid.uuid4, "1", in_cluster=True)
 
 
-def leaders(dice: random.Random, gaps: bool) -> list[bytes]:
-    """What leaders of several epochs have written."""
-    offset, epoch, sequences, found = 0, dice.randrange(3), [0, 0], list[bytes]()
-    for _ in range(dice.randrange(10, 50)):
+def leaders(
+    dice: random.Random, gaps: bool, before: Sequence[bytes] = (), epoch: int | None = None, batches: int = 50
+) -> list[bytes]:
+    """What leaders of several epochs have written, behind what others had."""
+    epoch = dice.randrange(3) if epoch is None else epoch
+    offset = read_header(before[-1]).next_offset if before else 0
+    last, found = last_sequences(before), list(before)
+    sequences = [last.get(who, -1) + 1 for who in range(2)]
+    for _ in range(dice.randrange(batches // 5, batches)):
         epoch += dice.choice((0, 0, 0, 1, 3))
         count = dice.randrange(1, 4)
         records: list[tuple[bytes | None, bytes | None]] = [(b"k", dice.randbytes(dice.randrange(200)))] * count
@@ -132,9 +144,81 @@ def everything(replica: Replica) -> list[bytes]:
     return found
 
 
-def last_sequences(held: list[bytes]) -> dict[int, int]:
+def last_sequences(held: Sequence[bytes]) -> dict[int, int]:
     headers = [read_header(one) for one in held]
     return {one.producer_id: one.base_sequence + one.last_offset_delta for one in headers if one.producer_id >= 0}
+
+
+class Diverging(Follower):
+    """A follower whose leaders change, each of whom lacks something of what it has; `history` is what it may hold."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, gaps=False)
+        self.history = leaders(self.dice, False)
+        self.truncations = 0
+        self.going: tuple[int, list[bytes]] | None = None  # where it is being cut, and what the disk surely had
+
+    def lead_anew(self) -> list[bytes]:
+        """Another leader, who has a part of the log, and goes on in a later epoch."""
+        kept = self.history[: self.dice.randrange(len(self.history) + 1)]
+        epoch = max((read_header(one).leader_epoch for one in self.history), default=0) + self.dice.choice((1, 2))
+        return leaders(self.dice, False, kept, epoch, batches=20)
+
+    def match(self, written: list[bytes]) -> None:
+        """Cut off what the leader has not, if there is something."""
+        replica = self.replica
+        same = [one for one, other in zip(self.history, written, strict=False) if one == other]
+        end = min(replica.log_end_offset, end_of(same))
+        if end < replica.log_end_offset:
+            self.going = (end, [one for one in self.history if read_header(one).next_offset <= self.confirmed])
+            assert hold(replica.log)
+            go_on(replica.log, truncate(self.store, replica.log, enter(replica.log, end), NOW))
+            assert replica.synced_offset == replica.log_end_offset == end
+            self.confirmed, self.truncations = end, self.truncations + 1
+            self.went()
+        self.history = written
+
+    def went(self) -> None:
+        """What the disk had, and lacks now, is in the ledger."""
+        assert self.going is not None
+        (_, had), self.going = self.going, None
+        gone = [one for one in map(read_header, had) if one.base_offset >= self.replica.log_end_offset]
+        lost = {
+            (one["leader_epoch"], offset)
+            for one in self.told()
+            for offset in range(one["first_offset"], one["last_offset"] + 1)
+        }
+        assert lost >= {(one.leader_epoch, at) for one in gone for at in range(one.base_offset, one.next_offset)}
+
+    def told(self) -> list[dict[str, Any]]:
+        found = read_all(self.store.topics[LEDGER_TOPIC].partitions[0])
+        records = [json.loads(record.value or b"") for one in found for record in records_of(memoryview(one))]
+        return [record for record in records if record["cause"] == "truncated"]
+
+    def check(self, written: list[bytes]) -> None:
+        if self.going is not None:
+            self.confirmed = min(self.confirmed, self.going[0])
+            self.went()
+        super().check(written)
+
+    def follow(self, written: list[bytes], fetches: int) -> None:
+        """Match the log, then fetch for a while, whatever cuts come in between."""
+        while True:
+            self.disk.crash_at = self.disk.steps + self.dice.randrange(1, 60)
+            try:
+                self.match(written)
+                for _ in range(fetches):
+                    self.dice.choice((self.fetch, self.fetch, self.some))(self.replica, written)
+            except Crashed:
+                self.cuts += 1
+                self.fall(self.history)
+            else:
+                self.disk.crash_at = -1
+                return
+
+
+def end_of(batches: Sequence[bytes]) -> int:
+    return read_header(batches[-1]).next_offset if batches else 0
 
 
 @pytest.mark.parametrize("gaps", [False, True], ids=["dense", "compacted"])
@@ -148,3 +232,18 @@ def test_a_follower_has_what_its_leader_has(first: int, gaps: bool) -> None:
         follower.fall(written)
         cuts += follower.cuts
     assert cuts > 60
+
+
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_a_follower_of_changing_leaders_has_what_the_last_one_has(first: int) -> None:
+    cuts = truncations = 0
+    for seed in range(first, first + 20):
+        follower = Diverging(seed)
+        for _ in range(8):
+            follower.follow(follower.lead_anew(), follower.dice.randrange(12))
+        follower.run(follower.history)
+        follower.fall(follower.history)
+        assert follower.replica.log_end_offset == end_of(follower.history)
+        cuts, truncations = cuts + follower.cuts, truncations + follower.truncations
+    assert cuts > 100
+    assert truncations > 30

@@ -9,7 +9,7 @@ from pathlib import Path
 import edge_broker
 
 ROOT = Path(edge_broker.__file__).parents[1]
-OF_REPLICAS = ("registrations", "replica")
+OF_REPLICAS = ("registrations", "replica", "truncating", "truncation")
 
 
 def imported_by(code: str) -> set[str]:
