@@ -9,8 +9,9 @@
 By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
 - The producer's epoch and sequences go on behind a commit.
 - The same end told again is answered with NONE once the markers are written, CONCURRENT_TRANSACTIONS before; so is
-  what begins the next transaction. A commit that got no answer can be told again: it is never taken for the next
-  one's, as the next one needs an `add` that was answered.
+  what begins the next transaction. A commit that got no answer can be told again. But the first one may come later than
+  the second, and would then end what was begun meanwhile under the same epoch: behind a commit that was told twice
+  nothing is to be begun before the next epoch. (From EndTxn 5 on each commit raises it, KIP-890.)
 - A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
   then, and answers whatever comes under the old one as it answers one whom another has fenced: with
   INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).

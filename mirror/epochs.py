@@ -138,12 +138,15 @@ def search_difference(first_offset: int, different: int) -> Generator[int, bool 
     return high
 
 
-def epoch_starts(batches: bytes | memoryview) -> Iterator[EpochStart]:
-    """Return the base offset of the first batch, and of each whose leader epoch is another than that before it."""
+def epoch_starts(batches: bytes | memoryview, offset: int) -> Iterator[EpochStart]:
+    """Return from where on batches are of which leader epoch: the first, and each of another than that before it.
+
+    What is missing between the `offset` that was asked for and the first batch was of its epoch at most.
+    """
     position, last = 0, None
     while position + _BATCH_FRONT.size <= len(batches):
         base_offset, size, leader_epoch, magic = _BATCH_FRONT.unpack_from(batches, position)
         if magic >= _MAGIC_WITH_EPOCH and leader_epoch != last:
+            yield EpochStart(min(base_offset, offset) if last is None else base_offset, leader_epoch)
             last = leader_epoch
-            yield EpochStart(base_offset, leader_epoch)
         position += _SIZE_OVERHEAD + size

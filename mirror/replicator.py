@@ -464,7 +464,7 @@ class Replicator:
         """
         offsets = lane.offsets
         lane.source_end = answer.log_end
-        for start in epoch_starts(answer.batches):
+        for start in epoch_starts(answer.batches, lane.read_offset):
             lane.offsets.epochs.note(*start)
         try:
             for found in pieces_of(answer.batches, lane.read_offset, answer.aborted):

@@ -93,9 +93,7 @@ class TransactionalSender(Sender):
         """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
         if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
             return None
-        if self._is_stale(lane):
-            lane.is_unsure = True
-            self._settle(lane)
+        if self._is_left_behind(lane):
             return None
         one = self._transaction
         if one is None or lane not in self._in or not one.has_room:
@@ -113,6 +111,14 @@ class TransactionalSender(Sender):
     def _is_stale(self, lane: Lane) -> bool:
         """Whether its life is of an epoch that is over."""
         return lane.state is None or lane.state.life[:2] != (self._lives.producer or ())[:2]
+
+    def _is_left_behind(self, lane: Lane) -> bool:
+        """Whether its life is over; then it begins anew."""
+        if not self._is_stale(lane):
+            return False
+        lane.is_unsure = True
+        self._settle(lane)
+        return True
 
     def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
         """What is taken behind a refusal breaks the transaction off, and is not counted."""
@@ -167,9 +173,9 @@ class TransactionalSender(Sender):
             self._committed()
 
     def _asked(self) -> list[Lane]:
-        """Take the lanes that ask and may go."""
+        """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
         asking, self._asking = self._asking, {}
-        return [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_stale(lane))]
+        return [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))]
 
     async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
         """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
@@ -303,6 +309,11 @@ class TransactionalSender(Sender):
         is_refused = bool(lane.flight) and not FENCED.intersection(codes) and nothing_arrived(lane.flight)
         return is_refused and not (lane.starts_anew or lane.contradicts)
 
+    async def _settled(self, lane: Lane) -> None:
+        """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
+        await super()._settled(lane)
+        self._step.set()
+
     async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
         if not self._is_stale(lane):
             self._break(f"{lane.name} begins anew")
@@ -311,9 +322,16 @@ class TransactionalSender(Sender):
         await super()._begin_life(lane, backoff, is_there=is_there)
 
     def _go_on(self, lane: Lane, begun: Begun) -> None:
-        """Go on behind what is committed: of what was under way that may be some, or all."""
+        """Go on behind what is committed: of what was under way that may be some, or all.
+
+        That the source lost its end since then is told by the lane alone: the state was read anew.
+        """
         first = lane.flight[0].sent if lane.flight else None
         super()._go_on(lane, begun if first is None else begun._replace(records_before=first.records_before))
+        acked, state = lane.offsets.acked, lane.state
+        assert state is not None
+        if acked < state.map.end.source_offset:
+            state.go_back(acked, lane.offsets.epochs.below(acked))
 
 
 def _said(lane: Lane, code: int) -> str:

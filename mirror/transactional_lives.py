@@ -79,6 +79,7 @@ class TransactionalLives(Lives):
         self.settled = asyncio.Event()
         self.settled.set()
         self._asking_again = Backoff(*backoff)
+        self._was_asked_again = False  # under this epoch, for a commit
         self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
 
     @property
@@ -104,6 +105,7 @@ class TransactionalLives(Lives):
         try:
             if self._is_unsure:
                 fence = await self.transactions.begin_with(chosen)
+                self._was_asked_again = False
             else:
                 fence = await self.transactions.extend(chosen())
         except NoFence as error:
@@ -137,7 +139,13 @@ class TransactionalLives(Lives):
     # -- write
 
     async def add(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Have these in the transaction; return the codes of those that are refused. Raises TargetError."""
+        """Have these in the transaction; return the codes of those that are refused. Raises TargetError.
+
+        So it does where a commit of this epoch was asked for again: what had no answer may come late, and be taken for
+        that of the transaction that would begin. Under the next epoch it is refused.
+        """
+        if self._was_asked_again:
+            raise TargetError("a commit without an answer may still be under way: it is refused under another epoch")
         with as_newer():
             refused = await self.transactions.add(partitions)
         if self.partition in refused:
@@ -158,6 +166,7 @@ class TransactionalLives(Lives):
             try:
                 code = await self.transactions.commit()
             except (WireError, OSError) as error:
+                self._was_asked_again = True
                 self.host.tell(TROUBLE, f"whether it is committed is not known yet: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
                 continue

@@ -14,7 +14,8 @@ repeats it, though not what the processes were doing at that moment.
 | drop | all connections of the link are reset |
 
 Invariants, after each round: every record that was acknowledged at the source is at the target, once and in order, and
-nothing is in the ledger or pending; a mirror that writes is well.
+nothing is in the ledger or pending; a mirror that writes is well. With transactions the same is so for readers of
+committed records, and they wait for nothing once all is mirrored.
 """
 
 from __future__ import annotations
@@ -25,23 +26,30 @@ import signal
 import time
 
 import pytest
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.support.mirror_road import Load, audit, create_topic, standings, two_mirrors
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
+from tests.support.waiting import CALL_S
 
 ROUNDS = 10
 PARTITIONS = 3
 RATE = 300  # records per second: enough to have some under way, few enough for an audit of all after each round
 MOMENT_S = 2.5
+TIMEOUT_MS = 5000  # of a transaction: two moments without the mirror, and it times out
+TRANSACTIONS = {"transactions": True, "transaction_timeout_ms": TIMEOUT_MS}
+QUICK = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}  # in place of ten seconds
 ACTS = {"kill": 4, "stop": 2, "pause": 2, "source": 2, "target": 1, "refuse": 2, "blackhole": 2, "drop": 2}
 
 
 class Road:
     """Source, link and target, and two mirrors of one site."""
 
-    def __init__(self, source, link, target, directory):
+    def __init__(self, source, link, target, directory, settings):
         self.source, self.link, self.target = source, link, target
-        self.mirrors = two_mirrors(directory, source.bootstrap, link.bootstrap)
+        self.mirrors = two_mirrors(directory, source.bootstrap, link.bootstrap, settings)
+        self.runs_transactions = bool(settings)
         self.acked = 0
 
     @property
@@ -88,6 +96,23 @@ class Road:
         assert sum(one["source"]["mirrored"] for one in found.partitions) >= self.acked
         assert sum(one["source"]["ledgered"] + one["source"]["pending"] for one in found.partitions) == 0
 
+        if self.runs_transactions:
+            assert [stable - end for stable, end in map(self.ends, range(PARTITIONS))] == [0] * PARTITIONS
+
+    def ends(self, partition):
+        """The last stable offset of a partition of the target, and its end."""
+        admin = AdminClient({"bootstrap.servers": self.target.bootstrap})
+        place = TopicPartition("lab.readings", partition)
+        asked = [
+            admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=CALL_S)[place]
+            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        return [one.result(CALL_S).offset for one in asked]
+
+    def told(self, event):
+        """How often both mirrors have logged an event, in all their lives."""
+        return sum(len(mirror.events(event)) for mirror in self.mirrors)
+
     def is_done(self):
         """Whether the mirror's group has the end of every partition."""
         rows = standings(self.source.bootstrap, check=False)
@@ -111,19 +136,30 @@ def is_well(mirror):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("broker_class", [ApacheKafka, EdgeBroker], ids=["kafka", "edge"])
-def test_nothing_is_lost_doubled_or_out_of_order_over_many_rounds(broker_class, request, chance, tmp_path):
-    rounds = (request.config.getoption("--rounds") or 6 * ROUNDS) // 6 // 2  # half of them with each target
+@pytest.mark.parametrize(
+    ("broker_class", "settings", "share"),
+    [(ApacheKafka, {}, 2), (EdgeBroker, {}, 2), (ApacheKafka, TRANSACTIONS, 3)],
+    ids=["kafka", "edge", "kafka-transactions"],
+)
+def test_nothing_is_lost_doubled_or_out_of_order_over_many_rounds(
+    broker_class, settings, share, request, chance, tmp_path
+):
+    rounds = (request.config.getoption("--rounds") or 6 * ROUNDS) // 6 // share
     port = free_port()
+    more = {"settings": QUICK} if settings else {}
     with (
         TcpProxy(f"127.0.0.1:{port}") as link,
-        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
+        broker_class(tmp_path, name="target", port=port, advertise=link.bootstrap, **more) as target,
         EdgeBroker(tmp_path, name="source") as source,
     ):
         create_topic(source.bootstrap, "readings", PARTITIONS)
-        road = Road(source, link, target, tmp_path)
+        road = Road(source, link, target, tmp_path, settings)
         with road.mirrors[0], road.mirrors[1]:
             for _ in range(max(1, rounds)):
                 acts = chance.choices(list(ACTS), weights=list(ACTS.values()), k=chance.randint(1, 3))
                 print(*acts)
                 road.round(acts, chance)
+            if settings:
+                assert sum(one.metric("edge_mirror_transactions_total") for one in road.mirrors) > 0
+                broken = {name: road.told(f"transaction_{name}") for name in ("broke_off", "timed_out")}
+                print("transactions that", broken)

@@ -9,18 +9,26 @@
 | a record of an aborted transaction | nowhere |
 
 At the target each is once, in the source's order. Twice is allowed where README.md's table says so, and what is behind
-the last time is in order all the same. The map tells of each record where it is. Must never come in: what is done.
+the last time is in order all the same. The map tells of each record where it is.
+
+With transactions "at the target" is what readers of committed records find, who wait for nothing in the end, and
+meanwhile, whenever one has ended (`torn`) or a position is told to the source (`ahead`), these hold: position and map
+are those of the last record that is committed, and no position is ahead of what is. Must never come in: what is done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from kafka_wire.cluster import Partition
 from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
+from mirror.offset_map import OffsetMap
+from mirror.offsets import Commit
+from mirror.state_records import Reading
 from tests.simulation.mirror_source import Fate, SourceLog
 from tests.simulation.mirror_world import TARGET_OF, World
 
@@ -40,6 +48,11 @@ class Allowed:
         self.by_hand: list[int] = []  # serials that are to be there once more
         self.target_anew = False
 
+    @property
+    def knows_less(self) -> bool:
+        """Whether what is stored need not be that of the target's log."""
+        return self.tail_lost or self.map_anew or self.map_near or self.forgot or self.target_anew or self.doubles
+
 
 class Audited:
     """Of one partition; `problems` are sentences."""
@@ -48,6 +61,7 @@ class Audited:
         self.world, self.log, self.lane, self.allowed = world, log, lane, allowed
         self.partition: TopicPartition = log.partition
         at = TARGET_OF + self.partition.topic, self.partition.partition
+        self.is_open = bool(world.targets[at].open)
         self.there = world.targets[at].serials
         self.seen = world.targets[at].seen
         self.last = {serial: offset for offset, serial in self.there}
@@ -62,6 +76,8 @@ class Audited:
         self._gaps()
         self._by_hand()
         self._map()
+        if self.is_open:
+            self.say("readers of committed records wait for a transaction that nobody ends")
 
     def say(self, text: str) -> None:
         self.problems.append(f"{self.partition.topic}-{self.partition.partition}: {text}")
@@ -134,6 +150,49 @@ def problems_of(world: World, lanes: dict[TopicPartition, Lane], allowed: dict[T
     for partition, log in world.logs.items():
         audited = Audited(world, log, lanes[partition], allowed[partition])
         found += audited.problems
+    return found
+
+
+def torn(world: World, allowed: dict[TopicPartition, Allowed], partitions: Collection[Partition]) -> list[str]:
+    """What of these partitions at the target, whose transaction has ended, is not as their position and map say."""
+    reading = Reading(None)
+    for key, value in world.state.items():
+        reading.take(key, value)
+    stored = reading.partitions()
+    found = []
+    for partition, log in world.logs.items():
+        at = TARGET_OF + partition.topic, partition.partition
+        is_known = partition in stored and stored[partition].head.is_transactional
+        if at not in partitions or at not in world.targets or not is_known or allowed[partition].knows_less:
+            continue
+        end, there = stored[partition].head.end, world.targets[at].serials
+        place = OffsetMap(stored[partition].steps, end).place_of(end.records - 1)
+        told = None if place is None else (place.target_offset, place.source_offset)
+        is_there = (there[-1][0], log.fates[there[-1][1]].offset) if there else None
+        if told != is_there:
+            found.append(
+                f"{partition.topic}-{partition.partition}: {is_there} is committed, and the state tells {told}"
+            )
+    return found
+
+
+def ahead(
+    world: World, allowed: dict[TopicPartition, Allowed], positions: Mapping[TopicPartition, Commit]
+) -> list[str]:
+    """Which positions are ahead of what is at the target, or will be whatever comes."""
+    found = []
+    for partition, commit in positions.items():
+        log, there = world.logs[partition], world.targets.get((TARGET_OF + partition.topic, partition.partition))
+        is_cut = any(fate.gone == "cut" for fate in log.fates.values())  # a position may be of what was there before
+        if there is None or is_cut or allowed[partition].knows_less or commit.topic_id != log.topic_id:
+            continue
+        decided = world.decided((TARGET_OF + partition.topic, partition.partition))
+        for serial, fate in log.fates.items():
+            is_due = fate.log == log.topic_id and fate.offset < commit.offset
+            is_owed = not (fate.gone or fate.is_aborted or fate.is_bad)
+            if is_due and is_owed and serial not in there.seen and serial not in decided:
+                found.append(f"{partition}: position {commit.offset} is told, and record {serial} is not committed")
+                break
     return found
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -20,10 +21,11 @@ from kafka_wire.partitions import TopicPartition
 from mirror import sending
 from mirror.config import Config
 from mirror.lane import Lane
-from mirror.offsets import read_commit
+from mirror.offsets import Commit, read_commit
 from mirror.state import PartitionState
 from mirror.topic_rules import rules_from
-from tests.simulation.mirror_audit import Allowed, problems_of
+from tests.simulation.mirror_audit import Allowed, ahead, problems_of, torn
+from tests.simulation.mirror_coordinator import PREPARED, Coordinator
 from tests.simulation.mirror_source import SourceLog
 from tests.simulation.mirror_world import TARGET_OF, Life, World
 from tests.simulation.virtual_time import Stuck, VirtualLoop, virtual_time
@@ -46,6 +48,7 @@ ENDS_S = 1800.0  # of virtual time, within which all that is left is mirrored
 TRACE_LINES = 60
 OLD_MS = 48 * 3600 * 1000
 OTHERS_S = 4.0
+TRANSACTIONS = 0.5  # of the schedules with a target that has them
 
 
 class Result(NamedTuple):
@@ -58,16 +61,40 @@ class Result(NamedTuple):
     records: int = 0
     doubled: int = 0
 
+    transactions: Mapping[str, int] = MappingProxyType({})
+
     @property
     def counts(self) -> dict[str, float]:
         """What it did, by the words for it."""
-        return {"acts": self.acts, "records": self.records}
+        ends = {f"transactions {outcome}": number for outcome, number in sorted(self.transactions.items())}
+        return {"acts": self.acts, "records": self.records, "with transactions": bool(ends), **ends}
+
+
+class Mode:
+    """Which lives of a schedule run transactions, drawn by a generator of its own: all, some, or as most do, none."""
+
+    def __init__(self, seed: int, *, transactions: bool | None = None) -> None:
+        """`transactions` has it drawn no more: whether there are any."""
+        self.chance = chance = Random(f"mode {seed}")
+        self.stalls = Random(f"stalls {seed}")
+        drawn = chance.random() < TRANSACTIONS
+        self.is_used = drawn if transactions is None else transactions
+        self._is_mixed = chance.random() < 0.4
+        self._timeout_ms = chance.choice([120_000, 3000, 1000])
+        self.markers_s = chance.choice([0.005, 0.1, 1.0])
+        self.tells = chance.random() < 0.7
+
+    def of_life(self, config: Config) -> Config:
+        """The configuration of the next life."""
+        if not self.is_used or (self._is_mixed and self.chance.random() < 0.5):
+            return config
+        return replace(config, transactions=True, transaction_timeout_ms=self._timeout_ms)
 
 
 class Schedule:
     """One seed's."""
 
-    def __init__(self, seed: int, loop: VirtualLoop, *, hard: bool = False) -> None:
+    def __init__(self, seed: int, loop: VirtualLoop, *, hard: bool = False, transactions: bool | None = None) -> None:
         self.seed, self.loop = seed, loop
         self.chance = chance = Random(f"mirror {seed}")
         names = [("readings", number) for number in range(chance.randint(1, 3))]
@@ -86,8 +113,16 @@ class Schedule:
         self.acts_done = 0
         self.foreign = 0
         self.failure = ""
+        self.found: list[str] = []  # what did not hold meanwhile
         rare = [act for act in (*RARE, *(HARD if hard else ())) if chance.random() < 0.25]
         self.acts: list[Act] = [*USUAL, *(act for act in OFTEN if chance.random() < 0.5), *rare]
+        self.mode = mode = Mode(seed, transactions=transactions)
+        if self.world.fenced and mode.is_used:
+            self.world.coordinator = Coordinator(
+                self.world, mode.chance, mode.stalls, markers_s=mode.markers_s, tells=mode.tells
+            )
+            self.world.coordinator.ended = self.ended
+            self.world.told = self.told
 
     # the schedule
 
@@ -116,6 +151,14 @@ class Schedule:
     def timestamp_ms(self) -> int:
         return self.world.now_ms() - (OLD_MS if self.chance.random() < self.old else 0)
 
+    def ended(self, state: str, partitions: Collection[tuple[str, int]]) -> None:
+        """Note what does not hold when a transaction has ended."""
+        self.found += torn(self.world, self.allowed, partitions)
+
+    def told(self, positions: Mapping[TopicPartition, Commit]) -> None:
+        """Note what does not hold when positions are told to the source."""
+        self.found += ahead(self.world, self.allowed, positions)
+
     # lives
 
     @property
@@ -124,7 +167,9 @@ class Schedule:
         return [life for life in self.lives if not life.dead]
 
     def begin_life(self, others_s: float = 0.0) -> Life:
-        life = Life(self.world, self.config)
+        config = self.config if self.world.coordinator is None else self.mode.of_life(self.config)
+        self.world.note("a life" + " with transactions" * config.transactions)
+        life = Life(self.world, config)
         self.lives.append(life)
         life.word.give(others_s)
         return life
@@ -183,13 +228,15 @@ class Schedule:
             return
         lanes = dict(life.replicator._lanes)
         await self.stop(life)
+        while world.coordinator is not None and world.coordinator.state in PREPARED:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.1)
         for partition, log in world.logs.items():
             if self.allowed[partition].tail_lost:
                 self.allowed[partition].counted = sum(life.doubled for life in self.lives)
             if any(life.doubled for life in self.lives) and any(fate.gone == "cut" for fate in log.fates.values()):
                 allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (plan.py)
                 allowed.doubles = allowed.map_anew = allowed.forgot = True
-        self.failure = "; ".join(problems_of(world, lanes, self.allowed))
+        self.failure = "; ".join([*self.found[:1], *problems_of(world, lanes, self.allowed)])
 
     def is_through(self, life: Life) -> bool:
         """Whether all of the source is safe, and committed."""
@@ -336,7 +383,7 @@ def the_target_topic_is_made_anew(run: Schedule) -> None:
 
 
 def the_state_topic_is_lost(run: Schedule) -> None:
-    run.world.state.clear()
+    run.world.lose_state()
     for partition, allowed in run.allowed.items():
         allowed.map_anew = allowed.forgot = True
         allowed.doubles |= partition not in run.world.group
@@ -419,11 +466,11 @@ def replayed(chance: Random) -> Iterator[None]:
         yield
 
 
-def run_seed(seed: int, *, hard: bool = False) -> Result:
-    """Run a seed's schedule."""
+def run_seed(seed: int, *, hard: bool = False, transactions: bool | None = None) -> Result:
+    """Run a seed's schedule; `transactions` says whether there are any, where the seed is not to."""
     failures: list[str] = []
     with virtual_time(failures.append) as loop, replayed(Random(seed)):
-        schedule = Schedule(seed, loop, hard=hard)
+        schedule = Schedule(seed, loop, hard=hard, transactions=transactions)
         try:
             loop.run_until_complete(schedule.run())
         except (AssertionError, Stuck) as error:
@@ -431,4 +478,6 @@ def run_seed(seed: int, *, hard: bool = False) -> Result:
     failure = "; ".join([*failures, *([schedule.failure] if schedule.failure else [])])
     records = sum(len(log.fates) for log in schedule.world.logs.values())
     doubled = sum(life.doubled for life in schedule.lives)
-    return Result(seed, failure, schedule.world.trace[-TRACE_LINES:], schedule.acts_done, records, doubled)
+    coordinator = schedule.world.coordinator
+    ends = {} if coordinator is None else coordinator.outcomes
+    return Result(seed, failure, schedule.world.trace[-TRACE_LINES:], schedule.acts_done, records, doubled, ends)

@@ -224,6 +224,7 @@ class SourceEnd:
             if not self._life.writes:
                 raise NotOurTurnError("it is another's turn")
             self._world.group.update(commits)
+            self._world.told(commits)
 
     async def epoch_ends(self, asked: Mapping[TopicPartition, EpochQuestion]) -> dict[TopicPartition, EpochEnd | str]:
         async with self._world.call(self._life, SourceError):

@@ -19,26 +19,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
+from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Partition, Topic
 from kafka_wire.errors import ConnectionLost
-from kafka_wire.fencing import Fence, NoFence, Overtaken
+from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
 from kafka_wire.looking import Look, Own, Wanted
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.transactions import Transactions
 from mirror.asking import Content, Contents
 from mirror.errors import TargetError
 from mirror.lane import Producer
 from mirror.pauses import Pauses
 from mirror.state_records import Reading, Record
+from mirror.state_topic import StateTopic
 from mirror.target import Target
+from tests.simulation.mirror_coordinator import FENCED, SideCluster
 from tests.simulation.mirror_source import content, serial_of
 
 if TYPE_CHECKING:
     from tests.simulation.mirror_world import Life, World
 
 REMEMBERED = 5
-FENCED = 7  # the producer id of the transactional id
+REQUEST_S = 3.0
 EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 APPENDED_THOUGH = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 REFUSALS = (
@@ -60,6 +63,8 @@ class Entry(NamedTuple):
     last: int
     at_ms: int
     data: bytes = b""
+    in_transaction: bool = False
+    commits: bool = False
 
 
 @dataclass
@@ -73,7 +78,12 @@ class Remembered:
 
 
 class TargetLog:
-    """One partition; `seen` are the serials that ever were in it, or in one before of its name."""
+    """One partition; `seen` are the serials that ever were in it, or in one before of its name.
+
+    What readers of committed records find are its `records`: `open` are the batches of a transaction that has not ended
+    yet, `aborted` the first offsets of batches that never count, `aborted_transactions` the first offset of each and
+    its marker's.
+    """
 
     def __init__(self, seen: set[int]) -> None:
         self.seen = seen
@@ -86,7 +96,15 @@ class TargetLog:
         """Be empty, as of a new topic."""
         self.entries: list[Entry] = []
         self.producers: dict[int, Remembered] = {}
+        self.open: list[Entry] = []
+        self.aborted: set[int] = set()
+        self.aborted_transactions: list[tuple[int, int]] = []
         self.generation += 1
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset."""
+        return self.open[0].base if self.open else self.end
 
     @property
     def end(self) -> int:
@@ -99,22 +117,49 @@ class TargetLog:
         return [(one.offset, serial_of(one.value or b"")) for one in self.records() if one.value[:1] != b"f"]
 
     def records(self) -> list[Any]:
-        """All records there are."""
-        return [one for entry in self.entries if entry.data for one in records_of(entry.data)]
+        """All that readers of committed records find, in order."""
+        end = self.stable_end
+        return self.of([entry for entry in self.entries if entry.base < end])
 
-    def mark(self, epoch: int, now_ms: int) -> None:
-        """Take a fence's marker."""
+    def of(self, entries: Sequence[Entry]) -> list[Any]:
+        """The records of some batches, unless they were aborted."""
+        return [one for entry in entries if self.counts(entry) for one in records_of(entry.data)]
+
+    def counts(self, entry: Entry) -> bool:
+        """Whether it is a batch that was not aborted."""
+        return bool(entry.data) and entry.base not in self.aborted
+
+    def mark(self, epoch: int, now_ms: int, *, commits: bool = False) -> None:
+        """Take a marker: of a fence, or one that ends a transaction."""
         known = self.producers.get(FENCED)
         if known is not None and epoch < known.epoch:
             return
-        entry = Entry(self.end, self.end + 1, FENCED, epoch, -1, -1, now_ms)
+        self._put(Entry(self.end, self.end + 1, FENCED, epoch, -1, -1, now_ms, commits=commits))
+
+    def _put(self, entry: Entry) -> None:
         self.entries.append(entry)
-        self._remember(entry)
+        if entry.producer_id >= 0:
+            self._remember(entry)
+        if entry.in_transaction:
+            self.open.append(entry)
+        elif entry.data:
+            self.take([entry])
+        elif self.open:
+            ended, self.open = self.open, []
+            if entry.commits:
+                self.take(ended)
+            else:
+                self.aborted.update(one.base for one in ended)
+                self.aborted_transactions.append((ended[0].base, entry.base))
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Note what counts from now on."""
+        self.seen.update(serial_of(one.value or b"") for one in self.of(entries))
 
     def write_foreign(self, number: int, now_ms: int) -> None:
         """Take a record of somebody else."""
         data = build_batch([(b"other", b"foreign%d" % number)], timestamp_ms=now_ms, base_offset=self.end)
-        self.entries.append(Entry(self.end, self.end + 1, -1, -1, -1, -1, now_ms, data))
+        self._put(Entry(self.end, self.end + 1, -1, -1, -1, -1, now_ms, data))
 
     def append(self, data: bytes) -> tuple[int, int]:
         """Take a batch, by Kafka's ProducerAppendInfo and ProducerStateManager; the code and the base offset."""
@@ -131,16 +176,15 @@ class TargetLog:
             expected = known.next if header.producer_epoch == known.epoch else 0
             if first != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        in_transaction = bool(header.attributes & TRANSACTIONAL)
+        if self.open and header.producer_id == FENCED and not in_transaction:
+            return ErrorCode.INVALID_TXN_STATE, -1
         stored = bytearray(data)
         base = self.end
         stored[:8] = base.to_bytes(8, "big")
         end = base + header.last_offset_delta + 1
-        entry = Entry(
-            base, end, header.producer_id, header.producer_epoch, first, last, header.max_timestamp, bytes(stored)
-        )
-        self.entries.append(entry)
-        self._remember(entry)
-        self.seen.update(serial_of(one.value or b"") for one in records_of(data))
+        at_ms, who = header.max_timestamp, (header.producer_id, header.producer_epoch)
+        self._put(Entry(base, end, *who, first, last, at_ms, bytes(stored), in_transaction))
         return 0, base
 
     def _remember(self, entry: Entry) -> None:
@@ -157,13 +201,16 @@ class TargetLog:
         kept = self.entries[: max(0, len(self.entries) - entries)]
         self.begin()
         for entry in kept:
-            self.entries.append(entry)
-            if entry.producer_id >= 0:
-                self._remember(entry)
+            self._put(entry)
 
     def forget(self, now_ms: int) -> bool:
         """Forget producers whose last batch is old; whether there was one."""
-        old = [number for number, one in self.producers.items() if one.at_ms < now_ms - EXPIRATION_MS]
+        at_work = {one.producer_id for one in self.open}
+        old = [
+            number
+            for number, one in self.producers.items()
+            if one.at_ms < now_ms - EXPIRATION_MS and number not in at_work
+        ]
         for number in old:
             del self.producers[number]
         self.generation += bool(old)
@@ -188,6 +235,21 @@ class TargetLog:
         return Look(0, end, floor, None, marker, True, is_taken)
 
 
+class StateLog(TargetLog):
+    """The state topic's partition; what is committed goes into the world's `state`. Its time is the target's clock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        super().__init__(set())
+
+    def _put(self, entry: Entry) -> None:
+        super()._put(entry._replace(at_ms=self._world.now_ms()))
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Have what counts from now on be the state."""
+        self._world.keep_state((one.key or b"", one.value) for one in self.of(entries))
+
+
 class TargetEnd(Target):
     """What one life of the mirror has of the target."""
 
@@ -198,6 +260,7 @@ class TargetEnd(Target):
         self._kind, self._known = TargetError, {}
         self._open: dict[tuple[int, int], Connection] = {}
         self.cluster, self.pauses = self, Pauses()
+        self._side = SideCluster(world, life)
 
     async def close(self) -> None: ...
 
@@ -226,9 +289,23 @@ class TargetEnd(Target):
         return dict(settings) if is_new else None
 
     def fencing(self, transactional_id: str) -> Any:
+        if self._world.coordinator is not None:
+            return Fencing(self._side, transactional_id, timeout_s=REQUEST_S)  # type: ignore[arg-type]
         return SimulatedFencing(self._world, self._life)
 
+    def transactions(self, transactional_id: str, timeout_ms: int) -> Transactions:
+        made = Transactions(self._side, transactional_id, timeout_s=REQUEST_S)  # type: ignore[arg-type]
+        made.transaction_timeout_ms = timeout_ms
+        return made
+
     def state_topic(self, name: str, transactional_id: str | None = None) -> Any:
+        if self._world.coordinator is not None:
+            return StateTopic(
+                self._side,  # type: ignore[arg-type]
+                name,
+                timeout_s=REQUEST_S,
+                transactional_id=transactional_id,
+            )
         return SimulatedStateTopic(self._world, self._life, name)
 
     async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
@@ -258,9 +335,9 @@ class TargetEnd(Target):
             if log is None:
                 raise TargetError(f"{partition.topic} is not there")
             entry = next((one for one in log.entries if one.end > offset), None)
-            if entry is None:
+            if entry is None or entry.base >= log.stable_end:
                 return None
-            records = records_of(entry.data) if entry.data else []
+            records = log.of([entry])
             return Contents([(one.offset, content(one)) for one in records if one.offset >= offset], entry.end)
 
     async def connection(self, node: int, number: int = 0) -> Any:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.record_batch import records_of
+from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, records_of
 from kafka_wire.cluster import Leader, Partition, Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import TargetError
@@ -22,8 +22,9 @@ from mirror.offsets import Commit
 from mirror.replicator import Replicator
 from mirror.standby import Member
 from mirror.state_records import Record
-from tests.simulation.mirror_source import SourceEnd, SourceLog
-from tests.simulation.mirror_target import APPENDED_THOUGH, REFUSALS, Connection, TargetEnd, TargetLog
+from tests.simulation.mirror_coordinator import FENCED, Coordinator, SideConnection
+from tests.simulation.mirror_source import SourceEnd, SourceLog, serial_of
+from tests.simulation.mirror_target import APPENDED_THOUGH, REFUSALS, Connection, StateLog, TargetEnd, TargetLog
 from tests.simulation.virtual_time import WALL_S, VirtualLoop
 
 STATE = "__edge-mirror-lab-state"
@@ -126,14 +127,18 @@ class World:
         self.state: dict[bytes, bytes] = {}
         self.state_at, self.state_epoch = (STATE, 0), -1
         self.epoch, self.producers, self.markers_due = -1, 0, 0
+        self.coordinator: Coordinator | None = None  # where some life runs transactions
+        self.state_log: StateLog | None = None  # there
+        self.state_number = 0
         self.targets: dict[Partition, TargetLog] = {}
         self.seen: dict[Partition, set[int]] = {}  # serials that ever were at the target
         self.target_ids: dict[str, str] = {}
         self.target_number = 0
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[Connection | SideConnection, None] = {}
         self.fault_rate, self.slow_s, self.late_s = 0.0, 0.02, 1.0
         self.is_calm = False
         self.late_due = 0
+        self.told: Callable[[Mapping[TopicPartition, Commit]], None] = lambda _positions: None
         self.trace: list[str] = []
 
     def now_ms(self) -> int:
@@ -218,8 +223,24 @@ class World:
         code = self.chance.choice(REFUSALS) if self.faults() and self.chance.random() < self.fault_rate else 0
         if code and code not in APPENDED_THOUGH:
             return code, -1
-        refused, base = log.append(data)
+        refused, base = self.append(at, data)
         return (refused, -1) if refused else (code, -1 if code else base)
+
+    def log_at(self, at: Partition) -> TargetLog | None:
+        """The log of a partition, of the state topic too."""
+        return self.state_log if at == self.state_at else self.targets.get(at)
+
+    def append(self, at: Partition, data: bytes) -> tuple[int, int]:
+        """Have the leader take a batch, which asks the coordinator where it begins a transaction; code and offset."""
+        log, header = self.log_at(at), BatchHeader(data)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        begins = header.attributes & TRANSACTIONAL and not log.open
+        if begins and self.coordinator is not None and header.producer_id == FENCED:
+            refused = self.coordinator.verified(at, header.producer_epoch)
+            if refused:
+                return refused, -1
+        return log.append(data)
 
     def arrive_late(self, requests: Sequence[Sequence[tuple[str, int, bytes]]]) -> None:
         """Have what a lost connection still had under way arrive, in its order."""
@@ -257,10 +278,31 @@ class World:
         """Take records into the state topic, unless they are an older life's."""
         if self.fenced and epoch < self.state_epoch:
             return
+        self.keep_state(records)
+
+    def keep_state(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Have these be what the state topic tells."""
         for key, value in records:
             self.state.pop(key, None)
             if value is not None:
                 self.state[key] = value
+
+    def decided(self, at: Partition) -> set[int]:
+        """Serials in a partition's open transaction that will be committed whatever comes."""
+        log, coordinator = self.targets[at], self.coordinator
+        if coordinator is None or not coordinator.is_decided(at):
+            return set()
+        return {serial_of(one.value or b"") for one in log.of(log.open)}
+
+    def make_state(self) -> None:
+        """Make the state topic, where it is a log."""
+        self.state_number += 1
+        self.state_log = StateLog(self)
+
+    def lose_state(self) -> None:
+        """Have the state topic deleted."""
+        self.state.clear()
+        self.state_log = None
 
     def is_begun(self, partition: TopicPartition) -> bool:
         """Whether anybody remembers that a partition was begun."""

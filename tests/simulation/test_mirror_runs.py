@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
 
 import pytest
 
-from kafka_wire.batches import pieces_of
-from mirror import epochs, plan, state
-from mirror import replicator as replicator_module
-from mirror.lane import Lane
-from mirror.lives import Lives
-from mirror.offset_map import OffsetMap
-from mirror.resuming import Resumed
-from mirror.state import PartitionState
+from tests.simulation.mirror_broken import BROKEN, BROKEN_WITH_TRANSACTIONS
 from tests.simulation.mirror_runs import run_seed
 
 SEEDS = 150
@@ -26,6 +18,12 @@ FOUND = {
     3006588: "a source that lost what had been passed over: of which epoch that was stood in no state",
 }
 """Seeds that have failed, and what was wrong."""
+FOUND_WITH_TRANSACTIONS = {
+    143: "a commit that was asked for again came late, and ended what was begun behind it under the same epoch",
+    675: "a transaction whose last record was put aside was not committed until another one came",
+    789: "where a source that lost its end was gone back to, forgotten with the transaction that broke off",
+    4770: "a lane that asked for a transaction while another had all begin anew was left behind until its next record",
+}
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
@@ -36,43 +34,16 @@ def test_everything_arrives_once_in_any_schedule(first: int) -> None:
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_stays_mended(seed: int) -> None:
-    assert run_seed(seed).failure == ""
+    assert run_seed(seed, transactions=False).failure == ""
+
+
+@pytest.mark.parametrize("seed", FOUND_WITH_TRANSACTIONS)
+def test_what_was_found_with_transactions_stays_mended(seed: int) -> None:
+    assert run_seed(seed, transactions=True).failure == ""
 
 
 def test_a_seed_says_all() -> None:
     assert [run_seed(seed) for seed in range(20)] == [run_seed(seed) for seed in range(20)]
-
-
-def no_look(was: Any, now: Any, life: Any, known: OffsetMap, *_: Any, **__: Any) -> Resumed:
-    return Resumed("position", known.end.records, known.end.source_offset)
-
-
-def append_what_is_given_back(lane: Lane, pieces: list[Any]) -> None:
-    lane.buffer.extend(pieces)
-    lane.buffer_bytes += sum(len(piece.batch) for piece in pieces)
-
-
-async def no_fence(lives: Lives, chosen: Callable[[], Any]) -> Any:
-    chosen()
-    return await lives._fencing.begin_with(lambda: [lives._topic.partition])
-
-
-BROKEN: dict[str, tuple[Any, str, Any]] = {
-    "the log is not looked at": (state, "resume", no_look),
-    "partitions are not fenced": (Lives, "_fence", no_fence),
-    "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
-    "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
-    "what is given back is put behind": (Lane, "give_back", append_what_is_given_back),
-    "a gap is not ledgered": (plan, "judge_jump", lambda *, compacted: "compacted"),
-    "the source's cut is not judged": (epochs, "judge_epoch_end", lambda position, *_, **__: position),
-    "a deleted head is not ledgered": (
-        plan, "judge_out_of_range", lambda position, start, end: plan.OutOfRange(start, start, start),
-    ),
-    "aborted data is sent": (
-        replicator_module, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),
-    ),
-    "where it went is not noted": (PartitionState, "_shift", lambda *_: None),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", BROKEN)
@@ -80,3 +51,19 @@ def test_a_rule_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(*BROKEN[rule])
     found = next((seed for seed in range(SEEDS_MAX) if run_seed(seed).failure), None)
     assert found is not None, f"{SEEDS_MAX} schedules do not find it"
+
+
+@pytest.mark.parametrize("rule", BROKEN_WITH_TRANSACTIONS)
+def test_a_rule_of_transactions_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (where, name, broken), seed = BROKEN_WITH_TRANSACTIONS[rule]
+    assert run_seed(seed, transactions=True).failure == ""
+    monkeypatch.setattr(where, name, broken, raising=False)
+    assert run_seed(seed, transactions=True).failure != ""
+
+
+def test_both_modes_are_played() -> None:
+    """Not a proof of anything, but transactions that never end prove nothing either."""
+    results = [run_seed(seed) for seed in range(260, 300)]
+    ends = sum((Counter(one.transactions) for one in results), Counter())
+    assert 8 < sum(bool(one.transactions) for one in results) < 32
+    assert min(ends[outcome] for outcome in ("committed", "aborted", "fenced", "timed_out")) > 0

@@ -79,10 +79,13 @@ class EdgeMirror(Process):
         return [line for line in self.log_path.read_text().splitlines() if f" mirror {name}" in line]
 
 
-def two_mirrors(directory: Path, source: str, target: str) -> tuple[EdgeMirror, EdgeMirror]:
-    """Two mirrors of the site `lab`, of which one writes and one stands by."""
+def two_mirrors(
+    directory: Path, source: str, target: str, settings: Mapping[str, str | int | bool] | None = None
+) -> tuple[EdgeMirror, EdgeMirror]:
+    """Two mirrors of the site `lab`, of which one writes and one stands by; `settings` are beside FAST."""
+    more = {**FAST, **(settings or {})}
     first, second = (
-        EdgeMirror(directory / name, source, target, site="lab", settings={**FAST, "group_instance_id": name})
+        EdgeMirror(directory / name, source, target, site="lab", settings={**more, "group_instance_id": name})
         for name in ("board-1", "board-2")
     )
     return first, second

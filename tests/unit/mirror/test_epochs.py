@@ -129,6 +129,10 @@ def batch(base_offset, leader_epoch):
 def test_where_epochs_begin_is_told_by_the_batches():
     whole, old = batch(40, 2), bytearray(batch(30, 1))
     old[16] = 1  # its magic: these bytes are no epoch then
-    assert list(epoch_starts(bytes(old) + whole + batch(50, 3)[:10])) == [(40, 2)]
-    assert list(epoch_starts(batch(40, 2) + batch(50, 2) + batch(60, 3))) == [(40, 2), (60, 3)]
-    assert list(epoch_starts(b"")) == []
+    assert list(epoch_starts(bytes(old) + whole + batch(50, 3)[:10], 40)) == [(40, 2)]
+    assert list(epoch_starts(batch(40, 2) + batch(50, 2) + batch(60, 3), 45)) == [(40, 2), (60, 3)]
+    assert list(epoch_starts(b"", 40)) == []
+
+
+def test_what_is_missing_before_the_first_batch_was_of_its_epoch_at_most():
+    assert list(epoch_starts(batch(40, 2) + batch(60, 3), 35)) == [(35, 2), (60, 3)]

@@ -1,0 +1,74 @@
+"""Rules of the mirror, each broken on purpose, and of those of its transactions the seed that finds it.
+
+A rule is (where, name, what stands in its place). Must never come in: what finds it (test_mirror_runs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka_wire.batches import pieces_of
+from mirror import epochs, plan, resuming, state
+from mirror import replicator as replicator_module
+from mirror.lane import Lane
+from mirror.lives import Lives
+from mirror.offset_map import OffsetMap
+from mirror.resuming import Resumed
+from mirror.sending import Sender
+from mirror.state import PartitionState
+from mirror.transacting import TransactionalSender
+from mirror.transactional_lives import TransactionalLives, Writes
+
+Rule = tuple[Any, str, Any]
+
+
+def no_look(was: Any, now: Any, life: Any, known: OffsetMap, *_: Any, **__: Any) -> Resumed:
+    return Resumed("position", known.end.records, known.end.source_offset)
+
+
+def append_what_is_given_back(lane: Lane, pieces: list[Any]) -> None:
+    lane.buffer.extend(pieces)
+    lane.buffer_bytes += sum(len(piece.batch) for piece in pieces)
+
+
+async def no_fence(lives: Lives, chosen: Callable[[], Any]) -> Any:
+    chosen()
+    return await lives._fencing.begin_with(lambda: [lives._topic.partition])
+
+
+BROKEN: dict[str, Rule] = {
+    "the log is not looked at": (state, "resume", no_look),
+    "partitions are not fenced": (Lives, "_fence", no_fence),
+    "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
+    "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
+    "what is given back is put behind": (Lane, "give_back", append_what_is_given_back),
+    "a gap is not ledgered": (plan, "judge_jump", lambda *, compacted: "compacted"),
+    "the source's cut is not judged": (epochs, "judge_epoch_end", lambda position, *_, **__: position),
+    "a deleted head is not ledgered": (
+        plan, "judge_out_of_range", lambda position, start, end: plan.OutOfRange(start, start, start),
+    ),
+    "aborted data is sent": (
+        replicator_module, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),
+    ),
+    "where it went is not noted": (PartitionState, "_shift", lambda *_: None),
+}  # fmt: skip
+
+
+def keep_what_was_not_committed(lives: TransactionalLives) -> None:
+    lives._is_unsure, lives.producer, lives._is_open = True, None, False
+
+
+async def store_nothing(lives: TransactionalLives, states: Iterable[PartitionState]) -> Writes:
+    return [(one, one.write()) for one in states]
+
+
+BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
+    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 3),
+    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 15),
+    "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 15),
+    "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 3),
+    "another begins behind a commit that was told twice": (
+        (TransactionalLives, "_was_asked_again", property(lambda _: False, lambda *_: None)), 143,
+    ),
+}  # fmt: skip
