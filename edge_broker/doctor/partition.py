@@ -14,6 +14,7 @@ from edge_broker.doctor.findings import REPAIR, Findings, check_other
 from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
 from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
+from edge_broker.storage import truncation
 from edge_broker.storage.age import Now
 from edge_broker.storage.batches import Bounds, CorruptRange
 from edge_broker.storage.epochs import LeaderEpochs, Start
@@ -59,6 +60,8 @@ class PartitionCheck:
             )
             return
         self._metadata()
+        if truncation.FILE in names and self._truncation():
+            return
         segments = partition.segments()
         self._bases = {segment.base_offset for segment in segments}
         self._stray_names(names)
@@ -88,6 +91,19 @@ class PartitionCheck:
                 f"names topic id {found}, not {partition.topic.topic_id}; put the right directory back, "
                 "or delete the topic",
             )
+
+    def _truncation(self) -> bool:
+        """Whether the log is amid a truncation: nothing of it fits together until a start has carried it out."""
+        path = f"{self._partition.path}/{truncation.FILE}"
+        try:
+            end_offset = truncation.read_truncation(self._partition.fs, self._partition.path).end_offset
+        except FileNotFoundError:
+            return False  # it was done meanwhile
+        except StorageFault as fault:
+            self._found.fault(fault)
+            return False
+        self._found.note(path, 0, f"the log is being truncated to offset {end_offset}; the next start carries it out")
+        return True
 
     def _stray_names(self, names: list[str]) -> None:
         for name in names:

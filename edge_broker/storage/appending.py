@@ -210,7 +210,9 @@ class LogWriter:
             size, epoch = len(writing.records), self.state.leader_epoch
             self._take_in(size, writing.header, writing.news, writing.appended, epoch, writing.now)
 
-    def append_as_it_is(self, records: memoryview, headers: Sequence[BatchHeader], now: Now) -> int:
+    def append_as_it_is(
+        self, records: memoryview, headers: Sequence[BatchHeader], now: Now, *, opens: bool = True
+    ) -> int:
         """Write batches of the leader with one call; how many of their bytes, as the segment may not take all.
 
         They were checked to go on where the log ends (replica.py): offsets, epochs and times stay, and producers are
@@ -221,7 +223,7 @@ class LogWriter:
         if not taken:
             self.rolling = True
             raise RollDue
-        self._write(records[:size])
+        self._write(records[:size], opens=opens)
         for header in taken:
             if header.base_offset != self.state.log_end_offset:
                 self.state.active.gaps_allowed = True  # compaction took batches of the leader's
@@ -242,7 +244,7 @@ class LogWriter:
             size += header.size
         return headers, size
 
-    def _write(self, records: memoryview, *, opens: bool = True) -> None:
+    def _write(self, records: memoryview, *, opens: bool) -> None:
         active = self.state.active
         try:
             write_batch(self._pin(opens), active.path, records, active.size)

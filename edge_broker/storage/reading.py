@@ -54,7 +54,7 @@ class LogReader:
         segments = state.segments
         if not state.log_start_offset <= offset <= state.log_end_offset:
             raise self._out_of_range(offset)
-        if offset >= state.shown.offset:
+        if offset >= self._end_offset():
             return b""
         at = len(segments) - 1
         if offset < segments[at].base_offset:
@@ -67,6 +67,14 @@ class LogReader:
             if offset < state.log_start_offset:  # retention took the file away in the meantime
                 raise self._out_of_range(offset) from None
             raise
+
+    def _end_offset(self) -> int:
+        """End of what is read here."""
+        return self.state.shown.offset
+
+    def _limit(self, segment: Segment) -> int:
+        """End of what is read here of a segment."""
+        return self.state.limit(segment)
 
     def _read_from(self, segments: Sequence[Segment], at: int, offset: int, bytes_max: int, *, blocking: bool) -> Bytes:
         while at < len(segments):
@@ -93,7 +101,7 @@ class LogReader:
 
     def _read_segment(self, segment: Segment, offset: int, bytes_max: int, *, blocking: bool) -> Bytes:
         """Batches that were checked just now, wherever they came from: memory may have them back from the disk."""
-        limit = self.state.limit(segment)
+        limit = self._limit(segment)
         if blocking:
             segment.load_index()
         position, end = self._place(segment, offset, limit, blocking=blocking)

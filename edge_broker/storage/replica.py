@@ -5,6 +5,7 @@
 | a follower | `append` of what it fetched | RollDue: as any writer; a sync follows |
 | a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk` | it serves once that is done |
 | a leader | appends as a single board does, then `wrote` | a sync follows |
+| a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
 
 What a follower appends is what its leader has: offsets, leader epochs, timestamps, each byte. It is checked before it
@@ -39,11 +40,14 @@ from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import batches_in
 from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.log_state import LogEnd
+from edge_broker.storage.reading import LogReader
 
 if TYPE_CHECKING:
     from edge_broker.storage.age import Now
+    from edge_broker.storage.filesystem import Bytes
     from edge_broker.storage.log import PartitionLog
     from edge_broker.storage.log_state import LogState
+    from edge_broker.storage.segment import Segment
 
 ENDS_KEPT = 256
 _base_offset = attrgetter("base_offset")
@@ -87,15 +91,15 @@ class Replica:
 
     # following
 
-    def append(self, records: memoryview, now: Now) -> int:
+    def append(self, records: memoryview, now: Now, *, opens: bool = True) -> int:
         """Append whole batches as they came; how many bytes of them: the next segment takes the rest, so go on.
 
         Refusal (a batch is not what is due, or there is no space: nothing is written), RollDue, WriteUnderWay,
-        StorageFault.
+        StorageFault; unless it `opens` the file where that is not open, WouldBlockError: a worker opens it first.
         """
         state = self.log.state
         headers = due_batches(records, state)
-        size = self.log.writer.append_as_it_is(records, headers, now)
+        size = self.log.writer.append_as_it_is(records, headers, now, opens=opens)
         state.leader_epoch = max(state.leader_epoch, state.epochs.latest)
         self.wrote()
         return size
@@ -117,6 +121,10 @@ class Replica:
         """Batches were appended. Loop."""
         self._ends.append(self.log.state.end())
 
+    def read(self, offset: int, bytes_max: int, *, blocking: bool) -> Bytes | None:
+        """As LogReader.read, up to the end of what is written: a follower has it before anybody else may see it."""
+        return _WrittenReader(self.log.state).read(offset, bytes_max, blocking=blocking)
+
     # what may be shown
 
     def show(self, high_watermark: int) -> None:
@@ -136,6 +144,16 @@ class Replica:
             if known.offset == offset:
                 return known
         return find_end(state, offset)
+
+
+class _WrittenReader(LogReader):
+    """Reads what is written, as a reader reads what may be shown."""
+
+    def _end_offset(self) -> int:
+        return self.state.log_end_offset
+
+    def _limit(self, segment: Segment) -> int:
+        return segment.size
 
 
 def find_end(state: LogState, offset: int) -> LogEnd:

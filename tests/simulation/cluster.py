@@ -5,6 +5,9 @@
     python -m tests.simulation.cluster --seed 17 --hours 8   from that seed on
     python -m tests.simulation.cluster --seed 0 --schedules 20000
     python -m tests.simulation.cluster --broken 'one step' --schedules 300   which seed finds a rule that is broken
+    python -m tests.simulation.cluster --simple              on disks that know records alone, three times as many
+
+A seed has the broker's own storage on its boards (cluster_storage.py), unless `--simple` disks are asked for.
 
 Must never come in: what a schedule does (cluster_runs.py).
 """
@@ -13,9 +16,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from tests.simulation import schedules
-from tests.simulation.cluster_broken import BROKEN, break_rule
+from tests.simulation.cluster_broken import BROKEN, BROKEN_STORAGE, break_rule
 from tests.simulation.cluster_runs import run_seed
 
 
@@ -23,11 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     parser = schedules.parser(__doc__)
     parser.add_argument("--broken", default="", help="a word of the rule that is broken on purpose")
+    parser.add_argument("--simple", action="store_true", help="on disks that only tell written from synced")
     options = parser.parse_args(arguments)
-    for rule in BROKEN:
+    for rule in (*BROKEN, *BROKEN_STORAGE):
         if options.broken and options.broken in rule:
             break_rule(rule, setattr)
-    return schedules.run(options, run_seed, "cluster-simulate")
+    return schedules.run(options, partial(run_seed, real=not options.simple), "cluster-simulate")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,14 @@ from edge_broker.cluster.partition import Partition
 from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Topic
 from edge_broker.cluster.state_write import Stage, StateWrite
 from edge_broker.cluster.zookeeper import ANY_VERSION, SetData, Stat
+from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage import truncating
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.positions import PositionsFiles
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.truncation import forget_truncation
+from edge_broker.testing.disk import SimulatedFile
 
 _follow, _begin, _advance, _claimed = Partition._follow, Partition._begin, Partition.advance, election.claimed
 
@@ -144,6 +152,51 @@ def forget_the_set(state: PartitionState, me: InSyncReplica, *rest: Any) -> Part
     return PartitionState(me.broker, state.leader_epoch + 1, (me, *others))
 
 
+# the storage's own rules, which only disks with the broker's storage on them can break
+
+
+def append_as_ones_own(self: Replica, records: memoryview, now: Any, *, opens: bool = True) -> int:
+    """As a produce is appended: with the epoch of now."""
+    header = read_header(records)
+    self.log.writer.append(records[: header.size], header, now, opens=opens)
+    return header.size
+
+
+def show_all(self: Replica, high_watermark: int) -> None:
+    self.log.state.advance(self.log.state.end(), self.log.state.log_end_offset)
+
+
+def sync_no_cut(self: SimulatedFile) -> None:
+    cut = self._pages.pending and self._pages.pending[-1][1] is None
+    _datasync(self) if not cut else self._disk.step("datasync", self.path)
+
+
+def write_no_less(self: PositionsFiles, positions: dict[Any, Any]) -> None:
+    before = self.stored
+    less = {key for key in positions if key in before and positions[key].offset < before[key].offset}
+    _write_positions(self, {key: before[key] if key in less else at for key, at in positions.items()})
+
+
+def forget_first(store: LogStore, log: PartitionLog, now: Any) -> PartitionLog:
+    forget_truncation(store.fs, log.directory)
+    segment, position, _, _ = log.synced
+    file = store.fs.open(segment.path)
+    file.truncate(position)
+    return _reopened(store, log, now)
+
+
+def begin_in_memory(self: Replica, epoch: int) -> None:
+    self.log.state.leader_epoch = epoch - 1
+
+
+def register_in_memory(self: LogStore, epoch: int) -> Any:
+    assert self.registrations is not None
+    self.registrations = self.registrations.with_epoch(epoch)
+    return self.registrations
+
+
+_datasync, _write_positions, _reopened = SimulatedFile.datasync, PositionsFiles.write, truncating.reopened
+
 Place = tuple[Any, str, Any]
 ALWAYS = property(lambda self: True)
 BROKEN: dict[str, list[Place]] = {
@@ -189,10 +242,20 @@ SEEDS: dict[str, int] = {
     "a truncation is not written down": 0,
     "the end is told before it is known": 0,
 }
+BROKEN_STORAGE: dict[str, list[Place]] = {
+    "a replica calls synced what is written": [(Replica, "synced_offset", property(lambda self: self.log_end_offset))],
+    "a follower stamps batches as its own": [(Replica, "append", append_as_ones_own)],
+    "a replica shows what is written": [(Replica, "show", show_all)],
+    "a cut is not synced": [(SimulatedFile, "datasync", sync_no_cut)],
+    "positions are not told of a cut": [(PositionsFiles, "write", write_no_less)],
+    "a truncation is forgotten before it is done": [(truncating, "reopened", forget_first)],
+    "an epoch that begins is not kept": [(Replica, "begin_epoch", begin_in_memory)],
+    "a registration is not kept": [(LogStore, "register", register_in_memory)],
+}
 Patch = Callable[[Any, str, Any], None]
 
 
 def break_rule(rule: str, patch: Patch) -> None:
     """Put what is wrong in its place."""
-    for place in BROKEN[rule]:
+    for place in (BROKEN | BROKEN_STORAGE)[rule]:
         patch(*place)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.cluster.state import PartitionId
 from tests.simulation.cluster_disk import Disk, Entry, Record
+from tests.simulation.cluster_storage import RealDisk
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_world import Board, Process, World
@@ -110,7 +111,7 @@ class Checks:
         """A power cut took these."""
         self.gone |= {(board.number, value) for value in values}
 
-    def lost_for_good(self, disk: Disk) -> None:
+    def lost_for_good(self, disk: Disk | RealDisk) -> None:
         """All that a disk had is lost, on whatever board it was."""
         numbers = [board.number for board in self._world.boards if board.disk is disk]
         self.gone |= {(number, value) for number in numbers for value in disk.values}

@@ -1,7 +1,7 @@
 """Disks of boards in a simulated cluster: logs that tell what is written from what is synced, and lose the difference.
 
-The seam for the real storage: a board's process needs of a disk what `Disk` has, of a log `ReplicaLog` and `SimLog`'s
-methods. Edge broker's own logs on `edge_broker.testing.disk` can take their place.
+Quick ones, for many schedules, and for rules that are broken on purpose: cluster_storage.py has the broker's own logs
+in their place, on disks that tear pages and lose names. A board's process needs of a disk and a log what both have.
 
 Must never come in: what is decided.
 """
@@ -13,7 +13,7 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
-from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.epochs import LeaderEpochs, Start
 
@@ -60,10 +60,28 @@ class SimLog:
             self.epochs.note(record.epoch, len(self.records))
             self.records.append(record)
 
-    def begin_epoch(self, epoch: int) -> None:
-        self.epochs.note(epoch, len(self.records))
+    def lead(self, epoch: int, value: int) -> None:
+        """Append as a leader does."""
+        self.append((Record(epoch, value),))
 
-    def truncate(self, end_offset: int) -> None:
+    def fetched(self, offset: int, records_max: int) -> tuple[Record, ...]:
+        """What a follower is sent."""
+        return tuple(self.records[offset : offset + records_max])
+
+    def shown(self, high_watermark: int) -> Sequence[Record]:
+        """What a consumer finds, at least up to there."""
+        return self.records
+
+    def begin_epoch(self, epoch: int) -> int:
+        """A leader's first act, in memory; where it begins."""
+        self.epochs.note(epoch, len(self.records))
+        return len(self.records)
+
+    def epoch_begun(self, epoch: int, start: int) -> None:
+        """It is on the disk."""
+        self.durable_starts = (*self.durable_starts, (epoch, start))
+
+    def begin_truncation(self, end_offset: int) -> None:
         """Cut the end off, in memory."""
         del self.records[end_offset:]
         self.epochs.cut(0, end_offset)
@@ -89,6 +107,8 @@ class SimLog:
         self.durable_starts = writing.starts
         self._same = min(len(self.durable), self._cut_since)
         self.synced_offset = max(self.synced_offset, self._same)
+
+    may_truncate = True  # also amid a sync
 
     def restart(self) -> None:
         """What a new process finds, and syncs before it serves."""
@@ -136,8 +156,30 @@ class Disk:
         self.logs: dict[tuple[PartitionId, str], SimLog] = {}
         self.journal: list[Entry] = []
 
+    def start(self) -> None:
+        """A process begins on it."""
+        for log in self.logs.values():
+            log.restart()
+
+    def register(self, epoch: int) -> None:
+        self.epochs = (*self.epochs, epoch)
+
     def open(self, partition: PartitionId, topic_id: str) -> SimLog:
         return self.logs.setdefault((partition, topic_id), SimLog())
+
+    def remove(self, partition: PartitionId, topic_id: str) -> None:
+        self.logs.pop((partition, topic_id), None)
+
+    def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
+        """Write losses down, synced."""
+        self.journal += [Entry(partition, cause, lost) for lost in losses]
+
+    def cut_power(self, dice: Random) -> set[int]:
+        """The values that are gone."""
+        return set().union(*[log.cut_power(dice) for log in self.logs.values()])
+
+    def calm(self) -> None:
+        """Nothing fails any more."""
 
     def copy(self) -> Disk:
         """An image of the card."""

@@ -18,6 +18,7 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
+from tests.simulation.cluster_storage import RealDisk
 from tests.simulation.cluster_world import SESSION_MS, Board, Process, World
 
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
@@ -62,11 +63,11 @@ SHAPES = [Shape(3, 3, 2, False)] * 6 + [Shape(4, 3, 2, False)] * 2 + [Shape(3, 3
 class Schedule:
     """One seed's."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, real: bool = False) -> None:
         self.seed = seed
         self.dice = Random(f"schedule {seed}")
         self.shape = self.dice.choice(SHAPES)
-        self.world = World(seed, self.shape.boards)
+        self.world = World(seed, self.shape.boards, real=real)
         self.world.checks.unclean = self.shape.unclean
         self.world.loss = self.dice.choice([0.0, 0.0, 0.02, 0.15])
         self.world.late = self.dice.choice([0.0, 0.0, 0.003, 0.03])
@@ -89,6 +90,7 @@ class Schedule:
             "unclean.leader.election.enable": "true" if self.shape.unclean else "false",
         }
         world.make_topic(dice.randint(1, 2), self.shape.factor, config)
+        world.disturbed = True
         self._produce_on()
         self._consume_on()
         for _ in range(dice.randint(5, 40)):
@@ -176,12 +178,13 @@ class Schedule:
         world = self.world
         world.note("- the end of all faults")
         heal(self)
-        world.loss, self.luck = 0.0, 0.0
+        world.loss, self.luck, world.disturbed = 0.0, 0.0, False
         for server in world.ensemble.servers:
             server.lag_ms = 5.0
             world.ensemble.mend(server.number)
         for board in world.boards:
             board.slow = 1.0
+            board.disk.calm()
             process = board.process
             if process is not None:
                 process.go_on()
@@ -444,7 +447,7 @@ def controlled_restart(schedule: Schedule) -> None:
 
 def wipe(schedule: Schedule) -> None:
     """A card is lost for good; an empty one is put in."""
-    _replace(schedule, lambda board: Disk(f"disk-{schedule.world.number()}"))
+    _replace(schedule, lambda board: schedule.world.new_disk())
 
 
 def clone(schedule: Schedule) -> None:
@@ -473,7 +476,7 @@ def swap_while_dark(schedule: Schedule) -> None:
     if not schedule.may_lose():
         return
     board, boards = schedule.board, schedule.world.boards
-    cards = [Disk(f"disk-{schedule.world.number()}"), schedule.board.disk, *board.images[-1:]]
+    cards = [schedule.world.new_disk(), schedule.board.disk, *board.images[-1:]]
     for each in boards:
         each.cut_power()
     schedule.lost_for_good += 1
@@ -482,7 +485,7 @@ def swap_while_dark(schedule: Schedule) -> None:
         schedule.start_later(each)
 
 
-def _replace(schedule: Schedule, make: Callable[[Board], Disk], which: Board | None = None) -> None:
+def _replace(schedule: Schedule, make: Callable[[Board], Disk | RealDisk], which: Board | None = None) -> None:
     if not schedule.may_lose():
         return
     board = which or schedule.board
@@ -528,9 +531,9 @@ ACTS: list[Act] = [
 ]
 
 
-def run_seed(seed: int) -> Result:
-    """Run one schedule."""
-    schedule = Schedule(seed)
+def run_seed(seed: int, *, real: bool = False) -> Result:
+    """Run one schedule; `real`: on the broker's own storage."""
+    schedule = Schedule(seed, real=real)
     world, failure = schedule.world, ""
     try:
         schedule.run()

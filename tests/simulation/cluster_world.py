@@ -18,11 +18,13 @@ from edge_broker.cluster.messages import Message, ReplicaFetched
 from edge_broker.cluster.partition import LEADS, Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, PartitionState
 from edge_broker.cluster.zookeeper import Answer, Event, Node, SetData, ZooKeeper
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.testing.disk import Crashed
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble
 from tests.simulation.cluster_checks import Checks
-from tests.simulation.cluster_disk import Disk, Entry, Record, SimLog
+from tests.simulation.cluster_disk import Disk, SimLog
+from tests.simulation.cluster_storage import RealDisk, RealLog, hash_of
 
 SESSION_MS = 1000
 TICK_MS = 40.0
@@ -68,9 +70,8 @@ class Process:
         self.alive, self.paused = True, False
         self._held: list[Callable[[], None]] = []
         disk = board.disk
+        disk.start()
         self.member = ClusterMember(Identity(board.number, disk.directory, disk.epochs), SETTINGS, rack=board.rack)
-        for log in disk.logs.values():
-            log.restart()
         self.waiting: dict[PartitionId, list[tuple[int, int, Reply]]] = {}
         self.left = False
         self.client = self.world.begin_session(self)
@@ -85,8 +86,11 @@ class Process:
         if self.paused:
             self._held.append(call)
             return
-        call()
-        self._drain()
+        try:
+            call()
+            self._drain()
+        except Crashed:
+            self.board.died()
 
     def go_on(self) -> None:
         """SIGCONT."""
@@ -134,7 +138,7 @@ class Process:
             epoch = effect.epoch
 
             def recorded() -> None:
-                disk.epochs = (*disk.epochs, epoch)
+                disk.register(epoch)
                 member.recorded(epoch, self.now_ms)
 
             self.later(self.world.dice.random() * 20, recorded)
@@ -145,7 +149,7 @@ class Process:
                 lambda: member.opened(partition, topic_id, disk.open(partition, topic_id), self.now_ms),
             )
         elif isinstance(effect, effects.RemoveLog):
-            disk.logs.pop((effect.partition, effect.topic_id), None)
+            disk.remove(effect.partition, effect.topic_id)
         elif isinstance(effect, effects.Enter):
             self._enter(effect)
         elif isinstance(effect, effects.Left):
@@ -157,7 +161,7 @@ class Process:
         disk = self.board.disk
 
         def entered() -> None:
-            disk.journal += [Entry(effect.partition, effect.cause, lost) for lost in effect.losses]
+            disk.enter(effect.partition, self.topic_id(effect.partition), effect.cause, effect.losses)
             self.member.entered(effect.partition, effect.token, self.now_ms)
 
         self.later(self.board.sync_ms(), entered)
@@ -167,54 +171,58 @@ class Process:
         log = self.log(partition)
         if isinstance(effect, effects.Append):
             if log.online and effect.offset == log.log_end_offset:
-                assert isinstance(effect.records, tuple)
-                log.append(effect.records)
+                log.append(effect.records)  # type: ignore[arg-type]
             self.moved(partition)
         elif isinstance(effect, effects.BeginEpoch):
             epoch = effect.epoch
             self.world.note(
                 f"board {self.board.number}: begins epoch {epoch} of {partition.partition} at {log.log_end_offset}"
             )
-            log.begin_epoch(epoch)
-            start = (epoch, log.log_end_offset)
+            start = log.begin_epoch(epoch)
 
             def begun() -> None:
-                log.durable_starts = (*log.durable_starts, start)
+                log.epoch_begun(epoch, start)
                 member.epoch_begun(partition, epoch, self.now_ms)
 
             self.later(self.board.sync_ms(), begun)
         elif isinstance(effect, effects.Truncate):
             end, before = effect.end_offset, log.log_end_offset
             self.world.note(f"board {self.board.number}: truncates {partition.partition} from {before} to {end}")
-            log.truncate(end)
+            log.begin_truncation(end)
 
             def cut() -> None:
+                if log.syncing and not log.may_truncate:
+                    self.later(1.0, cut)
+                    return
                 log.truncated(end)
                 member.truncated(partition, self.now_ms)
 
             self.later(self.board.sync_ms(), cut)
         else:
             self.world.checks.advanced(self, partition, effect.high_watermark)
+            log.shown(effect.high_watermark)
             self._wake(partition)
 
     def _send(self, to: int, message: Message) -> None:
         if isinstance(message, ReplicaFetched) and message.wants_records:
             log = self.log(message.partition)
-            start = message.fetch_offset
-            message = message._replace(records=tuple(log.records[start : start + self.world.fetch_records]))
+            message = message._replace(records=log.fetched(message.fetch_offset, self.world.fetch_records))
         self.world.send(self.board, to, message)
 
-    def log(self, partition: PartitionId) -> SimLog:
+    def log(self, partition: PartitionId) -> SimLog | RealLog:
         log = self.member.partitions[partition].log
-        assert isinstance(log, SimLog)
+        assert isinstance(log, SimLog | RealLog)
         return log
+
+    def topic_id(self, partition: PartitionId) -> str:
+        return self.member.partitions[partition].topic.topic_id
 
     def moved(self, partition: PartitionId) -> None:
         """Something was written: the member knows, and a sync follows."""
         self.member.log_moved(partition, self.now_ms)
         self._sync(partition, self.log(partition))
 
-    def _sync(self, partition: PartitionId, log: SimLog) -> None:
+    def _sync(self, partition: PartitionId, log: SimLog | RealLog) -> None:
         if log.syncing or log.synced_offset == log.log_end_offset:
             return
         log.syncing = True
@@ -225,7 +233,7 @@ class Process:
             def end() -> None:
                 log.syncing = False
                 if log.online:
-                    log.end_sync(writing)
+                    log.end_sync(writing)  # type: ignore[arg-type]
                     self.member.log_moved(partition, self.now_ms)
                     self._sync(partition, log)
 
@@ -246,7 +254,11 @@ class Process:
         assert found.leading is not None
         log, epoch = self.log(partition), found.leading.epoch
         offset = log.log_end_offset
-        log.append((Record(epoch, value),))
+        try:
+            log.lead(epoch, value)
+        except StorageFault:
+            reply(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
+            return
         self.world.checks.appended(self, partition, epoch, offset, value)
         if all_in_sync:
             self.waiting.setdefault(partition, []).append((epoch, offset, reply))
@@ -272,7 +284,7 @@ class Process:
         found = self.member.partitions.get(partition)
         if found is not None and found.role in LEADS and found.leading is not None:
             mark = found.high_watermark
-            self.world.checks.shown(self, partition, found.leading.epoch, self.log(partition).records, mark)
+            self.world.checks.shown(self, partition, found.leading.epoch, self.log(partition).shown(mark), mark)
             self.world.checks.latest(self, partition, found.leading.epoch, found.latest_offset())
 
 
@@ -282,13 +294,13 @@ class Board:
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.rack = f"rack-{number % 2}" if world.dice.random() < 0.5 else None
-        self.disk = Disk(f"disk-{world.number()}")
+        self.disk = world.new_disk()
         self.links = Links(world)
         self.process: Process | None = None
         self.rate = 1 + (world.dice.random() - 0.5) * 0.06
         self._offset_ms = world.dice.random() * 1e6
         self.slow = 1.0
-        self.images: list[Disk] = []
+        self.images: list[Disk | RealDisk] = []
 
     @property
     def now_ms(self) -> float:
@@ -311,10 +323,15 @@ class Board:
     def cut_power(self) -> None:
         """What was not synced is gone."""
         self.kill()
-        for log in self.disk.logs.values():
-            self.world.checks.cut(self, log.cut_power(self.world.dice))
+        self.world.checks.cut(self, self.disk.cut_power(self.world.dice))
 
-    def replace_disk(self, disk: Disk) -> None:
+    def died(self) -> None:
+        """It has lost power amid an act of its storage."""
+        self.world.note(f"board {self.number}: loses power amid an act")
+        self.cut_power()
+        self.world.later(self.world.dice.random() * 500, self.start)
+
+    def replace_disk(self, disk: Disk | RealDisk) -> None:
         """The card is lost for good; another one is put in."""
         assert self.process is None
         self.world.checks.lost_for_good(self.disk)
@@ -324,7 +341,9 @@ class Board:
 class World:
     """All of it."""
 
-    def __init__(self, seed: int, boards: int) -> None:
+    def __init__(self, seed: int, boards: int, *, real: bool = False) -> None:
+        self._seed, self.real = seed, real
+        self.disturbed = False  # real disks: the power may go amid an act
         self.dice = Random(f"cluster {seed}")
         self.loop = Loop()
         self.trace: list[str] = []
@@ -341,6 +360,13 @@ class World:
         self.partitions: list[PartitionId] = []
         self.config: dict[str, str] = {}
         self.topic_id = ""
+
+    def new_disk(self) -> Disk | RealDisk:
+        """An empty card."""
+        number = self.number()
+        if not self.real:
+            return Disk(f"disk-{number}")
+        return RealDisk(hash_of(self._seed, number), lambda: self.disturbed)
 
     # time and chance
 

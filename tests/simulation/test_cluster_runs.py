@@ -1,14 +1,15 @@
-"""Schedules of a cluster hold, a seed replays one, and rules that are broken on purpose are found."""
+"""Schedules of a cluster hold, on simple disks and on the broker's own storage; rules that are broken are found."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.simulation.cluster_broken import BROKEN, SEEDS, break_rule
+from tests.simulation.cluster_broken import BROKEN, BROKEN_STORAGE, SEEDS, break_rule
 from tests.simulation.cluster_runs import run_seed
 
 SEEDS_RUN = 36
 SEEDS_MAX = 300
+SEEDS_OF_STORAGE_MAX = 40
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS_RUN, 12))
@@ -17,8 +18,16 @@ def test_nothing_is_lost_in_any_schedule(first: int) -> None:
     assert failures == []
 
 
-def test_a_seed_says_all() -> None:
-    assert [run_seed(seed) for seed in range(3)] == [run_seed(seed) for seed in range(3)]
+@pytest.mark.parametrize("first", range(0, SEEDS_RUN, 12))
+def test_nothing_is_lost_on_the_brokers_own_storage(first: int) -> None:
+    results = [run_seed(seed, real=True) for seed in range(first, first + 12)]
+    assert [(one.seed, one.failure) for one in results if one.failure] == []
+    assert sum(result.acked for result in results) > 500
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["simple", "real"])
+def test_a_seed_says_all(real: bool) -> None:
+    assert [run_seed(seed, real=real) for seed in range(3)] == [run_seed(seed, real=real) for seed in range(3)]
 
 
 def test_schedules_do_something() -> None:
@@ -38,3 +47,10 @@ def test_a_rule_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("rule", BROKEN)
 def test_the_same_seed_is_well_where_the_rule_holds(rule: str) -> None:
     assert run_seed(SEEDS[rule]).failure == ""
+
+
+@pytest.mark.leaves(".")
+@pytest.mark.parametrize("rule", BROKEN_STORAGE)
+def test_a_rule_of_the_storage_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(rule, monkeypatch.setattr)
+    assert any(run_seed(seed, real=True).failure for seed in range(SEEDS_OF_STORAGE_MAX))

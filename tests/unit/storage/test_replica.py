@@ -250,3 +250,34 @@ def test_the_high_watermark_lies_at_any_batch_and_may_go_back() -> None:
         replica.show(mark)
         assert replica.log.high_watermark == mark
         assert shown(replica) == written[:mark]
+
+
+def test_a_follower_reads_what_is_written_and_nobody_else_does() -> None:
+    replica = opened()
+    written = [of_leader(number, 1, b"%03d" % number * 200) for number in range(20)]
+    take(replica, *written)
+    assert len(replica.log.segments) > 2
+    replica.show(3)
+    found, offset = list[bytes](), 0
+    while data := replica.read(offset, 1, blocking=True):
+        found.append(bytes(data))
+        offset = read_header(data).next_offset
+    assert found == written
+    assert replica.read(20, 100, blocking=True) == b""
+    assert replica.log.reader.read(3, 100, blocking=True) == b""
+    with pytest.raises(Refusal, match="out of range"):
+        replica.read(21, 100, blocking=True)
+
+
+def test_a_worker_opens_the_file_of_a_replica_that_was_idle() -> None:
+    from edge_broker.storage.segment import WouldBlockError
+
+    disk = SimulatedDisk(1)
+    opened(disk)
+    disk.kill()
+    replica = again(disk)
+    replica.log.close_files()
+    with pytest.raises(WouldBlockError):
+        replica.append(memoryview(of_leader(0, 1, b"a")), NOW, opens=False)
+    assert replica.log_end_offset == 0
+    assert replica.append(memoryview(of_leader(0, 1, b"a")), NOW) > 0

@@ -23,6 +23,7 @@ from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.truncating import enter, enter_unknown, go_on, hold, let_go, truncate
 from edge_broker.storage.truncation import FILE
+from edge_broker.testing.checked import findings
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, ListLedger, cut_off, failing, ledgered, read_all
@@ -302,7 +303,21 @@ def test_a_step_that_fails_takes_it_offline_and_it_comes_back_cut_or_whole(kind:
     check(again(disk)[1], written[: replica.log_end_offset])
 
 
-@pytest.mark.leaves("truncation|is no truncation")
+def test_the_doctor_finds_no_damage_amid_a_truncation() -> None:
+    for step in range(8, 30, 3):
+        disk = SimulatedDisk(step)
+        store, replica, _ = filled(disk)
+        store.checkpoint()
+        cut_off(disk, step, partial(cut, store, replica, 9))
+        disk.crash_at = -1
+        disk.kill()
+        found = findings(disk, "/data", running=False)
+        assert [one for one in found if one.damage] == []
+        if disk.exists(f"{replica.log.directory}/{FILE}"):
+            assert any("being truncated to offset 9" in str(one) for one in found)
+
+
+@pytest.mark.leaves("truncation")
 def test_a_decision_that_cannot_be_read_is_not_guessed() -> None:
     disk = SimulatedDisk(1)
     store, replica, _ = filled(disk)

@@ -1,0 +1,405 @@
+"""Cards of boards in a simulated cluster, with the broker's own storage on them: stores, logs, the ledger, state files.
+
+Each card is a disk in memory that tears pages, and loses names, where the power goes; now and then it goes amid an act.
+What is kept beside a log, `records`, is read back from its bytes whenever it is opened or truncated.
+
+Must never come in: what is decided, faults that are not a disk's.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.cluster.effects import Cause, Lost
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import StorageFault
+from edge_broker.protocol.record_batch import build_batch, read_header, records_of
+from edge_broker.runs_in import enter as enter_place
+from edge_broker.runs_in import place
+from edge_broker.settings import LogSettings
+from edge_broker.storage.age import Now
+from edge_broker.storage.appending import RollDue
+from edge_broker.storage.epochs import LeaderEpochs
+from edge_broker.storage.group_commit import Flush
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, truncate
+from edge_broker.testing.clock import NOW_MS, reading_at
+from edge_broker.testing.disk import SimulatedDisk
+from tests.simulation.cluster_disk import Entry, Record
+
+SETTINGS = LogSettings(segment_bytes=2048, index_interval_bytes=128)
+READING = reading_at(NOW_MS)
+BATCH_BYTES = 90  # of one record, about
+CUT_AMID = 0.002  # how often the power goes amid an act that writes
+CUT_AMID_A_TRUNCATION = 0.3
+STEPS_MAX = 40
+STEPS_BEHIND = 5  # a truncation, before anything else was synced
+CHECKPOINT = 0.05
+PARTITIONS = 2
+SHOWN_AGAIN = 8
+
+
+T = TypeVar("T")
+
+
+class Damaged(AssertionError):
+    """The storage has done what it must not."""
+
+
+class Writing(NamedTuple):
+    """A sync under way."""
+
+    flush: Flush | None
+
+
+class RealLog:
+    """A partition on a card; as SimLog."""
+
+    may_truncate = False  # amid a sync
+
+    def __init__(self, disk: RealDisk, partition: PartitionId, log: PartitionLog) -> None:
+        self.disk, self.partition, self.replica = disk, partition, Replica(log)
+        self.syncing = False
+        self.records = self._read()
+        self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
+        self._entered: Entered | None = None
+        self._looked = 0
+
+    # as the cluster sees it
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.replica.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.replica.log_end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self.replica.synced_offset
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self.replica.epochs
+
+    @property
+    def online(self) -> bool:
+        return self.replica.online
+
+    @online.setter
+    def online(self, _: bool) -> None:
+        self.replica.log.fail(StorageFault(self.replica.log.directory, 0, "the card fails"))
+
+    def take_over(self, before: RealLog) -> None:
+        """Be what a start has found of a log; what was truncated must not be there again."""
+        self.cut = before.cut
+        back = self.cut.intersection(self.records)
+        if back:
+            raise Damaged(f"{self.replica.log!r} has what was truncated: {back}")
+
+    # reading
+
+    def _read(self) -> list[Record]:
+        """All that is written, from its bytes."""
+        found: list[Record] = []
+        while len(found) < self.log_end_offset:
+            with at("reader"):
+                data = self.replica.read(len(found), 1 << 16, blocking=True)
+            if not data:
+                raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
+            found += records_in(data)
+        return found
+
+    def fetched(self, offset: int, records_max: int) -> bytes:
+        if not self.online or offset > self.log_end_offset:
+            return b""
+        with at("reader"):
+            return bytes(self.replica.read(offset, records_max * BATCH_BYTES, blocking=True) or b"")
+
+    def shown(self, high_watermark: int) -> Sequence[Record]:
+        """Tell the log how far it may show, and look at what it shows."""
+        if not self.online:
+            return self.records
+        with at("reader"):
+            self._show(high_watermark)
+        return self.records
+
+    def _show(self, high_watermark: int) -> None:
+        self.replica.show(high_watermark)
+        offset = max(0, min(self._looked, high_watermark) - SHOWN_AGAIN)
+        self._looked = high_watermark
+        while offset < high_watermark:
+            data = self.replica.log.reader.read(offset, 1000, blocking=True)
+            if not data:
+                raise Damaged(f"{self.replica.log!r} does not show offset {offset}, {high_watermark} is told")
+            for record in records_in(data):
+                if record != self.records[offset]:
+                    raise Damaged(f"{self.replica.log!r} shows {record} at {offset} for {self.records[offset]}")
+                offset += 1
+        if self.replica.log.reader.read(high_watermark, 1000, blocking=True) != b"":
+            raise Damaged(f"{self.replica.log!r} shows more than {high_watermark}")
+
+    # writing
+
+    def lead(self, epoch: int, value: int) -> None:
+        self.disk.may_be_cut(CUT_AMID)
+        log = self.replica.log
+        made = memoryview(bytearray(build_batch([(None, b"%d" % value)], timestamp_ms=NOW_MS + value)))
+        rolled(log, partial(log.writer.append, made, read_header(made), self.disk.now, opens=False))
+        if read_header(made).leader_epoch != epoch:
+            raise Damaged(f"{log!r} writes in epoch {log.leader_epoch}, not in {epoch}")
+        self.replica.wrote()
+        self.records.append(Record(epoch, value))
+
+    def append(self, fetched: bytes) -> None:
+        self.disk.may_be_cut(CUT_AMID)
+        view = memoryview(bytearray(fetched))
+        while view:
+            size = rolled(self.replica.log, partial(self.replica.append, view, self.disk.now, opens=False))
+            taken = records_in(view[:size])
+            self.records += taken
+            self.cut -= set(taken)
+            view = view[size:]
+
+    def begin_epoch(self, epoch: int) -> int:
+        self.replica.begin_epoch(epoch)
+        return self.log_end_offset
+
+    def epoch_begun(self, epoch: int, start: int) -> None:
+        self.disk.may_be_cut(CUT_AMID * 10)
+        if self.online:
+            with at("disk"):
+                self.replica.keep_epoch()
+
+    def begin_sync(self) -> Writing:
+        return Writing(self.replica.log.writer.begin_flush())
+
+    def end_sync(self, writing: Writing) -> None:
+        self.disk.may_be_cut(CUT_AMID)
+        if writing.flush is not None:
+            with at("disk"):
+                writing.flush.run()
+            self.replica.log.writer.finish_flush(writing.flush)
+        self.disk.checkpoint()
+
+    # truncation
+
+    def enter(self, end_offset: int) -> None:
+        with at("files"):
+            self._entered = enter(self.replica.log, end_offset)
+
+    def begin_truncation(self, end_offset: int) -> None:
+        """What is under way ends first."""
+
+    def truncated(self, end_offset: int) -> None:
+        if not self.online:
+            return
+        entered, self._entered = self._entered, None
+        if entered is None or entered.end.end_offset != end_offset:
+            raise Damaged(f"{self.replica.log!r} is truncated to {end_offset}, which is not written down")
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
+        log = self.replica.log
+        if not hold(log):
+            raise Damaged(f"{log!r} is busy")
+        with at("files"):
+            fresh = truncate(self.disk.store, log, entered, self.disk.now)
+        go_on(log, fresh)
+        left = self.records[:end_offset]
+        self.cut |= set(self.records[end_offset:])
+        self.records = self._read()
+        if self.records != left:
+            raise Damaged(f"{log!r} was truncated to {end_offset}, and has other records than before")
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION, STEPS_BEHIND)
+        self.disk.checkpoint()
+
+
+class RealDisk:
+    """A card, as Disk."""
+
+    def __init__(self, seed: int, disturbed: Callable[[], bool], disk: SimulatedDisk | None = None) -> None:
+        self._disturbed = disturbed  # whether the power may go amid an act
+        self._dice = random.Random(seed)
+        self.disk = disk or SimulatedDisk(seed, ordered=bool(seed % 2))
+        self.logs: dict[tuple[PartitionId, str], RealLog] = {}
+        self._new = True  # nothing was done since it was opened
+        self._open()
+
+    def _open(self) -> None:
+        """Open what lies there, without any fault."""
+        before = self.logs
+        with at(None):
+            self.store = LogStore.open(self.disk, "/data", SETTINGS, READING, self._uuid, "board", in_cluster=True)
+        self.logs = {}
+        self._new = True
+        for where in before:
+            if where[0].topic in self.store.topics:
+                self.open(*where).take_over(before[where])
+        notes = [note for note in self.store.recovery_notes if "are lost" in note or "offline" in note]
+        if notes:
+            raise Damaged(f"a start says: {notes}")
+
+    def _uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._dice.getrandbits(128), version=4)
+
+    @property
+    def now(self) -> Now:
+        return self.store.age.now(READING)
+
+    @property
+    def directory(self) -> str:
+        assert self.store.registrations is not None
+        return self.store.registrations.directory
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        assert self.store.registrations is not None
+        return self.store.registrations.epochs
+
+    @property
+    def journal(self) -> list[Entry]:
+        """What the ledger says that clusters lose."""
+        log = self.store.topics[LEDGER_TOPIC].partitions[0]
+        entries, offset = list[Entry](), log.log_start_offset
+        while offset < log.high_watermark:
+            batches = whole_batches(log.reader.read(offset, 1 << 16, blocking=True) or b"")
+            for batch in batches:
+                entries += [entry for record in records_of(batch) if (entry := entry_of(record.value or b""))]
+            offset = read_header(batches[-1]).next_offset
+        return entries
+
+    @property
+    def values(self) -> set[int]:
+        return {record.value for log in self.logs.values() for record in log.records}
+
+    # what happens to it
+
+    def start(self) -> None:
+        """A process begins on it."""
+        if not self._new:
+            self.disk.kill()
+            self._open()
+        self._new = False
+
+    def register(self, epoch: int) -> None:
+        self.may_be_cut(CUT_AMID * 10)
+        with at("files"):
+            self.store.register(epoch)
+
+    def open(self, partition: PartitionId, topic_id: str) -> RealLog:
+        found = self.logs.get((partition, topic_id))
+        if found is None:
+            topic = self.store.topics.get(partition.topic)
+            if topic is None:
+                made = uuid.uuid5(uuid.NAMESPACE_OID, topic_id)
+                with at("files"):
+                    topic = self.store.make_topic(partition.topic, PARTITIONS, {}, made)
+                self.store.add_topic(topic)
+            found = self.logs[partition, topic_id] = RealLog(self, partition, topic.partitions[partition.partition])
+        return found
+
+    def remove(self, partition: PartitionId, topic_id: str) -> None:
+        raise NotImplementedError("no schedule deletes a topic")
+
+    def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
+        log = self.logs[partition, topic_id]
+        if not log.online or not losses:
+            return
+        self.may_be_cut(CUT_AMID * 10)
+        if losses[0].end_offset is None:
+            with at("files"):
+                enter_unknown(log.replica.log, losses[0].epoch, cause)
+        else:
+            log.enter(losses[0].first_offset)
+
+    def checkpoint(self) -> None:
+        """Now and then positions are written down."""
+        if self._dice.random() < CHECKPOINT:
+            with at("files"):
+                self.store.checkpoint()
+
+    def may_be_cut(self, chance: float, steps_max: int = STEPS_MAX) -> None:
+        """Perhaps the power goes at one of the next steps."""
+        if self._disturbed() and self._dice.random() < chance:
+            self.disk.crash_at = self.disk.steps + self._dice.randrange(1, steps_max)
+
+    def cut_power(self, dice: random.Random) -> set[int]:
+        unsynced = {record.value for log in self.logs.values() for record in log.records[log.synced_offset :]}
+        self.disk.crash()
+        self._open()
+        return unsynced - self.values
+
+    def calm(self) -> None:
+        self.disk.crash_at = -1
+
+    def copy(self) -> RealDisk:
+        """An image of the card, which need not be at rest."""
+        seed = self._dice.getrandbits(48)
+        disk = self.disk.fork(seed)
+        other = RealDisk(seed, self._disturbed, disk)
+        for where in self.logs:
+            other.open(*where).cut = self.logs[where].cut
+        return other
+
+
+@contextmanager
+def at(name: str | None) -> Iterator[None]:
+    """Be in a worker, or where nothing else runs."""
+    before = place()
+    enter_place(name)
+    try:
+        yield
+    finally:
+        enter_place(before)
+
+
+def rolled(log: PartitionLog, work: Callable[[], T]) -> T:
+    """Append, where a worker must begin the next segment first, or open the file."""
+    for _ in range(3):
+        try:
+            return work()
+        except RollDue:
+            with at("disk"):
+                log.roller.roll()
+            log.writer.end_roll()
+        except WouldBlockError:
+            with at("writer"):
+                log.state.active.file  # noqa: B018  it is held open then
+    raise Damaged(f"{log!r} takes nothing")
+
+
+def records_in(data: bytes | bytearray | memoryview) -> list[Record]:
+    """The records of whole batches."""
+    return [
+        Record(read_header(batch).leader_epoch, int(record.value or b"-1"))
+        for batch in whole_batches(data)
+        for record in records_of(batch)
+    ]
+
+
+def entry_of(value: bytes) -> Entry | None:
+    """A line of the ledger that speaks of a cluster."""
+    fields = json.loads(value)
+    if fields["cause"] not in ("truncated", "unclean_election"):
+        if fields["cause"] != "unsynced_cut":
+            raise Damaged(f"the ledger says {fields}")
+        return None
+    end = None if fields["last_offset"] is None else fields["last_offset"] + 1
+    lost = Lost(fields["leader_epoch"], fields["first_offset"], end)
+    return Entry(PartitionId(fields["topic"], fields["partition"]), fields["cause"], lost)
+
+
+def hash_of(seed: int, number: int) -> int:
+    """A seed for one of many."""
+    return random.Random(f"card {number} of {seed}").getrandbits(48)
