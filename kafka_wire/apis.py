@@ -5,7 +5,7 @@
 | ApiVersions | 0 | every broker answers it, whatever else it speaks |
 | Metadata | 4 to 12 | from 4 on nothing is created by asking |
 | Produce | 3 to 11 | below 3 no batches of version 2; 12 begins transactions, from 13 on topics have ids |
-| Fetch | 4 to 12 | below 4 no batches of version 2; from 13 on topics have ids |
+| Fetch | 4 to 12, by topic id 13 | below 4 no batches of version 2; from 13 on topics have ids |
 | ListOffsets | 1 to 7 | 0 has another form |
 | FindCoordinator | 1 to 3 | from 4 on another form, of several keys |
 | OffsetCommit | 2 to 8 | below 2 not in Apache Kafka 4; 9 is for the groups of KIP-848 |
@@ -78,6 +78,7 @@ API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 
 METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)
 PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 3, 11)
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)
+FETCH_BY_ID = asked(api.FETCH, FetchRequest, FetchResponse, 13, 13)  # of brokers that know the topic's id
 LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
 FIND_COORDINATOR = asked(api.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
 OFFSET_COMMIT = asked(api.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, 2, 8)

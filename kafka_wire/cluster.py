@@ -7,9 +7,10 @@ somebody asks.
 from __future__ import annotations
 
 import asyncio
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from drupelet.addresses import host_and_port
 from drupelet.kafka_client import ClientSettings
@@ -184,6 +185,11 @@ class Cluster:
         for (other_place, other), line in self._lines.items():
             if other_place == place and other != number:
                 line.reached(is_wanted=other == SIDE)
+
+
+def uuid_of(topic_id: str | None) -> UUID:
+    """A topic's id as it goes over the wire, by Kafka's text form; that of zeros where there is none."""
+    return NO_UUID if topic_id is None else UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 
 def _topic(topic: MetadataResponseTopic) -> Topic:

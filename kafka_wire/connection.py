@@ -208,6 +208,11 @@ class Connection:
             self._versions[asked.api] = version
         return version
 
+    def serves(self, asked: Asked[R]) -> bool:
+        """Whether both sides speak some version of an API."""
+        first, last = self._served.get(asked.api.key, (0, -1))
+        return min(last, asked.api.max_version) >= max(first, asked.api.min_version)
+
     def send(self, asked: Asked[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
         """Write a request behind those that were sent before, and return its answer to come.
 

@@ -10,8 +10,12 @@ So a partition that is quiet holds up no other, and a link that is long is fille
 comes together: who finds slot 0 taken waits in another one until shortly before that one ends. How much a fetch asks
 for grows with what the link brought in FETCH_S.
 
+A topic whose id is known is asked for by it where the leader takes that (Fetch 13): of another one that was made under
+the same name nothing is read by mistake, but UNKNOWN_TOPIC_ID is answered.
+
 Lives here: what is asked together, and what the answers say. Must never come in: where a partition is read, whether it
-may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (what is read is the leader's alone).
+may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (what is read is the leader's alone),
+KIP-516.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_wire.apis import CONSUMER, FETCH, READ_COMMITTED
-from kafka_wire.cluster import Cluster
+from kafka_wire.apis import CONSUMER, FETCH, FETCH_BY_ID, READ_COMMITTED
+from kafka_wire.cluster import Cluster, uuid_of
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.link import Best
@@ -50,6 +54,7 @@ class Place(NamedTuple):
     leader_epoch: int
     offset: int
     urgent: bool = False
+    topic_id: str | None = None
 
 
 class Answer(NamedTuple):
@@ -164,7 +169,9 @@ class Reader:
 
     async def _asked(self, fetch: _Fetch, request: FetchRequest) -> FetchResponse:
         connection = await self._cluster.connection(fetch.node, fetch.slot)
-        return await connection.ask(FETCH, request, timeout_s=fetch.ends - fetch.began + self._timeout_s)
+        has_ids = all(place.topic_id is not None for place in fetch.places.values())
+        how = FETCH_BY_ID if has_ids and connection.serves(FETCH_BY_ID) else FETCH
+        return await connection.ask(how, request, timeout_s=fetch.ends - fetch.began + self._timeout_s)
 
     def _size(self, node: int) -> int:
         rate = self._rates[node].value if node in self._rates else None
@@ -178,8 +185,10 @@ class Reader:
         except WireError as error:
             return [Answer(partition, place, failed=str(error)) for partition, place in fetch.places.items()]
         self._heard_at = time.monotonic()
+        asked = {(partition.topic, place.topic_id) for partition, place in fetch.places.items()}
+        names = {uuid_of(topic_id): topic for topic, topic_id in asked}
         told = {
-            TopicPartition(topic.topic, data.partition_index): data
+            TopicPartition(topic.topic or names.get(topic.topic_id, ""), data.partition_index): data
             for topic in response.responses
             for data in topic.partitions
         }
@@ -214,9 +223,9 @@ class Reader:
 
 
 def _request(places: Mapping[TopicPartition, Place], size: int, wait_s: float) -> FetchRequest:
-    topics: dict[str, list[FetchPartition]] = {}
+    topics: dict[tuple[str, str | None], list[FetchPartition]] = {}
     for partition, place in places.items():
-        topics.setdefault(partition.topic, []).append(
+        topics.setdefault((partition.topic, place.topic_id), []).append(
             FetchPartition(
                 partition=partition.partition,
                 current_leader_epoch=place.leader_epoch,
@@ -230,5 +239,8 @@ def _request(places: Mapping[TopicPartition, Place], size: int, wait_s: float) -
         min_bytes=1,
         max_bytes=size,
         isolation_level=READ_COMMITTED,
-        topics=[FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+        topics=[
+            FetchTopic(topic=topic, topic_id=uuid_of(topic_id), partitions=partitions)
+            for (topic, topic_id), partitions in topics.items()
+        ],
     )

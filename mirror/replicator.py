@@ -72,8 +72,10 @@ FENCED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
 )
-"""The partition is led by another, or under another epoch, than its position was judged under."""
+"""The partition is led by another, or under another epoch, than its position was judged under; or is of a new topic."""
 STEADY_S = 30.0  # of reading without trouble, after which the back-off starts again from its shortest
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
@@ -433,7 +435,7 @@ class Replicator:
     @staticmethod
     def _place(lane: Lane) -> Place:
         epoch = -1 if lane.leader_epoch is None else lane.leader_epoch
-        return Place(lane.leader.node, epoch, lane.read_offset, lane.urgent)
+        return Place(lane.leader.node, epoch, lane.read_offset, lane.urgent, lane.topic_id)
 
     def _has_room(self, lane: Lane, urgent_bytes: int) -> bool:
         """Whether a lane may hold more; what is urgent has a share of the memory that no backlog fills."""

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from drupelet.backoff import Backoff
-from edge_broker.errors import error_name
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import ProduceResponse
 from mirror.answers import FENCED, LOST, MOVED, nothing_arrived
 from mirror.errors import OvertakenError, TargetError
@@ -183,8 +183,13 @@ class TransactionalSender(Sender):
         refused = await self._lives.add([*more, *places])
         for at, code in refused.items():
             self.host.tell(places[at].name, f"the target takes no transaction for it: {error_name(code)}")
-            self.target.forget(at[0])
-            self._rest(places[at])
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: where it began is gone with it
+                self.target.look_anew(at[0])
+                places[at].is_unsure = True
+                self._settle(places[at])
+            else:
+                self.target.forget(at[0])
+                self._rest(places[at])
         admitted = [lane for at, lane in places.items() if at not in refused and not lane.is_gone]
         self._in.update(admitted)
         for lane in admitted:

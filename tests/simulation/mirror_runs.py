@@ -423,10 +423,11 @@ RARE: list[Act] = [
 ]
 
 HARD: list[Act] = [the_source_topic_is_made_anew, the_target_loses_its_tail, the_target_topic_is_made_anew]
-"""Taken with --hard alone: of these some schedules are known to end with doubled or missing records.
+"""Taken with --hard alone: of these some schedules are known to end with missing records.
 
-What is read of a new source topic by name (Fetch up to version 12) before its id is known comes twice. Of a target that
-loses its end several times, or while others write there, offsets alone do not always tell: its leader epochs would.
+Where the head of a new source topic is deleted between two questions for its start, no ledger entry tells.
+Of a target that loses its end several times, or while others write there, offsets alone do not always tell: its leader
+epochs would. Where it loses the marker of a committed transaction, the next fence aborts what is left of that.
 """
 
 

@@ -271,6 +271,8 @@ class SourceEnd:
 
     def _answer(self, partition: TopicPartition, place: Place) -> Answer | None:
         log = self._world.logs[partition]
+        if place.topic_id != log.topic_id:
+            return Answer(partition, place, ErrorCode.UNKNOWN_TOPIC_ID)
         if place.leader_epoch not in (-1, log.epoch):
             return Answer(partition, place, ErrorCode.FENCED_LEADER_EPOCH)
         if not log.start <= place.offset <= log.end:

@@ -305,6 +305,8 @@ class World:
         self.state_log = None
 
     def is_begun(self, partition: TopicPartition) -> bool:
-        """Whether anybody remembers that a partition was begun."""
-        head = f"head:{partition.topic}:{partition.partition}".encode()
-        return partition in self.group or head in self.state
+        """Whether anybody remembers that a partition was begun, of the topic that has its name now."""
+        ids = (None, self.logs[partition].topic_id)
+        head = self.state.get(f"head:{partition.topic}:{partition.partition}".encode())
+        in_group = partition in self.group and self.group[partition].topic_id in ids
+        return in_group or (head is not None and json.loads(head)["source_id"] in ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
 )
 from edge_broker.protocol.record_batch import build_batch
+from kafka_wire.apis import FETCH, FETCH_BY_ID
 from kafka_wire.errors import ConnectionLost
 from kafka_wire.partitions import TopicPartition
 from mirror.reading import (
@@ -180,3 +182,31 @@ async def test_who_is_woken_waits_no_longer(leader, reader):
     woken.set()
     assert await reader.poll({PARTITIONS[0]: Place(NODE, -1, 0)}, 10**6, 3600.0, woken) == []
     assert reader.silent_s >= 0.0
+
+
+@pytest.mark.parametrize("serves", [True, False])
+async def test_a_topic_is_asked_for_by_its_id_where_the_leader_takes_that(serves):
+    """And what is answered of an id is of the topic that had it."""
+    topic_id, asked, text = UUID(int=5), [], "AAAAAAAAAAAAAAAAAAAABQ"
+
+    class Connection:
+        def serves(self, _asked):
+            return serves
+
+        async def ask(self, how, request, *, timeout_s):
+            (topic,) = request.topics
+            asked.append((how, topic.topic, topic.topic_id))
+            data = [PartitionData(partition_index=3, error_code=0, high_watermark=9, records=BATCH)]
+            named = {"topic_id": topic.topic_id} if how is FETCH_BY_ID else {"topic": topic.topic}
+            return FetchResponse(responses=[FetchableTopicResponse(partitions=data, **named)])
+
+    class Cluster:
+        async def connection(self, node, slot):
+            return Connection()
+
+    reader = Reader(Cluster(), 30.0)
+    place = Place(NODE, 2, 40, topic_id=text)
+    (answer,) = await reader.poll({PARTITIONS[3]: place}, 10**6, 5.0, asyncio.Event())
+    reader.close()
+    assert (answer.partition, answer.place, bytes(answer.batches)) == (PARTITIONS[3], place, BATCH)
+    assert asked == [(FETCH_BY_ID if serves else FETCH, "t", topic_id)]
