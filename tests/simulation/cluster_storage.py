@@ -166,11 +166,10 @@ class RealLog:
     def append(self, fetched: bytes) -> None:
         self.disk.may_be_cut(CUT_AMID)
         view = memoryview(bytearray(fetched))
+        self.cut -= set(records_in(view))  # a write that the power ends may be there
         while view:
             size = rolled(self.replica.log, partial(self.replica.append, view, self.disk.now, opens=False))
-            taken = records_in(view[:size])
-            self.records += taken
-            self.cut -= set(taken)
+            self.records += records_in(view[:size])
             view = view[size:]
 
     def begin_epoch(self, epoch: int) -> int:
