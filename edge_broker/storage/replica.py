@@ -2,7 +2,7 @@
 
 | who | does | then |
 |---|---|---|
-| a follower | `append` of what it fetched | RollDue: as any writer; a sync follows |
+| a follower | `append` of what it fetched | RollDue: as any writer; a sync follows; if `epoch_due`, `keep_epoch` |
 | a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk` | it serves once that is done |
 | a leader | appends as a single board does, then `wrote` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
@@ -104,6 +104,14 @@ class Replica:
         self.wrote()
         return size
 
+    @property
+    def epoch_due(self) -> bool:
+        """Whether `keep_epoch` should follow what was appended, so that the checkpoint says what the batches say.
+
+        Until then a start goes by the batches.
+        """
+        return self.log.roller.epochs_wrong
+
     # leading
 
     def begin_epoch(self, epoch: int) -> None:
@@ -114,7 +122,7 @@ class Replica:
 
     @runs_in("disk")
     def keep_epoch(self) -> None:
-        """Have the epoch's beginning on the disk. StorageFault takes the log offline."""
+        """Have on the disk where epochs begin; no roll may run meanwhile. StorageFault takes the log offline."""
         self.log.roller.keep_epochs()
 
     def wrote(self) -> None:

@@ -88,6 +88,11 @@ class LogRoller:
             return
         self.keep_epochs()
 
+    @property
+    def epochs_wrong(self) -> bool:
+        """Whether the checkpoint has an epoch without a batch, whose place batches of older ones have taken since."""
+        return not set(self._epochs_written) <= set(self._state.epochs.starts)
+
     @runs_in()
     def keep_epochs(self) -> None:
         """Write down where leader epochs began, if the file says something else, synced; no roll may run meanwhile.

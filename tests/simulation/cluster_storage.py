@@ -171,6 +171,9 @@ class RealLog:
             size = rolled(self.replica.log, partial(self.replica.append, view, self.disk.now, opens=False))
             self.records += records_in(view[:size])
             view = view[size:]
+        if self.replica.epoch_due:
+            with at("disk"):
+                self.replica.keep_epoch()
 
     def begin_epoch(self, epoch: int) -> int:
         self.replica.begin_epoch(epoch)

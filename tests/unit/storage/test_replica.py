@@ -233,6 +233,20 @@ def test_an_epoch_without_records_gives_way_to_a_batch_of_an_older_one() -> None
     assert starts(again(disk)) == ((1, 0), (3, 1)), "the file had epoch 5, the batches tell otherwise"
 
 
+def test_the_file_says_so_too_once_it_is_due() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    take(replica, of_leader(0, 1, b"a"))
+    replica.begin_epoch(5)
+    replica.keep_epoch()
+    assert not replica.epoch_due
+    take(replica, of_leader(1, 3, b"b"))
+    assert replica.epoch_due
+    replica.keep_epoch()
+    assert not replica.epoch_due
+    assert b"5 1" not in disk.content(f"{replica.log.directory}/leader-epoch-checkpoint")
+
+
 def test_a_failed_write_takes_the_replica_offline() -> None:
     disk = SimulatedDisk(1)
     replica = opened(disk)
