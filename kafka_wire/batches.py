@@ -141,6 +141,19 @@ def pieces_of(data: memoryview, from_offset: int, aborted: Sequence[tuple[int, i
         position = stop
 
 
+def last_marker(data: memoryview) -> tuple[int, int] | None:
+    """Producer and epoch of the last marker among the whole batches of an answer, as `pieces_of` gives them."""
+    position, found = 0, None
+    while len(data) - position >= HEADER_SIZE and data[position + MAGIC_POSITION] == MAGIC:
+        header = BatchHeader(data, position)
+        position += SIZE_OVERHEAD + header.batch_length
+        if header.batch_length <= 0 or position > len(data):
+            break
+        if header.attributes & CONTROL:
+            found = header.producer_id, header.producer_epoch
+    return found
+
+
 def _pass_unreadable(data: memoryview, position: int, from_offset: int) -> int:
     """What is no batch of magic 2, or has no whole header: the place behind it when nobody misses it."""
     offset, length = _front(data, position)

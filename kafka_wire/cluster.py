@@ -105,10 +105,16 @@ class Cluster:
         return line is not None and line.made is not None
 
     async def any_connection(self) -> Connection:
-        """A connection where nothing is under way, else one to the first bootstrap server that takes us."""
-        for line in self._lines.values():
-            if line.made is not None and not line.made.unanswered:
-                return line.made
+        """A connection where nothing is under way, else one for questions where none is kept waiting, else one to the
+        first bootstrap server that takes us.
+        """
+        open_ = [(number, line.made) for (_, number), line in self._lines.items() if line.made is not None]
+        for _, connection in open_:
+            if not connection.unanswered:
+                return connection
+        for number, connection in open_:
+            if number == SIDE and not connection.is_held_up:
+                return connection
         lines = [self._free_line(place) for place in self._servers]
         soonest = min(line.next_at for line in lines)
         now = asyncio.get_running_loop().time()
@@ -155,9 +161,11 @@ class Cluster:
         return line
 
     def _free_line(self, place: Place) -> Line:
-        """The line of a server that a node may take over, unless it is busy."""
-        line = self._line(place, 0)
-        return line if line.made is None else self._line(place, SIDE)
+        """The line of a server that a node takes over for questions, unless it is busy: what is to be asked first, of
+        the coordinator and of leaders, then waits for no other connection.
+        """
+        line = self._line(place, SIDE)
+        return line if line.made is None else self._line(place, 0)
 
     def _forget_places(self) -> None:
         known = {*self._servers, *self.nodes.values()}

@@ -66,6 +66,8 @@ LIFETIME_USED = 0.75, 0.85  # of a session, by chance between: the broker has to
 LIFETIME_S_MIN = 1.1  # Apache Kafka takes no other log-in within a second
 _HEAD = Struct(">ihhih").pack  # size, key, version, correlation id, length of the client id
 _HEAD_BYTES = 10  # without the size
+KEPT = frozenset({"Fetch", "Produce", "JoinGroup", "SyncGroup"})
+"""By a broker until there is something to answer; it answers what one connection asks in its order."""
 _IDS = 0x7FFFFFFF
 
 
@@ -403,6 +405,11 @@ class Connection:
     def unanswered(self) -> int:
         """Requests without an answer."""
         return len(self._under_way) + len(self._held or ())
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the broker may keep one of them for long, and what is asked behind it with that."""
+        return any(one.asked.api.name in KEPT for one in self._unanswered())
 
     @property
     def unsent_bytes(self) -> int:

@@ -7,6 +7,8 @@
 | 3 | AddPartitionsToTxn and, behind it at once, EndTxn (abort) | a marker of that epoch for each partition |
 | 4 | EndTxn (abort) again | EndTxn is answered before its markers are written; only the same one again tells when |
 
+Of the fourth the caller may make use: what is read meanwhile holds where it shows the marker.
+
 What then holds, by Apache Kafka 3.9.2 and 4.3.1 (tests/conformance/test_fencing.py; ProducerAppendInfo,
 ProducerStateManager, TransactionCoordinator of the source):
 - A batch of a lower epoch is refused with INVALID_PRODUCER_EPOCH, one that is sent again with equal bounds, too. The
@@ -100,6 +102,9 @@ class Fence(NamedTuple):
     is_confirmed: bool
 
 
+Meanwhile = Callable[[Fence], Awaitable[None]]
+
+
 class Fencing:
     """One transactional id. Of one event loop; what is asked at the same time is done one after the other.
 
@@ -121,18 +126,28 @@ class Fencing:
         self._is_ahead = False
         self._lock = asyncio.Lock()
 
-    async def prepare(self) -> None:
-        """Take the next epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while."""
+    async def prepare(self, *, anew: bool = False) -> None:
+        """Take an epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while.
+
+        Where one was taken already, nothing, unless it is to be done `anew`: nothing can be extended then before `begin`.
+        """
         async with self._lock:
-            await self._raise_epoch(Patience(self._bound_s))
-            self._is_ahead = True
+            if not self._is_ahead and (anew or self._producer[1] < 0):
+                await self._raise_epoch(Patience(self._bound_s))
+                self._is_ahead = True
 
     async def begin(self, partitions: Collection[Partition]) -> Fence:
         """Take the next epoch, and fence these partitions with it; of others the former epoch stays in force."""
         return await self.begin_with(lambda: partitions)
 
-    async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
-        """The same of those that are chosen once the epoch is there."""
+    async def begin_with(
+        self, chosen: Callable[[], Collection[Partition]], meanwhile: Meanwhile | None = None
+    ) -> Fence:
+        """The same of those that are chosen once the epoch is there, and something done while the end is confirmed.
+
+        `meanwhile` is given the fence as one that is not confirmed, and raises nothing; it is not done where there are
+        more partitions than one transaction takes.
+        """
         async with self._lock:
             patience = Patience(self._bound_s)
             if not self._is_ahead:
@@ -142,7 +157,7 @@ class Fencing:
                 for some in _slices(partitions):  # into one transaction, which the coordinator aborts
                     await self._add(some, patience)
                 await self._raise_epoch(patience)
-            return await self._mark(partitions, patience)
+            return await self._mark(partitions, patience, meanwhile)
 
     async def extend(self, partitions: Collection[Partition]) -> Fence:
         """Fence more partitions with the epoch that is there; those with batches of this epoch go on undisturbed."""
@@ -168,7 +183,9 @@ class Fencing:
 
         await self._until_done("a producer id", ask, patience)
 
-    async def _mark(self, partitions: Collection[Partition], patience: Patience) -> Fence:
+    async def _mark(
+        self, partitions: Collection[Partition], patience: Patience, meanwhile: Meanwhile | None = None
+    ) -> Fence:
         refused: dict[Partition, int] = {}
         is_confirmed = True
         for some in _slices(partitions):
@@ -176,7 +193,13 @@ class Fencing:
                 refused |= dict.fromkeys(some, int(ErrorCode.CONCURRENT_TRANSACTIONS))
                 continue
             refused |= await self._add(some, patience, and_end=True)
-            is_confirmed = refused.keys() >= set(some) or await self._are_written(patience)
+            if refused.keys() >= set(some):
+                continue
+            if meanwhile is not None and len(partitions) == len(some):
+                early = Fence(*self._producer, dict(refused), is_confirmed=False)
+                is_confirmed, _ = await asyncio.gather(self._are_written(patience), meanwhile(early))
+            else:
+                is_confirmed = await self._are_written(patience)
         return Fence(*self._producer, refused, is_confirmed)
 
     async def _add(

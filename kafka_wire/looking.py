@@ -53,12 +53,16 @@ ANSWER_BYTES_MAX = 1_048_576  # of one fetch; a first batch may be larger
 
 
 class Wanted(NamedTuple):
-    """Whose batches, by producer id, the lowest offset that is looked at, and that above the highest."""
+    """Whose batches, by producer id, the lowest offset that is looked at, and that above the highest.
+
+    Of them, `marked_by` is the one whose markers are told of; -1: of each.
+    """
 
     leader: Leader
     producer_ids: frozenset[int]
     floor: int = 0
     below: int = 2**63 - 1
+    marked_by: int = -1
 
 
 class Own(NamedTuple):
@@ -75,7 +79,7 @@ class Own(NamedTuple):
 class Look(NamedTuple):
     """What was seen of [searched_from, end_offset), up to `below`: the last batch of ours, None when there is none.
 
-    `marker_epoch` is the highest epoch of our markers behind that batch, -1 without: a fence of it is in force here.
+    `marker_epoch` is the highest epoch of the markers behind that batch, -1 without: a fence of it is in force here.
     `is_whole` is false where the look ended before the floor or the log's start, by its bounds. `is_taken` where a
     batch that is not ours holds the floor's offset: whatever else had it is there no more.
     """
@@ -267,6 +271,7 @@ class Search:
 
     def __init__(self, wanted: Wanted, start: int, end: int, steps_max: int = STEPS_MAX) -> None:
         self._ids = wanted.producer_ids
+        self._marked_by = wanted.producer_ids if wanted.marked_by < 0 else {wanted.marked_by}
         self._start, self._end = start, max(start, min(end, wanted.below))
         self._bottom = min(max(start, wanted.floor), self._end)
         self._hi = self._low = self._end  # low: where what is being read began
@@ -326,7 +331,8 @@ class Search:
         if header.producer_id not in self._ids:
             return
         if header.is_control:
-            self._markers_read = max(self._markers_read, header.producer_epoch)
+            if header.producer_id in self._marked_by:
+                self._markers_read = max(self._markers_read, header.producer_epoch)
             return
         if crc32c(batch[CHECKED_POSITION:]) != header.crc:
             raise ProtocolViolation(f"The batch at offset {header.base_offset} does not match its CRC.")

@@ -21,7 +21,8 @@ Packing is seen as a share of the time that the link takes for what is packed: b
 processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth to a sixth less bytes.
 
 A rate is measured as BBR does it: what was acknowledged between the sending of a request and its answer, over that
-time; so a link that is not filled shows less than it has, and never more.
+time, or the time in which it was sent, where that was longer; so a link that is not filled shows less than it has, and
+answers that come at once, behind a lost segment, do not show more.
 Source: draft-cheng-iccrg-delivery-rate-estimation.
 """
 
@@ -51,12 +52,13 @@ FORWARDED_FAST_BYTES_MIN = 16 * 1024
 
 
 class Mark:
-    """What was known when a request was sent: when, and how much had been acknowledged by when."""
+    """What was known when a request was sent: when, how much had been acknowledged by when, and when that was sent."""
 
-    __slots__ = ("delivered", "delivered_at", "sent_at", "size")
+    __slots__ = ("delivered", "delivered_at", "first_sent_at", "sent_at", "size")
 
-    def __init__(self, sent_at: float, size: int, delivered: int, delivered_at: float) -> None:
+    def __init__(self, sent_at: float, size: int, delivered: int, delivered_at: float, first_sent_at: float) -> None:
         self.sent_at, self.size, self.delivered, self.delivered_at = sent_at, size, delivered, delivered_at
+        self.first_sent_at = first_sent_at
 
 
 class Best:
@@ -88,7 +90,7 @@ class Link:
         self.is_lossy = False
         self._bytes_max = bytes_max
         self._delivered = 0
-        self._delivered_at = 0.0
+        self._delivered_at = self._first_sent_at = 0.0
         self._rate = Best(RATE_S)
         self._haste = Best(ROUND_TRIP_S)  # the round trip, negative
         self._packing: float | None = None  # its share of the link's time, at LEVEL_THIN
@@ -97,17 +99,17 @@ class Link:
     def sent(self, now: float, size: int) -> Mark:
         """Note that a request of so many bytes is written."""
         if not self.under_way_bytes:
-            self._delivered_at = now  # the link was idle: no bytes could be acknowledged
+            self._delivered_at = self._first_sent_at = now  # the link was idle: no bytes could be acknowledged
         self.under_way_bytes += size
-        return Mark(now, size, self._delivered, self._delivered_at)
+        return Mark(now, size, self._delivered, self._delivered_at, self._first_sent_at)
 
     def acked(self, now: float, mark: Mark) -> None:
         """Note the answer to it."""
         self.under_way_bytes -= mark.size
         self._delivered += mark.size
-        self._delivered_at = now
+        self._delivered_at, self._first_sent_at = now, mark.sent_at
         self._haste.see(now, mark.sent_at - now)
-        seconds = max(now - mark.delivered_at, 1e-4)
+        seconds = max(now - mark.delivered_at, mark.sent_at - mark.first_sent_at, 1e-4)
         self._rate.see(now, (self._delivered - mark.delivered) / seconds)
 
     def lost(self, mark: Mark) -> None:

@@ -5,8 +5,8 @@
 | the state topic found or made, once | 1 to 3 |
 | their partitions fenced, and at the start the state topic's | 3, 4 with the coordinator's search |
 | the state topic read, once | 1 and more |
-| their logs looked at | 2 and more |
-| their heads written | 1, while the source is read |
+| their logs looked at | 2 and more, the first while the fence is confirmed, but at the start |
+| their heads written | 1, with the first step of the first batch |
 
 A lane begins a life when it starts, and whenever nobody knows any more which of its batches have arrived. Where no
 fence is to be had (`is_weak`), the life that was goes on: one mirror at a time is then the operator's matter.
@@ -27,7 +27,7 @@ from drupelet.log_tree import Log
 from edge_broker.errors import error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
-from kafka_wire.fencing import LAST_EPOCH, Fence, NoFence, Overtaken
+from kafka_wire.fencing import LAST_EPOCH, Fence, Meanwhile, NoFence, Overtaken
 from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
 from mirror.errors import OvertakenError, SourceError, TargetError
@@ -47,6 +47,8 @@ POSITION_RECORDS = (
 )  # behind the stored position, from which on that does not wait: a quarter of what a sequence tells
 NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
 RENEW_S = 12 * 3600.0
+GATHER_S = 0.1  # that those who may begin now wait for others
+HEAD_S = 0.25  # that the head of a life waits for its first batch
 LOOK_S = 60.0
 LINES_MAX = 40  # about partitions that begin at once
 
@@ -103,6 +105,8 @@ class Lives:
         self._opening, self._is_open = asyncio.Lock(), False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
+        self._coming: set[Lane] = set()
+        self._arrived = asyncio.Event()
         self._asked, self._failed = asyncio.Event(), asyncio.Event()
         self._urgent: dict[PartitionState, Lane] = {}
         self._due: set[PartitionState] = set()
@@ -130,6 +134,23 @@ class Lives:
                 await self._topic.open(self._replicas)
                 self._is_open = True
 
+    async def _open_with_epoch(self) -> None:
+        """Have the next epoch given meanwhile; that there are no fences is told when one is asked for."""
+        for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=True), return_exceptions=True):
+            if isinstance(error, BaseException) and not isinstance(error, NoFence):
+                raise error
+
+    @contextlib.contextmanager
+    def coming(self, lane: Lane) -> Iterator[None]:
+        """Note that a lane is about to begin a life, if what it does now goes well."""
+        self._coming.add(lane)
+        try:
+            yield
+        finally:
+            self._coming.discard(lane)
+            if not self._coming:
+                self._arrived.set()
+
     async def begin(self, lane: Lane) -> Begun:
         """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
         waiting = self._waiting.get(lane)
@@ -143,6 +164,15 @@ class Lives:
         assert lane.state is not None
         self._urgent[lane.state] = lane
         self._wake.set()
+
+    def _note_later(self, lane: Lane, state: PartitionState) -> None:
+        """Have the head of a life written with the first step of its first batch, or alone when none comes soon."""
+
+        def note() -> None:
+            if lane.state is state:
+                self.note(lane)
+
+        asyncio.get_running_loop().call_later(HEAD_S, note)
 
     async def stop(self, lanes: Iterable[Lane]) -> None:
         """Store the positions of lanes that have moved; raises TargetError."""
@@ -186,22 +216,34 @@ class Lives:
     async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
         """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
         with_state = self._is_unsure
-        if with_state:
-            await self._open()
+        if with_state and not self._is_open:
+            await self._open_with_epoch()
 
         def chosen() -> list[Partition]:
             return [*map(_at, self._take(waiting)), *([self._topic.partition] if with_state else [])]
 
-        fence = await self._fence(chosen) if self._waiting or with_state else None
+        early: dict[Lane, Look] = {}
+
+        read: dict[Partition, Stored] | None = None
+
+        async def meanwhile(fence: Fence) -> None:
+            nonlocal read
+            if self._stored is not None:
+                early.update(await self._look_early(waiting, fence))
+            elif with_state:
+                read = await self._read_early(fence)
+
+        await self._gathered()
+        fence = await self._fence(chosen, meanwhile) if self._waiting or with_state else None
         lanes = [lane for lane in waiting if not lane.is_gone]
         if with_state:
-            await self._begin_state(fence)
+            await self._begin_state(fence, read)
         found: dict[Lane, Begun | TargetError] = {}
         for lane in lanes:
             code = 0 if fence is None else fence.refused.get(_at(lane), 0)
             if code:
                 found[lane] = TargetError(f"it cannot be fenced at the target: {error_name(code)}")
-        return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence)
+        return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
 
     def _take(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> list[Lane]:
         """Take all that wait."""
@@ -209,10 +251,10 @@ class Lives:
         waiting.update(some)
         return list(waiting)
 
-    async def _fence(self, chosen: Callable[[], list[Partition]]) -> Fence | None:
+    async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
         """Fence what is chosen once there is an epoch; None where the target has no fences for us."""
         try:
-            fence = await self._fencing.begin_with(chosen)
+            fence = await self._fencing.begin_with(chosen, meanwhile)
         except NoFence as error:
             if not self.is_weak:
                 _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
@@ -224,8 +266,25 @@ class Lives:
         self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
         return fence
 
-    async def _begin_state(self, fence: Fence | None) -> None:
-        """Write as one that nobody else is, and read what former lives have written.
+    async def _gathered(self) -> None:
+        """Wait a little for lanes that are about to ask: fenced alone, they would wait for another epoch."""
+        if self._coming:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self._arrived.wait()
+
+    async def _read_early(self, fence: Fence) -> dict[Partition, Stored] | None:
+        """Read the state while the markers are being written; None where its own is not seen, and it is read again."""
+        try:
+            with mapped():
+                found = await self._read_state()
+        except TargetError:
+            return None  # it is told when it is read again
+        return found if is_marked_by(self._topic.marked_by, fence) else None
+
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+        """Write as one that nobody else is, and read what former lives have written, unless that was `read` early.
 
         Raises OvertakenError where another mirror has written since: what we have of the state is not what holds.
         """
@@ -239,7 +298,7 @@ class Lives:
         else:
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
-            found = await self._read_state()
+            found = await self._read_state() if read is None else read
             if self._stored is None:
                 self._stored = found
             elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
@@ -253,12 +312,25 @@ class Lives:
         await self._topic.read(reading)
         return reading.partitions()
 
-    async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
+    async def _look_early(self, lanes: Iterable[Lane], fence: Fence) -> dict[Lane, Look]:
+        """Look while the markers are being written; where one is seen, what lies below it is all that there will be."""
+        try:
+            looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
+        except TargetError:
+            return {}  # it is looked again, and told then
+        return {lane: look for lane, look in looks.items() if isinstance(look, Look) and shows_marker(look, fence)}
+
+    async def _begin_fenced(
+        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
+    ) -> dict[Lane, Begun | TargetError]:
         self._tells = len(lanes) <= LINES_MAX
         if not self._tells:
             _log.info("lives", partitions=len(lanes))
-        floors = {lane: self._floor(lane) for lane in lanes if self._needs_look(lane, fence)}
-        looks = dict.fromkeys(lanes, NOTHING_SEEN) | await self._look(floors, fence)
+        needless = {
+            lane: NOTHING_SEEN for lane in lanes if self._is_new(lane) and (fence is None or fence.is_confirmed)
+        }
+        seen = needless | {lane: early[lane] for lane in lanes if lane in early}
+        looks = seen | await self._look({lane: self._floor(lane) for lane in lanes if lane not in seen}, fence)
         found: dict[Lane, Begun | TargetError] = {}
         for lane in lanes:
             try:
@@ -273,19 +345,19 @@ class Lives:
         wanted = {}
         for lane, floor in floors.items():
             state = self._state(lane)
-            ids = {state.life.producer_id, -1 if fence is None else fence.producer_id} - {-1}
+            fenced_by = -1 if fence is None else fence.producer_id
+            ids = frozenset({state.life.producer_id, fenced_by} - {-1})
             leader = await self.target.leader(lane.at_target)
-            wanted[_at(lane)] = Wanted(leader, frozenset(ids), floor if state.map.steps else NOWHERE, below)
+            wanted[_at(lane)] = Wanted(leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by)
         looks = await self.target.look(wanted, steps_max) if wanted else {}
         return {lane: looks[_at(lane)] for lane in floors}
 
     def _floor(self, lane: Lane) -> int:
         return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
 
-    def _needs_look(self, lane: Lane, fence: Fence | None) -> bool:
-        """Whether the log can tell anything of a lane: of one that is new the first answer tells where it begins."""
-        is_new = not self._state(lane).map.steps and lane.commit is None
-        return not is_new or (fence is not None and not fence.is_confirmed)
+    def _is_new(self, lane: Lane) -> bool:
+        """Whether the log can tell nothing of a lane: the first answer tells where it begins."""
+        return not self._state(lane).map.steps and lane.commit is None
 
     def _state(self, lane: Lane) -> PartitionState:
         partition = lane.partition
@@ -329,7 +401,7 @@ class Lives:
         state.forget_below(look.start_offset)
         lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
         lane.answered_below = False
-        self.note(lane)
+        self._note_later(lane, state)
         return Begun(resumed, before)
 
     async def _in_its_place(self, lane: Lane, resumed: Resumed, fence: Fence | None) -> tuple[PartitionState, Resumed]:
@@ -426,7 +498,7 @@ class Lives:
                 if state.is_behind and (is_time or state.records_behind >= POSITION_RECORDS)
             }
             self._wake.set()
-            if not self.is_weak and loop.time() - self._fenced_at >= RENEW_S:
+            if not (self.is_weak or self._is_unsure) and loop.time() - self._fenced_at >= RENEW_S:
                 await self._renew()
 
     async def _renew(self) -> None:
@@ -443,6 +515,16 @@ class Lives:
 
 def _at(lane: Lane) -> Partition:
     return lane.target_topic, lane.partition.partition
+
+
+def shows_marker(look: Look, fence: Fence) -> bool:
+    """Whether a look was behind the fence: whatever older lives wrote lies before its marker."""
+    return look.marker_epoch >= fence.producer_epoch
+
+
+def is_marked_by(marked_by: tuple[int, int] | None, fence: Fence) -> bool:
+    """The same of the state topic, by the last marker that was read there."""
+    return marked_by == fence[:2]
 
 
 def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
@@ -463,7 +545,7 @@ def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
 def _whole(look: Look | str, fence: Fence | None) -> Look:
     if isinstance(look, str):
         raise TargetError(look)
-    if fence is not None and not fence.is_confirmed and look.marker_epoch < fence.producer_epoch:
+    if fence is not None and not fence.is_confirmed and not shows_marker(look, fence):
         raise TargetError("the marker of its fence is not written yet")
     return look
 

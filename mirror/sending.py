@@ -222,16 +222,17 @@ class Sender:
         """Make sure of the lane's topic, where it is not known to be there, and begin a life; until that is done."""
         while True:
             try:
-                if not is_there:
-                    made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
-                    if made is not None:
-                        self.host.made(lane, made)
-                try:
-                    await self._join(lane)  # and connects meanwhile
-                except TargetError:
-                    self.target.look_anew(lane.target_topic)
-                    is_there = False  # it may have been deleted
-                    raise
+                with self.lives.coming(lane):
+                    if not is_there:
+                        made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
+                        if made is not None:
+                            self.host.made(lane, made)
+                    try:
+                        await self._join(lane)  # and connects meanwhile
+                    except TargetError:
+                        self.target.look_anew(lane.target_topic)
+                        is_there = False  # it may have been deleted
+                        raise
                 self._go_on(lane, await self.lives.begin(lane))
             except OvertakenError:
                 await _for_ever()

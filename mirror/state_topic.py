@@ -43,7 +43,7 @@ from kafka_wire.apis import (
     PRODUCE,
     READ_COMMITTED,
 )
-from kafka_wire.batches import SEQUENCES, BadBatch, Piece, Skipped, merged, pieces_of, stamp
+from kafka_wire.batches import SEQUENCES, BadBatch, Piece, Skipped, last_marker, merged, pieces_of, stamp
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.connection import Connection
 from kafka_wire.errors import WireError
@@ -84,6 +84,8 @@ class StateTopic:
         self.partition: Partition = (name, 0)
         self.topic_id: str | None = None
         self.written_from = 0  # where the last batch went
+        self.marked_by: tuple[int, int] | None = None
+        """Producer and epoch of the last marker that `read` has seen: nobody older writes behind it."""
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._codec = codec
@@ -150,7 +152,7 @@ class StateTopic:
         Raises StateError for what cannot be gone by.
         """
         connection = await self._connection()
-        end = None
+        end, self.marked_by = None, None
         while end is None or offset < end:
             data = await self._fetch(connection, offset)
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not offset:
@@ -159,6 +161,7 @@ class StateTopic:
             self._check(data.error_code, "cannot be read")
             if end is None:  # behind the last stable offset others write: before us they were fenced
                 end = data.high_watermark if data.last_stable_offset < 0 else data.last_stable_offset
+            self.marked_by = last_marker(memoryview(data.records or b"")) or self.marked_by
             for piece in _pieces(data, offset):
                 offset = piece.end_offset
                 if isinstance(piece, Piece):

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
 from edge_broker.errors import error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
-from kafka_wire.fencing import Fence, NoFence
+from kafka_wire.fencing import Fence, Meanwhile, NoFence
+from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
 from mirror.lane import Lane
 from mirror.lives import Begun, Host, Lives, mapped
@@ -101,10 +102,10 @@ class TransactionalLives(Lives):
                 if self.settled.is_set():
                     return await super()._begin(waiting)
 
-    async def _fence(self, chosen: Callable[[], list[Partition]]) -> Fence | None:
+    async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
         try:
             if self._is_unsure:
-                fence = await self.transactions.begin_with(chosen)
+                fence = await self.transactions.begin_with(chosen, meanwhile)
                 self._was_asked_again = False
             else:
                 fence = await self.transactions.extend(chosen())
@@ -123,9 +124,11 @@ class TransactionalLives(Lives):
         self._read = self._topic.topic_id, reading, end
         return reading.partitions()
 
-    async def _begin_fenced(self, lanes: list[Lane], fence: Fence | None) -> dict[Lane, Begun | TargetError]:
+    async def _begin_fenced(
+        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
+    ) -> dict[Lane, Begun | TargetError]:
         others = [lane for lane in lanes if not self._state(lane).life.is_transactional]
-        found = await super()._begin_fenced(lanes, fence)
+        found = await super()._begin_fenced(lanes, fence, early)
         await self._commit([self._state(lane) for lane in others if isinstance(found[lane], Begun)])
         return found
 

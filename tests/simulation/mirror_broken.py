@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_wire.batches import pieces_of
-from mirror import epochs, plan, resuming, state
+from mirror import epochs, lives, plan, resuming, state
 from mirror import replicator as replicator_module
 from mirror.lane import Lane
 from mirror.lives import Lives
@@ -32,14 +32,16 @@ def append_what_is_given_back(lane: Lane, pieces: list[Any]) -> None:
     lane.buffer_bytes += sum(len(piece.batch) for piece in pieces)
 
 
-async def no_fence(lives: Lives, chosen: Callable[[], Any]) -> Any:
+async def no_fence(them: Lives, chosen: Callable[[], Any], _: Any) -> Any:
     chosen()
-    return await lives._fencing.begin_with(lambda: [lives._topic.partition])
+    return await them._fencing.begin_with(lambda: [them._topic.partition])
 
 
 BROKEN: dict[str, Rule] = {
     "the log is not looked at": (state, "resume", no_look),
     "partitions are not fenced": (Lives, "_fence", no_fence),
+    "a look counts though the marker was not there yet": (lives, "shows_marker", lambda *_: True),
+    "the state counts as read though another could still write": (lives, "is_marked_by", lambda *_: True),
     "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
     "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
     "what is given back is put behind": (Lane, "give_back", append_what_is_given_back),
@@ -55,11 +57,11 @@ BROKEN: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def keep_what_was_not_committed(lives: TransactionalLives) -> None:
-    lives._is_unsure, lives.producer, lives._is_open = True, None, False
+def keep_what_was_not_committed(them: TransactionalLives) -> None:
+    them._is_unsure, them.producer, them._is_open = True, None, False
 
 
-async def store_nothing(lives: TransactionalLives, states: Iterable[PartitionState]) -> Writes:
+async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState]) -> Writes:
     return [(one, one.write()) for one in states]
 
 

@@ -23,7 +23,7 @@ from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, build_
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Partition, Topic
 from kafka_wire.errors import ConnectionLost
-from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
+from kafka_wire.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
 from kafka_wire.looking import Look, Own, Wanted
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions import Transactions
@@ -359,17 +359,20 @@ class SimulatedFencing:
         self._is_ahead = False
         self._lock = asyncio.Lock()  # as the real one's: else an epoch that is taken ahead would be given out twice
 
-    async def prepare(self) -> None:
+    async def prepare(self, *, anew: bool = False) -> None:
         async with self._lock:
-            await self._raise_epoch()
-            self._is_ahead = True
+            if not self._is_ahead and (anew or self._epoch < 0):
+                await self._raise_epoch()
+                self._is_ahead = True
 
-    async def begin_with(self, chosen: Callable[[], Collection[Partition]]) -> Fence:
+    async def begin_with(
+        self, chosen: Callable[[], Collection[Partition]], meanwhile: Meanwhile | None = None
+    ) -> Fence:
         async with self._lock:
             if not self._is_ahead:
                 await self._raise_epoch()
             self._is_ahead, partitions = False, chosen()
-            return await self._mark(partitions)
+            return await self._mark(partitions, meanwhile)
 
     async def _raise_epoch(self) -> None:
         world = self._world
@@ -385,23 +388,39 @@ class SimulatedFencing:
         async with self._lock:
             return await self._mark(partitions)
 
-    async def _mark(self, partitions: Collection[Partition]) -> Fence:
+    async def _mark(self, partitions: Collection[Partition], meanwhile: Meanwhile | None = None) -> Fence:
         world = self._world
         async with world.call(self._life, ConnectionLost):
             if self._epoch != world.epoch:
                 raise Overtaken("the id is another's now")
             is_confirmed = not world.faults() or world.chance.random() > 0.05
-            refused = {}
-            for at in partitions:
-                if at == world.state_at:
-                    world.state_epoch = self._epoch
-                elif at not in world.targets:
-                    refused[at] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                elif is_confirmed:
-                    world.targets[at].mark(self._epoch, world.now_ms())
-                else:
-                    world.mark_later(at, self._epoch)
+            refused = {
+                at: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for at in partitions
+                if at != world.state_at and at not in world.targets
+            }
+            early = Fence(FENCED, self._epoch, dict(refused), is_confirmed=False)
+            marking = self._write(set(partitions) - refused.keys(), is_confirmed)
+            if meanwhile is None:
+                await marking
+            else:
+                await asyncio.gather(marking, meanwhile(early))
             return Fence(FENCED, self._epoch, refused, is_confirmed)
+
+    async def _write(self, partitions: Collection[Partition], is_confirmed: bool) -> None:
+        """Write the markers, one after the other; what is looked at meanwhile has one, or none yet."""
+        world = self._world
+        for at in sorted(partitions):
+            if world.faults():
+                await asyncio.sleep(0.02 * world.chance.random())
+            if at == world.state_at:
+                world.state_epoch = self._epoch
+            elif at not in world.targets:
+                continue  # it was deleted just now
+            elif is_confirmed:
+                world.targets[at].mark(self._epoch, world.now_ms())
+            else:
+                world.mark_later(at, self._epoch)
 
 
 class SimulatedStateTopic:
@@ -410,6 +429,7 @@ class SimulatedStateTopic:
     def __init__(self, world: World, life: Life, name: str) -> None:
         self._world, self._life, self.partition = world, life, (name, 0)
         self._epoch = -1
+        self.marked_by: tuple[int, int] | None = None
 
     async def open(self, replicas: int = 0) -> bool:
         async with self._world.call(self._life, ConnectionLost):
@@ -420,6 +440,7 @@ class SimulatedStateTopic:
 
     async def read(self, reading: Reading) -> None:
         async with self._world.call(self._life, ConnectionLost):
+            self.marked_by = (FENCED, self._world.state_epoch)
             for key, value in list(self._world.state.items()):
                 reading.take(key, value)
 

@@ -5,8 +5,10 @@
  192.0.2.1 on lo ── link0 ════════ a ── link_emulator ── b ════════ link0 ── 192.0.2.2 on lo
 ```
 An unshaped link is one veth pair between the two hosts. Addresses stay when the link is changed, so that servers do.
-TCP is reno, and remembers nothing of earlier connections. Nothing has a name outside: all of it goes with the processes
-that hold the namespaces, which the watchdog of processes.py ends whatever happens.
+TCP is reno, and remembers nothing of earlier connections. Each host knows the other's card: on a real road ARP ends at
+the first router, and would here cost a round trip of the whole link, and bytes on an idle one. Nothing has a name
+outside: all of it goes with the processes that hold the namespaces, which the watchdog of processes.py ends whatever
+happens.
 
 Must never come in: clients, brokers, what is measured.
 """
@@ -35,6 +37,7 @@ INTERFACE = "link0"
 EDGE_ADDRESS, CENTER_ADDRESS = "192.0.2.1", "192.0.2.2"
 THREADS = 16
 _CLONE_NEWNET = 0x40000000
+_CARDS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 _SETTINGS = {"tcp_congestion_control": "reno", "tcp_no_metrics_save": "1"}
 # What a card would do for the kernel, and a raw socket does not (linux/ethtool.h): sums and segments.
 _SIOCETHTOOL = 0x8946
@@ -181,15 +184,16 @@ class LinkedHosts:
     def use(self, link: Link) -> None:
         """Take the link away that is there, and put another in its place; connections over it do not survive that."""
         self._remove()
-        ends = [(self.edge, CENTER_ADDRESS), (self.center, EDGE_ADDRESS)]
+        ends = [(self.edge, CENTER_ADDRESS, _CARDS), (self.center, EDGE_ADDRESS, _CARDS[::-1])]
         if link.is_shaped:
-            for (host, _), name in zip(ends, ("a", "b"), strict=True):
+            for (host, *_), name in zip(ends, ("a", "b"), strict=True):
                 self._pair(host, self._between, name)
         else:
             self._pair(self.edge, self.center, INTERFACE)
-        for host, far in ends:
-            host.run("ip", "link", "set", "dev", INTERFACE, "up")
+        for host, far, (card, far_card) in ends:
+            host.run("ip", "link", "set", "dev", INTERFACE, "address", card, "up")
             host.run("ip", "route", "add", f"{far}/32", "dev", INTERFACE)
+            host.run("ip", "neighbour", "add", far, "lladdr", far_card, "dev", INTERFACE, "nud", "permanent")
             if link.is_shaped:
                 host.call(_without_offloads, INTERFACE)
         self._has_link, self._is_shaped = True, link.is_shaped

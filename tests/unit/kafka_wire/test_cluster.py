@@ -90,7 +90,8 @@ async def test_topics_are_told_as_the_broker_tells_them(site):
 async def test_a_node_takes_over_the_connection_of_its_bootstrap_server(site):
     cluster = site.cluster()
     await cluster.topics([])
-    first, again, other = await asyncio.gather(cluster.connection(7), cluster.connection(7), cluster.connection(7, 1))
+    ways = (cluster.connection(7, SIDE), cluster.connection(7, SIDE), cluster.connection(7))
+    first, again, other = await asyncio.gather(*ways)
     assert first is again
     assert other is not first
     assert site.connects == 2
@@ -111,12 +112,21 @@ async def test_questions_go_by_a_connection_that_has_nothing_under_way(site):
     cluster = site.cluster()
     connection = await cluster.connection(7)
     fetch = connection.send(apis.FETCH, FetchRequest(), timeout_s=CALL_S)
+    asked = cluster.connection(7, SIDE)
     await cluster.topics(["t"])
     assert not fetch.done()
-    assert await cluster.any_connection() is await cluster.connection(7, SIDE) is not connection
+    assert await cluster.any_connection() is await asked is not connection
     cluster.close()
     with pytest.raises(ConnectionLost, match="was closed here"):
         await fetch
+
+
+async def test_a_question_goes_behind_another_one_rather_than_by_a_connection_that_is_yet_to_be_made(site):
+    cluster = site.cluster()
+    await cluster.topics([])
+    assert set((await asyncio.gather(cluster.topics(["t"]), cluster.topics(["u"])))[1]) == {"u"}
+    assert site.connects == 1
+    cluster.close()
 
 
 async def test_the_coordinator_is_the_node_that_is_told(site):

@@ -128,6 +128,33 @@ async def test_a_fence_takes_four_round_trips(coordinator, fence):
     assert coordinator.asked == ["InitProducerId"]
 
 
+async def test_something_is_done_while_the_end_is_confirmed(coordinator, fence, monkeypatch):
+    given = []
+
+    async def meanwhile(early):
+        given.append((early, coordinator.asked.count("EndTxn")))
+
+    coordinator.unknown = {"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    refused = {B: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert await fence.begin_with(lambda: [A, B], meanwhile) == Fence(11, 5, refused, True)
+    ((early, ends),) = given
+    assert early == Fence(11, 5, refused, False)
+    assert ends < coordinator.asked.count("EndTxn")
+    monkeypatch.setattr(fencing, "PARTITIONS_MAX", 1)  # of two transactions the first is over when the second begins
+    assert (await fence.begin_with(lambda: [A, ("c", 1)], meanwhile)).is_confirmed
+    assert len(given) == 1
+
+
+async def test_an_epoch_is_taken_ahead_once(coordinator, fence):
+    await asyncio.gather(fence.prepare(), fence.prepare(anew=True))
+    assert await fence.begin([A]) == Fence(11, 5, {}, True)
+    await fence.prepare()
+    assert await fence.extend([B]) == Fence(11, 5, {}, True)
+    await fence.prepare(anew=True)
+    assert await fence.begin([A]) == Fence(11, 6, {}, True)
+    assert coordinator.asked.count("InitProducerId") == 2
+
+
 async def test_what_passes_by_itself_is_asked_again(coordinator, fence):
     busy, loading = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     coordinator.says = {

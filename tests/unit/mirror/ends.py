@@ -316,9 +316,9 @@ class MemoryFencing:
     def __init__(self, target):
         self.target = target
 
-    async def prepare(self): ...
+    async def prepare(self, *, anew=False): ...
 
-    async def begin_with(self, chosen):
+    async def begin_with(self, chosen, meanwhile=None):
         await asyncio.sleep(0)
         target = self.target
         if not target.fences:
@@ -341,7 +341,7 @@ class MemoryStateTopic:
     """The last record of each key; a write may have arrived though nobody hears of it."""
 
     def __init__(self, target, name):
-        self.target, self.partition = target, (name, 0)
+        self.target, self.partition, self.marked_by = target, (name, 0), None
 
     async def open(self, replicas=0):
         return False

@@ -37,6 +37,19 @@ def test_a_link_is_filled_and_its_queue_is_short(rate, round_trip_s):
     assert longest <= round_trip_s + 2 * QUEUE_S
 
 
+def test_answers_that_come_at_once_behind_a_lost_segment_show_no_more_than_was_sent():
+    """A connection is held up for two seconds, then all of it is answered beside what another has sent since."""
+    link, _ = filled(1_250_000, 0.1, 30)
+    before = link.rate
+    held = [link.sent(31.0 + number / 1000, 50_000) for number in range(12)]
+    link.acked(33.0, held[0])
+    last = link.sent(33.0, 1_000)
+    for number, mark in enumerate(held[1:]):
+        link.acked(33.001 + number / 1000, mark)
+    link.acked(33.1, last)
+    assert link.rate == pytest.approx(before, rel=0.05)
+
+
 def test_before_anything_is_known_a_little_may_be_under_way():
     link = Link(BYTES_MAX)
     assert (link.limit_bytes, link.rate, link.linger_s) == (FIRST_BYTES, None, 0.0)

@@ -422,7 +422,7 @@ async def test_what_was_refused_is_sent_again_under_another_epoch_where_what_was
 
 async def test_a_state_that_another_mirror_has_written_meanwhile_is_not_overwritten(caplog):
     """It took over while a write of ours was lost: fencing the state topic anew does not make ours the newer one."""
-    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    source, target = MemorySource([]), MemoryTarget()
     heads = []
 
     class Topic(dict):
@@ -430,6 +430,7 @@ async def test_a_state_that_another_mirror_has_written_meanwhile_is_not_overwrit
             super().__setitem__(key, value)
             if key.startswith(b"head"):
                 heads.append(json.loads(value)["producer_epoch"])
+                source.log, source.end = [record(o) for o in range(40)], 40  # else the head would wait for a batch
 
     target.state = Topic()
 

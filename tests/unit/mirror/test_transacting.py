@@ -95,9 +95,9 @@ class MemoryTransactions(MemoryFencing):
         self.transaction_timeout_ms = timeout_ms
         self.epoch = -1
 
-    async def begin_with(self, chosen):
+    async def begin_with(self, chosen, meanwhile=None):
         self.target.end(commits=False)
-        fence = await super().begin_with(chosen)
+        fence = await super().begin_with(chosen, meanwhile)
         self.epoch, self.target.ended = fence.producer_epoch, "Empty"
         return fence
 
