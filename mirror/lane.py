@@ -109,6 +109,7 @@ class Lane:
         "lag_shown",
         "leader",
         "leader_epoch",
+        "leaves",
         "lingers",
         "memory",
         "offsets",
@@ -174,6 +175,7 @@ class Lane:
         self.settles = False  # what has arrived is being found out
         self.rests = False  # it waits, for a trouble of its own
         self.lingers = False  # a timer will consider it
+        self.leaves = False  # another connection is to carry it, once nothing of it is under way
         self.pipe: Any = None  # the connection to the target that carries it
         self.dealt = (0, 0)  # among which connections it was, when it was given to that one
         self.backlog_until = 0.0  # until then it counts as one that has a backlog

@@ -47,6 +47,8 @@ LEVEL_TIMES = 7  # JSON of 100 B and of 1 KB: 60 to 80 MB/s at 9, 430 to 630 at 
 SHORT, AMPLE = 0.7, 0.4  # of the link's time, that packing at LEVEL_THIN may take, and below which it is tried again
 PACKED_BYTES_MIN = 16 * 1024  # of less the time is that of waking up
 PACKED_WEIGHT = 0.3  # of the newest
+PACE_S = 3
+SLOW = 0.5
 FORWARDED_BYTES_MIN = 32 * 1024
 FORWARDED_FAST_BYTES_MIN = 16 * 1024
 
@@ -80,6 +82,23 @@ class Best:
     def value(self) -> float | None:
         """The greatest, as of the last `see`; None before the first."""
         return self._seen[0][1] if self._seen else None
+
+
+class Pace:
+    """What one of several connections carries, by what was answered at the last PACE_S ticks; one each second."""
+
+    def __init__(self) -> None:
+        self.delivered_bytes = 0
+        self.is_slow = False
+        self._ticks: deque[int] = deque(maxlen=PACE_S + 1)
+
+    def tick(self, share: float, *, is_busy: bool) -> None:
+        """Judge whether it carries less than half of its share, in bytes per second, though it is busy all the time."""
+        if not is_busy:
+            self._ticks.clear()
+        self._ticks.append(self.delivered_bytes)
+        carried = self._ticks[-1] - self._ticks[0]
+        self.is_slow = len(self._ticks) > PACE_S and carried < SLOW * share * PACE_S
 
 
 class Link:

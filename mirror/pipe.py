@@ -18,7 +18,7 @@ from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
 from mirror.lane import Batch, Lane
-from mirror.link import BATCH_BYTES_MIN
+from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace
 from mirror.packing import Job
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Pipe:
         self.task = asyncio.ensure_future(self._run(sender))
         self.task.add_done_callback(sender.ended)
         self.under_way_bytes = 0  # of this connection, as those of the link
+        self.pace = Pace()
+        self.is_free = True  # no lane of it had a backlog a moment ago
         self._connection: Connection | None = None
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: Windowed | None = None
@@ -116,9 +118,15 @@ class Pipe:
             return False
         now, before = self._connection.windowed(), self._windowed
         self._windowed = now
-        if now is None or before is None or now.round_trip_s > QUEUED * now.shortest_s:
+        if now is None or before is None or self.is_queued:
             return False
         return now.limited_s - before.limited_s > HELD_UP * max(now.busy_s - before.busy_s, HELD_UP_S_MIN)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether packets waited on the link when `was_held_up` looked: it is full, and loses what is too much."""
+        seen = self._windowed
+        return seen is not None and seen.round_trip_s > QUEUED * seen.shortest_s
 
     async def _run(self, sender: Sender) -> None:
         while True:
@@ -134,6 +142,7 @@ class Pipe:
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
             self._connection, self._segments, self._windowed = connection, [], None
+            self.pace = Pace()
             self._tell(sender, "")
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
@@ -168,16 +177,18 @@ class Pipe:
     def _post(self, sender: Sender, connection: Connection, batches: list[Batch]) -> None:
         def told(size: int) -> None:
             self.under_way_bytes -= size
+            self.pace.delivered_bytes += size
 
         self.under_way_bytes += sender.post(connection, batches, told)
 
     def _load(self, sender: Sender) -> list[Batch | Job]:
         """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
 
-        Each connection has its share of the room: one that waits for a lost segment would else fill it alone.
+        Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
+        is slow has as little as can be, so that a lane is soon free to go by another.
         """
         link, active = sender.link, sender.active
-        share = link.limit_bytes // active
+        share = min(link.limit_bytes // active, LEAST_BYTES if self.pace.is_slow else link.limit_bytes)
         room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
         batch_bytes = link.batch_bytes
         if active > 1:

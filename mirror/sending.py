@@ -267,9 +267,19 @@ class Sender:
         leader = await self.target.leader(lane.at_target)
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
+        if self._waits_long(lane):  # as all do behind an outage
+            lane.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
+            if self.link.is_lossy:
+                self.connections = CONNECTIONS_MAX  # at once: later, who has something under way has to wait for that
         lane.dealt = self._dealing(lane)
-        lane.pipe = self._emptiest(leader.node, *lane.dealt)
+        left, lane.leaves = lane.pipe if lane.leaves else None, False
+        lane.pipe = self._emptiest(leader.node, *lane.dealt, but=left)
         lane.pipe.lanes.add(lane)
+
+    def _waits_long(self, lane: Lane) -> bool:
+        """Whether more than a batch of it is to be sent, or sent again."""
+        unsent = sum(len(batch.packed.batch) for batch in lane.flight if batch.mark is None)
+        return unsent + lane.buffer_bytes * lane.shrinkage >= 2 * self.link.batch_bytes
 
     def _dealing(self, lane: Lane) -> tuple[int, int]:
         """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
@@ -278,12 +288,14 @@ class Sender:
             return 0, 1
         return (1 if now < self._sparse_until else 0), self.connections
 
-    def _emptiest(self, node: int, first: int, end: int) -> Pipe:
-        """The pipe to a leader that carries the fewest lanes, made if it is not there yet."""
-        number = min(
-            range(first, end),
-            key=lambda number: len(pipe.lanes) if (pipe := self._pipes.get((node, number))) is not None else 0,
-        )
+    def _emptiest(self, node: int, first: int, end: int, *, but: Pipe | None = None) -> Pipe:
+        """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`."""
+
+        def load(number: int) -> tuple[bool, bool, int]:
+            pipe = self._pipes.get((node, number))
+            return (False, False, 0) if pipe is None else (pipe is but, not pipe.is_free, len(pipe.lanes))
+
+        number = min(range(first, end), key=load)
         if (node, number) not in self._pipes:
             self._pipes[node, number] = Pipe(self, node, number)
         return self._pipes[node, number]
@@ -305,6 +317,7 @@ class Sender:
     def grow(self) -> None:
         """Use a connection more per leader where the pipe is full and one does not fill the link: loss, or its window.
 
+        What is lost while packets wait on the link is lost by ourselves, and more connections would lose more.
         To be called each second. A link that carries nothing is down: it loses everything, and is not a lossy one.
         """
         delivered, self._delivered = self._delivered, self.link.delivered_bytes
@@ -314,13 +327,34 @@ class Sender:
                 pipe.forget_loss()
             return
         losses = [pipe.loss for pipe in self._pipes.values()]
-        self.link.is_lossy = max(losses, default=0.0) >= LOSSY
         held_up = [pipe.was_held_up() for pipe in self._pipes.values()]
+        loses, is_queued = max(losses, default=0.0) >= LOSSY, any(pipe.is_queued for pipe in self._pipes.values())
+        self.link.is_lossy = loses and (self.link.is_lossy or not is_queued)
         is_full = self.link.under_way_bytes * 2 >= self.link.limit_bytes
-        if (self.link.is_lossy or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
+        if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
             self.connections += 1
             for pipe in self._pipes.values():
                 self._keep(pipe)
+        if self.connections > 1:
+            self._even_out()
+
+    def _even_out(self) -> None:
+        """Have a backlog go on by another connection where its own is slow and one to that leader has none.
+
+        One that has lost a segment twice may carry next to nothing for many seconds.
+        """
+        pipes, share = list(self._pipes.values()), (self.link.rate or 0.0) / self.active
+        waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in pipes}
+        for pipe, lanes in waiting.items():
+            pipe.is_free = not lanes
+            pipe.pace.tick(share, is_busy=bool(pipe.under_way_bytes))
+        for pipe in pipes:
+            lane = next((lane for lane in waiting[pipe] if not (lane.urgent or lane.rests)), None)
+            if lane is not None and pipe.pace.is_slow:
+                first, end = self._dealing(lane)
+                others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)
+                lane.leaves = any(one.is_free for one in others)
+                self.consider(lane)
 
     def _keep(self, pipe: Pipe) -> None:
         """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
@@ -360,7 +394,7 @@ class Sender:
         now = asyncio.get_running_loop().time()
         if self.connections > 1 and (now >= lane.backlog_until or lane.urgent):
             self._sparse_until = now + SPARSE_S
-        if lane.dealt != self._dealing(lane):
+        if lane.leaves or lane.dealt != self._dealing(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
                 lane.rests = True
                 self.spawn(lane, self._rejoin(lane))

@@ -151,7 +151,7 @@ def test_markers_and_what_compaction_emptied_are_skipped_so_that_every_offset_is
 def test_the_last_marker_of_an_answer_is_told_and_of_one_cut_off_or_lying_none():
     first = bytes(marker(ABORT, base_offset=0, producer_id=7))
     last = bytes(marker(COMMIT, base_offset=4, producer_id=8))
-    data = [first, bytes(batch(records(1, 3))), last, bytes(batch(records(5, 1)))]
+    data = [first, bytes(batch_of(records(1, 3))), last, bytes(batch_of(records(5, 1)))]
     assert last_marker(memoryview(b"".join(data))) == (8, 0)
     assert last_marker(memoryview(b"".join(data[:2]) + last[:-1])) == (7, 0)
     assert last_marker(memoryview(b"")) is None

@@ -9,7 +9,7 @@ import pytest
 from kafka_wire.dialling import Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
-from mirror.link import Link
+from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
 from mirror.sending import CONNECTIONS_MAX, DOWN_S, Sender, Settings
 
@@ -19,9 +19,10 @@ POLICY = {"cleanup.policy": "delete"}
 class Full:
     """A pipe as far as a sender looks at it when it grows."""
 
-    def __init__(self, number=0, *, loss=0.0, held_up=False, lanes=()):
+    def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, lanes=()):
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
-        self.held_up, self.forgot = held_up, 0
+        self.held_up, self.is_queued, self.forgot = held_up, queued, 0
+        self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
 
     def was_held_up(self):
         return self.held_up
@@ -49,7 +50,10 @@ def carry(link, now):
     link.sent(now + 0.1, link.limit_bytes - link.under_way_bytes)
 
 
-@pytest.mark.parametrize(("why", "connections"), [({"loss": 0.02}, 4), ({"held_up": True}, 4), ({}, 1)])
+@pytest.mark.parametrize(
+    ("why", "connections"),
+    [({"loss": 0.02}, 4), ({"held_up": True}, 4), ({}, 1), ({"loss": 0.02, "queued": True}, 1)],
+)
 async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second(why, connections):
     sender, link = sender_of(Full(**why))
     for second in range(8):
@@ -108,6 +112,59 @@ def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_
     pipe._connection, pipe._windowed = Told(Windowed(1.0, 0.0, 0.1, 0.1), after), None
     assert pipe.was_held_up() is False
     assert pipe.was_held_up() is is_held_up
+    assert pipe.is_queued is (after is not None and after.round_trip_s == 0.2)
+
+
+def waiting(number):
+    """A lane with several batches in its buffer."""
+    lane = backlogged(number)
+    lane.dealt, lane.buffer_bytes = (0, 2), 10**9
+    return lane
+
+
+@pytest.mark.parametrize(
+    ("is_slow", "is_other_busy", "leaves"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+async def test_a_backlog_leaves_a_slow_connection_for_one_that_has_none(is_slow, is_other_busy, leaves):
+    slow, other = Full(0), Full(1)
+    sender, link = sender_of(slow, other)
+    sender.connections = 2
+    lane = waiting(0)
+    slow.lanes, slow.under_way_bytes = {lane}, 8_000
+    considered = []
+    sender.consider = considered.append
+    other.lanes, other.under_way_bytes = ({waiting(1)} if is_other_busy else set()), 8_000
+    for second in range(PACE_S + 1):
+        carry(link, second)
+        slow.pace.delivered_bytes += 100 if is_slow else 10_000_000
+        sender.grow()
+    assert (slow.pace.is_slow, other.is_free, lane.leaves) == (is_slow, not is_other_busy, leaves)
+    assert (lane in considered) is is_slow
+    assert sender._emptiest(1, 0, 2, but=slow) is other
+
+
+def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
+    pace = Pace()
+    for second in range(3 * PACE_S):
+        pace.tick(10_000, is_busy=second != PACE_S)
+        pace.delivered_bytes += 4_000
+        assert pace.is_slow is (second == 2 * PACE_S or second > 2 * PACE_S), second
+    pace.delivered_bytes += 20_000
+    pace.tick(10_000, is_busy=True)
+    assert not pace.is_slow
+
+
+async def test_a_slow_connection_has_little_under_way():
+    link = Link(10**9)
+    link.acked(0.1, link.sent(0.0, 100_000))
+    pipe = Pipe.__new__(Pipe)
+    pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
+    pipe.ready.add(backlogged(0))
+    pipe.under_way_bytes, pipe.pace = LEAST_BYTES, Pace()
+    pipe.pace.is_slow = True
+    turn = Turn(link, 2)
+    pipe._load(turn)
+    assert turn.taken == []
 
 
 class Turn:
@@ -134,7 +191,7 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     pipe = Pipe.__new__(Pipe)
     pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
     pipe.ready.add(backlogged(0))
-    pipe.under_way_bytes = int(under_way * share / 400_000)
+    pipe.under_way_bytes, pipe.pace = int(under_way * share / 400_000), Pace()
     turn = Turn(link, connections)
     pipe._load(turn)
     assert turn.taken == ([] if taken is None else [pytest.approx(taken * (share / 400_000 if connections > 1 else 1))])
