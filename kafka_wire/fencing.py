@@ -129,7 +129,7 @@ class Fencing:
     async def prepare(self, *, anew: bool = False) -> None:
         """Take an epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while.
 
-        Where one was taken already, nothing unless it is to be done `anew`: nothing can be extended then before `begin`.
+        Where one was taken already, nothing unless it is to be done `anew`: no `extend` before the next `begin` then.
         """
         async with self._lock:
             if not self._is_ahead and (anew or self._producer[1] < 0):
