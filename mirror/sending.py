@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
@@ -179,9 +179,9 @@ class Sender:
         lane.clear()
         lane.release(flight)
 
-    def spawn(self, lane: Lane, work: Awaitable[None]) -> None:
+    def spawn(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
         """Do something for a lane beside all else."""
-        task = asyncio.ensure_future(_awaited(work))
+        task = asyncio.create_task(work)
         for tasks in (lane.tasks, self._tasks):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -774,7 +774,3 @@ def _now_ms() -> int:
 async def _for_ever() -> None:
     """The host knows that another has taken over: it ends what waits here."""
     await asyncio.get_running_loop().create_future()
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work

@@ -412,7 +412,7 @@ class SimulatedFencing:
         world = self._world
         for at in sorted(partitions):
             if world.faults():
-                await asyncio.sleep(0.02 * world.chance.random())
+                await asyncio.sleep(0.5 * world.chance.random() ** 4)  # mostly soon
             if at == world.state_at:
                 world.state_epoch = self._epoch
             elif at not in world.targets:

@@ -19,7 +19,7 @@ from tests.support.certificates import Authority
 from tests.support.processes import ApacheKafka
 
 USER, PASSWORD = "drupelet", "pass-word of 1 user"
-REAUTH_MS = 2000  # who does not log in again is thrown out then, and aiokafka cannot
+REAUTH_MS = 4000  # who does not log in again is thrown out then, and aiokafka cannot
 LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "ALL": "SASL_SSL"}
 OWN = {
     "listener.name.mutual.ssl.client.auth": "required",
