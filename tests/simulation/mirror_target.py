@@ -379,7 +379,7 @@ class SimulatedFencing:
         async with world.call(self._life, ConnectionLost):
             if not world.fenced:
                 raise NoFence("transactional id is refused: UNSUPPORTED_VERSION")
-            while world.markers_due:  # noqa: ASYNC110 - as the coordinator answers again and again
+            while world.markers_due or world.marking:  # noqa: ASYNC110 - the coordinator is busy until all are written
                 await asyncio.sleep(0.05)
             world.epoch += 1
             self._epoch = world.epoch
@@ -391,6 +391,8 @@ class SimulatedFencing:
     async def _mark(self, partitions: Collection[Partition], meanwhile: Meanwhile | None = None) -> Fence:
         world = self._world
         async with world.call(self._life, ConnectionLost):
+            while world.marking:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
             if self._epoch != world.epoch:
                 raise Overtaken("the id is another's now")
             is_confirmed = not world.faults() or world.chance.random() > 0.05
@@ -400,11 +402,13 @@ class SimulatedFencing:
                 if at != world.state_at and at not in world.targets
             }
             early = Fence(FENCED, self._epoch, dict(refused), is_confirmed=False)
-            marking = self._write(set(partitions) - refused.keys(), is_confirmed)
+            marking = asyncio.ensure_future(self._write(set(partitions) - refused.keys(), is_confirmed))
+            world.marking.add(marking)  # which goes on whatever becomes of who asked for it
+            marking.add_done_callback(world.marking.discard)
             if meanwhile is None:
-                await marking
+                await asyncio.shield(marking)
             else:
-                await asyncio.gather(marking, meanwhile(early))
+                await asyncio.gather(asyncio.shield(marking), meanwhile(early))
             return Fence(FENCED, self._epoch, refused, is_confirmed)
 
     async def _write(self, partitions: Collection[Partition], is_confirmed: bool) -> None:

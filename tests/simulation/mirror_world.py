@@ -127,6 +127,7 @@ class World:
         self.state: dict[bytes, bytes] = {}
         self.state_at, self.state_epoch = (STATE, 0), -1
         self.epoch, self.producers, self.markers_due = -1, 0, 0
+        self.marking: set[asyncio.Future[None]] = set()  # of fences whose markers are being written
         self.coordinator: Coordinator | None = None  # where some life runs transactions
         self.state_log: StateLog | None = None  # there
         self.state_number = 0
