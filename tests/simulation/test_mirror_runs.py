@@ -10,7 +10,7 @@ from tests.simulation.mirror_broken import BROKEN, BROKEN_WITH_TRANSACTIONS
 from tests.simulation.mirror_runs import run_seed
 
 SEEDS = 150
-SEEDS_MAX = 400
+SEEDS_MAX = 500
 FOUND = {
     261234425633: "several batches behind an old one, by which the target forgets the producer",
     1000208: "a state topic fenced anew by the older of two mirrors, which wrote its older state over the newer",
