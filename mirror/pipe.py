@@ -135,7 +135,7 @@ class Pipe:
             except WireError as error:
                 if not self.lanes:
                     sender.host.tell(self._trouble, "")
-                    sender.retire(self)
+                    sender.dealing.retire(self)
                     return
                 self._tell(sender, str(error))
                 await sender.moved(self)
@@ -187,7 +187,7 @@ class Pipe:
         Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
         is slow has as little as can be, so that a lane is soon free to go by another.
         """
-        link, active = sender.link, sender.active
+        link, active = sender.link, sender.dealing.active
         share = min(link.limit_bytes // active, LEAST_BYTES if self.pace.is_slow else link.limit_bytes)
         room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
         batch_bytes = link.batch_bytes

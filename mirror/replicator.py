@@ -769,7 +769,7 @@ class Replicator:
             self.metrics.fenced.set(not self._lives.is_weak)
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
-            self._sender.grow()
+            self._sender.dealing.grow()
             self._tell_silence("source fetch", "no answer", self.source.reader.silent_s - WAIT_ALL_S)
             self._tell_silence("target ack", "none", self._sender.oldest_s(asyncio.get_running_loop().time()))
 

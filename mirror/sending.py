@@ -1,4 +1,4 @@
-"""The way to the target: makes sure of topics, deals lanes among connections, sends, and settles what fails.
+"""The way to the target: makes sure of topics, sends, and settles what fails.
 
 A batch is final once it is packed, and gets its sequences from the lane's state; it goes once the state topic has what
 they mean. What becomes of it:
@@ -13,8 +13,8 @@ they mean. What becomes of it:
 | all else | a new life of the lane begins (lives.py): the target's log tells what is safe, the rest is packed anew |
 | the producer's epoch is an old one | another mirror has taken over: the host |
 
-Lives here: what may be sent, and what becomes of it. Must never come in: turns (pipe.py), how much and how packed
-(link.py, packing.py), which offsets are safe (state.py, offsets.py), reading.
+Lives here: what may be sent, and what becomes of it. Must never come in: by which connection (dealing.py), turns
+(pipe.py), how much and how packed (link.py, packing.py), which offsets are safe (state.py, offsets.py), reading.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
 from mirror.answers import APPENDED, FENCED, LOST, MOVED, NOT_APPENDED, TAKEN_APART, nothing_arrived
 from mirror.dead_letter import Refused
+from mirror.dealing import BACKLOG_S, Dealing
 from mirror.errors import OvertakenError, TargetError
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
@@ -65,11 +66,6 @@ REMEMBERED_S = 12 * 3600.0
 """Of older records, and behind them, one batch is under way at a time: when the last that Kafka took is a day old by
 its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
 before. So it does with a producer that it does not know yet, where no fence has told it of him."""
-CONNECTIONS_MAX = 4  # to a leader
-DOWN_S = 3  # without any byte acknowledged
-LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
-SPARSE_S = 30.0  # since a lane without a backlog had something to send
-BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 RESEND_S = 0.1
 STOPPED_TIMES = 30  # the usual wait: a record that stops its lane may be large, and nobody has helped yet
 
@@ -128,10 +124,7 @@ class Sender:
         self.quiet = asyncio.Event()
         self.quiet.set()
         self.stopping = False
-        self.connections = 1
-        self._delivered = self._still_s = 0  # bytes when `grow` looked last, and since when they are the same
-        self._sparse_until = 0.0  # until then there are lanes without a backlog
-        self._pipes: dict[tuple[int, int], Pipe] = {}
+        self.dealing = Dealing(link, lambda node, number: Pipe(self, node, number), self.consider)
         self._under_way: set[Mark] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[Lane, Backoff] = {}
@@ -146,7 +139,7 @@ class Sender:
 
     async def close(self) -> None:
         """End every task; what is under way may arrive or not."""
-        tasks = [*self._tasks, *(pipe.task for pipe in self._pipes.values())]
+        tasks = [*self._tasks, *(pipe.task for pipe in self.dealing.pipes)]
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -265,40 +258,7 @@ class Sender:
     async def _join(self, lane: Lane) -> None:
         """Have the pipe to the partition's leader carry the lane."""
         leader = await self.target.leader(lane.at_target)
-        if lane.pipe is not None:
-            lane.pipe.let_go(lane)
-        if self._waits_long(lane):  # as all do behind an outage
-            lane.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
-            if self.link.is_lossy:
-                self.connections = CONNECTIONS_MAX  # at once: later, who has something under way has to wait for that
-        lane.dealt = self._dealing(lane)
-        left, lane.leaves = lane.pipe if lane.leaves else None, False
-        lane.pipe = self._emptiest(leader.node, *lane.dealt, but=left)
-        lane.pipe.lanes.add(lane)
-
-    def _waits_long(self, lane: Lane) -> bool:
-        """Whether more than a batch of it is to be sent, or sent again."""
-        unsent = sum(len(batch.packed.batch) for batch in lane.flight if batch.mark is None)
-        return unsent + lane.buffer_bytes * lane.shrinkage >= 2 * self.link.batch_bytes
-
-    def _dealing(self, lane: Lane) -> tuple[int, int]:
-        """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
-        now = asyncio.get_running_loop().time()
-        if self.connections == 1 or now >= lane.backlog_until or lane.urgent:
-            return 0, 1
-        return (1 if now < self._sparse_until else 0), self.connections
-
-    def _emptiest(self, node: int, first: int, end: int, *, but: Pipe | None = None) -> Pipe:
-        """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`."""
-
-        def load(number: int) -> tuple[bool, bool, int]:
-            pipe = self._pipes.get((node, number))
-            return (False, False, 0) if pipe is None else (pipe is but, not pipe.is_free, len(pipe.lanes))
-
-        number = min(range(first, end), key=load)
-        if (node, number) not in self._pipes:
-            self._pipes[node, number] = Pipe(self, node, number)
-        return self._pipes[node, number]
+        self.dealing.join(lane, leader.node)
 
     async def moved(self, pipe: Pipe) -> None:
         """Look whether others lead now what a pipe carries, as its broker does not answer."""
@@ -309,66 +269,6 @@ class Sender:
                 if lane.pipe is pipe and not (lane.flight or lane.packing or lane.rests or lane.is_gone):
                     await self._join(lane)
                     self.consider(lane)
-
-    def retire(self, pipe: Pipe) -> None:
-        """Let a pipe go that carries nothing any more."""
-        del self._pipes[pipe.node, pipe.number]
-
-    def grow(self) -> None:
-        """Use a connection more per leader where the pipe is full and one does not fill the link: loss, or its window.
-
-        What is lost while packets wait on the link is lost by ourselves, and more connections would lose more.
-        To be called each second. A link that carries nothing is down: it loses everything, and is not a lossy one.
-        """
-        delivered, self._delivered = self._delivered, self.link.delivered_bytes
-        self._still_s = self._still_s + 1 if delivered == self._delivered else 0
-        if self._still_s:
-            for pipe in self._pipes.values() if self._still_s >= DOWN_S else ():
-                pipe.forget_loss()
-            return
-        losses = [pipe.loss for pipe in self._pipes.values()]
-        held_up = [pipe.was_held_up() for pipe in self._pipes.values()]
-        loses, is_queued = max(losses, default=0.0) >= LOSSY, any(pipe.is_queued for pipe in self._pipes.values())
-        self.link.is_lossy = loses and (self.link.is_lossy or not is_queued)
-        is_full = self.link.under_way_bytes * 2 >= self.link.limit_bytes
-        if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
-            self.connections += 1
-            for pipe in self._pipes.values():
-                self._keep(pipe)
-        if self.connections > 1:
-            self._even_out()
-
-    def _even_out(self) -> None:
-        """Have a backlog go on by another connection where its own is slow and one to that leader has none.
-
-        One that has lost a segment twice may carry next to nothing for many seconds.
-        """
-        pipes, share = list(self._pipes.values()), (self.link.rate or 0.0) / self.active
-        waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in pipes}
-        for pipe, lanes in waiting.items():
-            pipe.is_free = not lanes
-            pipe.pace.tick(share, is_busy=bool(pipe.under_way_bytes))
-        for pipe in pipes:
-            lane = next((lane for lane in waiting[pipe] if not (lane.urgent or lane.rests)), None)
-            if lane is not None and pipe.pace.is_slow:
-                first, end = self._dealing(lane)
-                others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)
-                lane.leaves = any(one.is_free for one in others)
-                self.consider(lane)
-
-    def _keep(self, pipe: Pipe) -> None:
-        """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
-        now = asyncio.get_running_loop().time()
-        lanes = [lane for lane in pipe.lanes if now < lane.backlog_until and not lane.urgent]
-        for lane in lanes[: -(-len(lanes) // self.connections)]:
-            first, end = self._dealing(lane)
-            if first <= pipe.number < end:
-                lane.dealt = first, end
-
-    @property
-    def active(self) -> int:
-        """How many connections share the link, one at least."""
-        return max(1, sum(pipe.is_active for pipe in self._pipes.values()))
 
     def _backoff(self) -> Backoff:
         return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
@@ -391,10 +291,7 @@ class Sender:
         if not lane.buffer or len(lane.flight) >= self._batches_max(lane):
             return
         is_enough = self._is_enough(lane)
-        now = asyncio.get_running_loop().time()
-        if self.connections > 1 and (now >= lane.backlog_until or lane.urgent):
-            self._sparse_until = now + SPARSE_S
-        if lane.leaves or lane.dealt != self._dealing(lane):
+        if self.dealing.is_to_move(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
                 lane.rests = True
                 self.spawn(lane, self._rejoin(lane))
@@ -598,7 +495,7 @@ class Sender:
             self._judge(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
         if not self._under_way:
             self.quiet.set()
-        for pipe in self._pipes.values():
+        for pipe in self.dealing.pipes:
             pipe.wake.set()
 
     def _judge(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:

@@ -256,7 +256,7 @@ class TransactionalSender(Sender):
         self.idle.set()
         for lane in lanes:
             self.consider(lane)
-        for pipe in self._pipes.values():
+        for pipe in self.dealing.pipes:
             pipe.wake.set()
         if self._asking:
             self._wake.set()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from kafka_wire.dialling import Windowed
 from kafka_wire.partitions import TopicPartition
+from mirror.dealing import CONNECTIONS_MAX, DOWN_S, Dealing
 from mirror.lane import Lane
 from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
-from mirror.sending import CONNECTIONS_MAX, DOWN_S, Sender, Settings
 
 POLICY = {"cleanup.policy": "delete"}
 
 
 class Full:
-    """A pipe as far as a sender looks at it when it grows."""
+    """A pipe as far as it is looked at when there are more."""
 
     def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, lanes=()):
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
@@ -37,11 +38,12 @@ def backlogged(number):
     return lane
 
 
-def sender_of(*pipes):
-    link = Link(4_000_000)
-    sender = Sender(None, None, link, Settings(1, 1.0, 1.0, 1.0, 1.0), None)
-    sender._pipes = {(pipe.node, pipe.number): pipe for pipe in pipes}
-    return sender, link
+def dealing_of(*pipes):
+    """Who deals among these; `considered` are the lanes that are to move."""
+    link, considered = Link(4_000_000), []
+    dealing = Dealing(link, Full, considered.append)
+    dealing._pipes = {(pipe.node, pipe.number): pipe for pipe in pipes}
+    return dealing, link, considered
 
 
 def carry(link, now):
@@ -55,33 +57,33 @@ def carry(link, now):
     [({"loss": 0.02}, 4), ({"held_up": True}, 4), ({}, 1), ({"loss": 0.02, "queued": True}, 1)],
 )
 async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second(why, connections):
-    sender, link = sender_of(Full(**why))
+    dealing, link, _ = dealing_of(Full(**why))
     for second in range(8):
         carry(link, second)
-        before = sender.connections
-        sender.grow()
-        assert sender.connections <= before + 1
-    assert sender.connections == connections <= CONNECTIONS_MAX
+        before = dealing.connections
+        dealing.grow()
+        assert dealing.connections <= before + 1
+    assert dealing.connections == connections <= CONNECTIONS_MAX
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
     pipe = Full(loss=0.9)
-    sender, link = sender_of(pipe)
+    dealing, link, _ = dealing_of(pipe)
     carry(link, 0)
     pipe.loss = 0.0
-    sender.grow()
+    dealing.grow()
     pipe.loss = 0.9
     for _ in range(DOWN_S):
-        sender.grow()
-    assert (sender.connections, link.is_lossy, pipe.forgot) == (1, False, 1)
+        dealing.grow()
+    assert (dealing.connections, link.is_lossy, pipe.forgot) == (1, False, 1)
 
 
 async def test_a_fair_share_of_the_lanes_stays_where_it_is():
     lanes = [backlogged(number) for number in range(5)]
-    sender, link = sender_of(Full(held_up=True, lanes=lanes))
+    dealing, link, _ = dealing_of(Full(held_up=True, lanes=lanes))
     carry(link, 0)
-    sender.grow()
-    assert sender.connections == 2
+    dealing.grow()
+    assert dealing.connections == 2
     assert sorted(lane.dealt for lane in lanes) == [(0, 1)] * 2 + [(0, 2)] * 3
 
 
@@ -127,20 +129,18 @@ def waiting(number):
 )
 async def test_a_backlog_leaves_a_slow_connection_for_one_that_has_none(is_slow, is_other_busy, leaves):
     slow, other = Full(0), Full(1)
-    sender, link = sender_of(slow, other)
-    sender.connections = 2
+    dealing, link, considered = dealing_of(slow, other)
+    dealing.connections = 2
     lane = waiting(0)
     slow.lanes, slow.under_way_bytes = {lane}, 8_000
-    considered = []
-    sender.consider = considered.append
     other.lanes, other.under_way_bytes = ({waiting(1)} if is_other_busy else set()), 8_000
     for second in range(PACE_S + 1):
         carry(link, second)
         slow.pace.delivered_bytes += 100 if is_slow else 10_000_000
-        sender.grow()
+        dealing.grow()
     assert (slow.pace.is_slow, other.is_free, lane.leaves) == (is_slow, not is_other_busy, leaves)
     assert (lane in considered) is is_slow
-    assert sender._emptiest(1, 0, 2, but=slow) is other
+    assert dealing.emptiest(1, 0, 2, but=slow) is other
 
 
 def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
@@ -171,7 +171,7 @@ class Turn:
     """Lanes' turns as far as a pipe loads them: `taken` has how much each was asked for."""
 
     def __init__(self, link, pipes):
-        self.link, self.active, self.taken = link, pipes, []
+        self.link, self.dealing, self.taken = link, SimpleNamespace(active=pipes), []
 
     def take(self, lane, size):
         self.taken.append(size)
