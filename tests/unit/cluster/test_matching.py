@@ -28,7 +28,7 @@ def match(leader: SimLog, epoch: int, follower: SimLog) -> list[int]:
     while (found := divergence(leader, epoch, last_epoch(follower), follower.log_end_offset)) is not None:
         end = truncation_end(follower, found)
         assert end < follower.log_end_offset, "each step takes something"
-        follower.truncate(end)
+        follower.begin_truncation(end)
         ends.append(end)
     return ends
 
