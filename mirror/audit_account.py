@@ -309,10 +309,17 @@ class Account:
             for one in self._claim("target", some, number, low, low + size, place.source):
                 yield from self._strange(one)
         elif some.digests is None or size > LEFT_MAX:
-            self._foreign(low, size)
+            for offset in range(low, low + size):
+                if self._has_vanished(offset):
+                    self.counts["target"]["target_only"] += 1
+                else:
+                    self._foreign(offset, 1)
         else:
             for one in _lefts(some, number, low, low + size):
                 yield from self._strange(one)
+
+    def _has_vanished(self, target_offset: int) -> bool:
+        return self.map.has_vanished(target_offset, self.facts["source"].end)
 
     def _strange(self, one: _Left) -> Iterator[_Left]:
         """A record at the target that the source does not have there."""
@@ -327,7 +334,7 @@ class Account:
         elif self._truncated_left:
             self._truncated_left -= 1
             self.counts["target"]["target_only"] += 1
-        elif self.map.has_vanished(one.offset, self.facts["source"].end):
+        elif self._has_vanished(one.offset):
             self.counts["target"]["target_only"] += 1
         elif self.map.knows(one.offset) and not self.map.has_target(one.offset):
             self._foreign(one.offset, 1)

@@ -282,6 +282,20 @@ def test_a_map_that_is_wrong_is_found(made, told, data):
     assert min(offset for offset, _ in differences(account, "misplaced")) <= first
 
 
+@pytest.mark.parametrize("count", [100, 1000])
+def test_what_vanished_is_told_from_what_is_foreign_also_where_digests_are_held_no_more(count):
+    """Of many ranges without a match the middle ones have none."""
+    target, steps = [], []
+    for number in range(count):
+        target.append(FOREIGN + number if number % 7 == 3 else CONTROL)
+        steps.append(Step(number, number, 0, len(target)))
+        target.append(number)
+    account = audit([], target, told=False, state=state_of(steps, End(count, 0, len(target))))
+    assert account.is_proven(), account.differences.told
+    strange = sum(number >= FOREIGN for number in target)
+    assert (account.counts["target"]["target_only"], account.counts["target"]["foreign"]) == (count, strange)
+
+
 @given(mapped(), st.booleans(), st.data())
 def test_what_vanished_at_the_source_is_at_the_target_only(made, told, data):
     source, mirrored, target, state = made
