@@ -34,7 +34,7 @@ class Loads:
         self.target = SimpleNamespace(cluster=self)
         self.pipe = None
 
-    active = 1
+    dealing = SimpleNamespace(active=1)
 
     def ended(self, task): ...
 
