@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "root(*unless): needs root, unless the user has such a right: tests/support/root.py"
     )
     config.addinivalue_line("markers", "kafka_alone(reason): of what the edge broker does not serve: --broker kafka")
+    config.addinivalue_line("markers", "night: takes long, and is left out where a change is judged: .ci/run")
     config.addinivalue_line("markers", "leaves(*texts): damage that the doctor finds afterwards, each as an expression")
     config.stash[_FOR_ROOT] = 0
     config.stash[_LOOKED_AT] = set()

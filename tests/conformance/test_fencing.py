@@ -56,7 +56,7 @@ QUICK = {
 NONE, FENCED, OUT_OF_ORDER = "NONE", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.night)])
 def kafka(request, tmp_path_factory):
     jars = runtimes.old_kafka_jars() if request.param == "3.9.2" else None
     with ApacheKafka(tmp_path_factory.mktemp("kafka"), settings=QUICK, jars=jars) as broker:

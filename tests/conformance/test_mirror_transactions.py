@@ -87,7 +87,7 @@ class Road:
         return found.partitions
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.night)])
 def far(request, tmp_path_factory):
     jars = runtimes.old_kafka_jars() if request.param == "3.9.2" else None
     port, directory = free_port(), tmp_path_factory.mktemp("kafka")

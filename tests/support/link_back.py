@@ -17,7 +17,7 @@ from functools import partial
 
 from drupelet.kafka_client import ClientSettings
 from kafka_wire import dialling, line
-from kafka_wire.cluster import Cluster
+from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.errors import WireError
 from kafka_wire.routes import RouteWatch
 from tests.support.dead_link import play
@@ -65,7 +65,7 @@ async def a_link_that_comes() -> int:
         hurried = Count(cluster)
         with RouteWatch(hurried):
             connecting = asyncio.ensure_future(ready(cluster))
-            waiting = cluster._line((HERE, port), 0)
+            waiting = cluster._line((HERE, port), SIDE)
             await until(lambda: waiting.next_at > 0, "the first attempt has failed")
             ip("link", "add", "d0", "type", "veth", "peer", "name", "d1")
             ip("link", "set", "dev", "d1", "up")
@@ -83,7 +83,7 @@ async def attempts_that_hang() -> int:
         hurried = Count(cluster)
         with RouteWatch(hurried):
             connecting = asyncio.ensure_future(ready(cluster))
-            waiting = cluster._line((AWAY, port), 0)
+            waiting = cluster._line((AWAY, port), SIDE)
             await until(lambda: waiting.next_at > 0, "an attempt is under way")
             ip("address", "add", f"{AWAY}/32", "dev", "d0")
             await connecting
