@@ -53,6 +53,7 @@ def headers(message) -> dict[str, bytes]:
     return dict(message.headers())
 
 
+@pytest.mark.night
 def test_two_gateways_on_one_client_id_say_so_and_lose_nothing(edge, site, tmp_path):
     twin = site.twin(tmp_path / "twin")
     with all_stopped(twin.gateway), Device(site.mosquitto.port, f"device-{site.topic}") as device:

@@ -129,6 +129,7 @@ def finished_files(site: Site) -> list[Path]:
     return list((site.checkpoint / "finished_windows").glob("batch=*/date=2025-11-24/*.parquet"))
 
 
+@pytest.mark.night
 def test_late_readings_are_counted_and_kept_through_kills(site: Site) -> None:
     series = disordered_series(devices=6, seconds=600)
     sent = 0
