@@ -201,19 +201,21 @@ class Connection:
         """The newest version of an API that both sides speak; VersionUnknown where there is none."""
         version = self._versions.get(asked.api)
         if version is None:
-            first, last = self._served.get(asked.api.key, (0, -1))
-            version = min(last, asked.api.max_version)
-            if version < max(first, asked.api.min_version):
+            first, last = self._range(asked)
+            if not self.serves(asked):
                 theirs = f"versions {first} to {last}" if last >= first else "none"
                 ours = f"{asked.api.min_version} to {asked.api.max_version}"
                 raise VersionUnknown(f"{self.place} serves {theirs} of {asked.api.name}, and {ours} are spoken here")
-            self._versions[asked.api] = version
+            version = self._versions[asked.api] = min(last, asked.api.max_version)
         return version
 
     def serves(self, asked: Asked[R]) -> bool:
         """Whether both sides speak some version of an API."""
-        first, last = self._served.get(asked.api.key, (0, -1))
+        first, last = self._range(asked)
         return min(last, asked.api.max_version) >= max(first, asked.api.min_version)
+
+    def _range(self, asked: Asked[R]) -> tuple[int, int]:
+        return self._served.get(asked.api.key, (0, -1))
 
     def send(self, asked: Asked[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
         """Write a request behind those that were sent before, and return its answer to come.

@@ -31,7 +31,6 @@ from kafka_wire.apis import (
     TOPIC_RESOURCE,
 )
 from kafka_wire.cluster import Partition
-from kafka_wire.errors import VersionUnknown
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
 from kafka_wire.partitions import TopicPartition
@@ -158,10 +157,7 @@ class Target(Asking):
         """Whether it knows transactions, so that older mirrors can be fenced, if rights allow."""
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
-        try:
-            return connection.version(ADD_PARTITIONS_TO_TXN) >= 0
-        except VersionUnknown:
-            return False
+        return connection.serves(ADD_PARTITIONS_TO_TXN)
 
     def state_topic(self, name: str, transactional_id: str | None = None) -> StateTopic:
         """The state topic of one mirror; every coroutine of it raises WireError."""
