@@ -219,7 +219,7 @@ class LogWriter:
         taken for granted. Raises as `append`, RollDue where not even the first fits.
         """
         self._may_append()
-        taken, size = self._fitting(headers, now)
+        taken, size = ((), 0) if self.rolling else self._fitting(headers, now)
         if not taken:
             self.rolling = True
             raise RollDue
@@ -256,26 +256,18 @@ class LogWriter:
             raise
 
     def _may_append(self) -> None:
-        """Raise where nothing can be appended now, as `append`."""
+        """Raise where nothing can be appended now, as `append`, but for a roll: what was written before needs none."""
         if self.state.fault is not None:
             raise self.state.fault.kept()
         if self.writing is not None:
             raise WriteUnderWay(None)
         if self.roll_refusal is not None:
             raise self._refusal()
-        if self.rolling:
-            raise RollDue
 
     def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
         """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
-        state = self.state
-        if state.fault is not None:
-            raise state.fault.kept()
-        if self.writing is not None:
-            raise WriteUnderWay(None)
-        if self.roll_refusal is not None:
-            raise self._refusal()
-        news = None
+        self._may_append()
+        state, news = self.state, None
         if header.producer_id >= 0:
             if now.age_ms >= self._expire_at_age_ms:
                 self._expire_at_age_ms = now.age_ms + EXPIRY_INTERVAL_MS
