@@ -126,7 +126,7 @@ class Lives:
     async def _prepare(self) -> None:
         """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
         with contextlib.suppress(TargetError), mapped():
-            await asyncio.gather(self._open(), self._fencing.prepare())
+            await self._open_with_epoch()
 
     async def _open(self) -> None:
         async with self._opening:
@@ -134,9 +134,9 @@ class Lives:
                 await self._topic.open(self._replicas)
                 self._is_open = True
 
-    async def _open_with_epoch(self) -> None:
+    async def _open_with_epoch(self, *, anew: bool = False) -> None:
         """Have the next epoch given meanwhile; that there are no fences is told when one is asked for."""
-        for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=True), return_exceptions=True):
+        for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=anew), return_exceptions=True):
             if isinstance(error, BaseException) and not isinstance(error, NoFence):
                 raise error
 
@@ -217,7 +217,7 @@ class Lives:
         """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
         with_state = self._is_unsure
         if with_state and not self._is_open:
-            await self._open_with_epoch()
+            await self._open_with_epoch(anew=True)
 
         def chosen() -> list[Partition]:
             return [*map(_at, self._take(waiting)), *([self._topic.partition] if with_state else [])]
