@@ -30,6 +30,60 @@ class Endpoint(NamedTuple):
 
 _TABLE = (
     Key("broker.id", 1, "Node id of this broker.", 0, INT_MAX),
+    Key(
+        "zookeeper.connect",
+        "",
+        "The ensemble of a cluster of brokers, HOST:PORT with commas between them, and /PATH behind the last one if "
+        "the cluster has a part of it for itself; empty: this broker stands alone.",
+    ),
+    Key("zookeeper.session.timeout.ms", 6000, "How long a broker may be silent before others lead.", 1000, 300_000),
+    Key(
+        "edge.zookeeper.digest.file",
+        "",
+        "A file with USER:PASSWORD, which nobody else may read: the cluster's znodes are that user's alone.",
+    ),
+    Key("broker.rack", "", "Where this broker stands; replicas of a partition are put on different racks."),
+    Key(
+        "inter.broker.listener.name",
+        "",
+        "The listener of this name is for other brokers of the cluster; empty: the first one is.",
+    ),
+    Key(
+        "default.replication.factor",
+        1,
+        "Replicas of a topic that is made without saying how many; more than one needs zookeeper.connect.",
+        1,
+        INT_MAX,
+    ),
+    Key(
+        "offsets.topic.replication.factor",
+        3,
+        "Replicas of __consumer_offsets in a cluster, or one on each broker where there are fewer when it is made.",
+        1,
+        INT_MAX,
+        kind=Kind.SHORT,
+    ),
+    Key(
+        "min.insync.replicas",
+        1,
+        "Disks that must have a record before acks=all is answered, in a cluster, for topics that do not say it; "
+        "where it is not set, 2 for topics of three replicas and more.",
+        1,
+        INT_MAX,
+    ),
+    Key(
+        "unclean.leader.election.enable",
+        False,
+        "Let a replica lead that may lack what acks=all was answered for, where nobody else is left, in topics that "
+        "do not say it; what is lost so is in the ledger.",
+    ),
+    Key("replica.lag.time.max.ms", 30_000, "A follower that lags for longer leaves the in-sync set.", 1000),
+    Key("replica.fetch.max.bytes", 1_048_576, "Most bytes of one partition in a fetch of a follower.", 1024, 1 << 30),
+    Key("replica.fetch.wait.max.ms", 500, "How long a leader waits for something that it could answer.", 10, 10_000),
+    Key("num.replica.fetchers", 1, "Connections to each leader.", 1, 16),
+    Key("auto.leader.rebalance.enable", True, "Let the preferred replicas lead again once they are in sync."),
+    Key("leader.imbalance.check.interval.seconds", 300, "How often it is looked whether others should lead.", 1),
+    Key("controlled.shutdown.enable", True, "Let others lead before this broker stops."),
     Key("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
     Key("delete.topic.enable", True, "Allow topics to be deleted."),
     Key("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1, 1000),

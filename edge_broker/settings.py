@@ -374,7 +374,7 @@ _WITHOUT_EFFECT = (
     Key(
         "min.insync.replicas",
         1,
-        "Without effect: there is one replica, and acks=all is answered when it is safe there (edge.durability).",
+        "Disks that must have a record before acks=all is answered, in a cluster; a broker that stands alone has one.",
         1,
         INT_MAX,
         synonym="min.insync.replicas",
@@ -405,21 +405,20 @@ _WITHOUT_EFFECT = (
     Key(
         "unclean.leader.election.enable",
         False,
-        "Without effect: one broker leads everything.",
+        "Let a replica lead that may lack what acks=all was answered for, where nobody else is left, in a cluster.",
         synonym="unclean.leader.election.enable",
     ),
 )
+_OF_CLUSTERS = ("min.insync.replicas", "unclean.leader.election.enable")
+"""The broker has keys of these names of its own."""
+
 TOPIC_KEYS = dict(sorted((LogSettings.KEYS | {key.name: key for key in _WITHOUT_EFFECT}).items()))
 """By name, in its order."""
 
 BROKER_KEYS = tuple(key.of_broker for key in LogSettings.KEYS.values() if key.synonym)
 """What the broker may be told for all topics."""
 
-SHOWN_BROKER_KEYS = (
-    Key("default.replication.factor", 1, "Replicas of a topic: one, as there is one broker.", high=INT_MAX),
-    Key("offsets.topic.replication.factor", 1, "Replicas of __consumer_offsets.", high=INT_MAX, kind=Kind.SHORT),
-    *(key.of_broker for key in _WITHOUT_EFFECT if key.synonym),
-)
+SHOWN_BROKER_KEYS = (*(key.of_broker for key in _WITHOUT_EFFECT if key.synonym and key.name not in _OF_CLUSTERS),)
 """What admin clients ask the broker for, and nobody can set."""
 
 

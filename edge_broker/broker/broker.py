@@ -6,6 +6,7 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
 from edge_broker.broker.context import Session
@@ -33,6 +34,9 @@ from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
 
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
+
 
 class Broker:
     """State of one broker; owned by the event loop.
@@ -44,7 +48,7 @@ class Broker:
 
     `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
     is known. `notes` are what a person should know of a broker that is well, by what they are of.
-    `offsets_retention_ms` is None where committed offsets stay.
+    `offsets_retention_ms` is None where committed offsets stay. `cluster` is None for a broker that stands alone.
     """
 
     def __init__(self, config: BrokerConfig, store: LogStore, clock: Clock, listeners: Iterable[Listener]) -> None:
@@ -82,6 +86,28 @@ class Broker:
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
+        self.cluster: Cluster | None = None
+
+    def join(self, cluster: Cluster) -> None:
+        """Be one of several: who leads, and what may be shown, is the cluster's to say."""
+        self.cluster = self.topics.cluster = cluster
+
+    def advance(self, log: PartitionLog) -> None:
+        """Let a log show what it may, whenever one of its ends may have moved."""
+        if self.cluster is None or not self.store.is_replicated(log.topic):
+            single_board.advance(log.state)
+        else:
+            self.cluster.log_moved(log)
+
+    def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
+        """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.
+
+        In a cluster a new leader shows little at first, and what it has behind that is no other than what readers had.
+        """
+        if self.cluster is None:
+            return log.reader.epoch_end(leader_epoch)
+        state = log.state
+        return state.epochs.end(leader_epoch, state.leader_epoch, state.log_end_offset)
 
     def advertised_to(self, session: Session) -> Endpoint:
         """The address that a client is told: of the listener that it came in by."""
@@ -141,8 +167,8 @@ class Broker:
 
     def wrote(self, log: PartitionLog, size: int) -> None:
         """A batch of so many bytes was written to a log."""
-        if log.state.settings.left_to_kernel:
-            single_board.advance(log.state)
+        if self.cluster is not None or log.state.settings.left_to_kernel:
+            self.advance(log)
         self.effects.appended(log)
         self.appended_bytes += size
         self.space.room_bytes -= size

@@ -7,8 +7,7 @@
 | a partition outside the topic's range | UNKNOWN_TOPIC_OR_PARTITION |
 | another leader epoch than the log's | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320) |
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
-
-Every partition is led here: NOT_LEADER_OR_FOLLOWER comes with a cluster, and belongs behind the range.
+| in a cluster, a partition that another broker leads | NOT_LEADER_OR_FOLLOWER |
 
 Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext
@@ -28,6 +28,9 @@ from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
@@ -52,6 +55,7 @@ class Topics:
         self._effects = effects
         self._rights = rights
         self._ledger_writers = ledger_writers
+        self.cluster: Cluster | None = None
         self._open: Mapping[str, Topic] = store.topics if rights.authorizer is None else {}
 
     def authorize(self, context: RequestContext, name: str, operation: Operation) -> None:
@@ -121,6 +125,8 @@ class Topics:
             raise _fenced(leader_epoch, state.leader_epoch)
         if state.fault is not None:
             raise state.fault.kept()
+        if self.cluster is not None:
+            self.cluster.refuse_unless_led(log)
         return log
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:

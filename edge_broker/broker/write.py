@@ -10,7 +10,7 @@
 |---|---|
 | WRITTEN | the batch is written |
 | MARKED | the partition's in-use mark is on the disk (storage/in_use.py), or the sync |
-| SYNCED | the high watermark covers the batch |
+| SYNCED | the high watermark covers the batch, in a cluster while this broker leads in the epoch of the append |
 
 Who writes calls `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from edge_broker.broker.broker import Broker
@@ -29,6 +30,9 @@ from edge_broker.broker.outcome import Outcome, Wait
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.appending import Appended, Busy, Writing
 from edge_broker.storage.log import PartitionLog
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
 
 
 class Needs(IntEnum):
@@ -54,6 +58,8 @@ class Write:
         "appended",
         "bytes_max",
         "checking",
+        "cluster",
+        "epoch",
         "error",
         "kept",
         "log",
@@ -73,6 +79,8 @@ class Write:
         self.needs = needs
         self.bytes_max = 0
         self.kept = False
+        self.cluster: Cluster | None = None
+        self.epoch = -1  # in which it was appended, in a cluster
         self.appended: Appended | None = None
         self.error: Refusal | None = None
         self.checking: Checking | None = None
@@ -101,6 +109,8 @@ class Write:
         """Append, unless something must end first."""
         try:
             self.log = log = self.log_for(broker)
+            if broker.cluster is not None:
+                self._lead_in(broker.cluster, log)
             writing = self.writing
             if writing is not None:
                 appended = writing.result()
@@ -123,6 +133,12 @@ class Write:
             if self.needs != _SYNCED and not log.marked and log.high_watermark < appended.end_offset:
                 broker.effects.mark(log)
 
+    def _lead_in(self, cluster: Cluster, log: PartitionLog) -> None:
+        """Have it appended by the leader alone; what a worker has begun to write stays of the epoch in which it was."""
+        if self.writing is None:
+            cluster.check_append(log, all_in_sync=self.needs == _SYNCED)
+            self.cluster, self.epoch = cluster, log.leader_epoch
+
     def _wait_for(self, checking: Checking) -> None:
         """Leave the records to a check, which goes on as long as this write is open: its request may be forgotten."""
         waiting = ref(self)
@@ -140,6 +156,9 @@ class Write:
             return self.error is not None
         log, needs = self.log, self.needs
         assert log is not None
+        if self.cluster is not None and needs == _SYNCED and (left := self.cluster.left_behind(log, self.epoch)):
+            self.fail(left)
+            return True
         if not needs or (log.marked and needs != _SYNCED) or log.high_watermark >= appended.end_offset:
             return True
         if log.fault is not None:
@@ -150,6 +169,14 @@ class Write:
         """It is not written, or nobody knows for how long."""
         self.appended, self.error = None, error
         self.records = self.writing = self.checking = None
+
+    def late(self) -> None:
+        """It is not settled in time."""
+        refusal = None
+        if self.cluster is not None and self.appended is not None and self.log is not None:
+            refusal = self.cluster.late(self.log)
+        text = "the disk did not confirm the write in time; retry"
+        self.fail(refusal or Refusal(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def keep_records(self) -> None:
         """Copy what is not written yet: the buffer that the request came in is used again, or of a request's size."""
@@ -193,7 +220,7 @@ def wait_for(
     def too_late() -> Outcome:
         for write in writes:
             if not write.is_settled():
-                write.fail(Refusal(ErrorCode.REQUEST_TIMED_OUT, "the disk did not confirm the write in time; retry"))
+                write.late()
         return done()
 
     logs = [write.log for write in writes if write.log is not None]

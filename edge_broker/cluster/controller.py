@@ -4,7 +4,7 @@
 |---|---|---|
 | not asked | the session is served | asking: Create |
 | asking | Stat | holding |
-| asking | NODE_EXISTS | waiting: Exists, watched |
+| asking | NODE_EXISTS | waiting: Get, watched, which tells who holds it |
 | asking, waiting | CONNECTION_LOSS | not asked |
 | waiting | it is gone | asking |
 | any | the session ended | not asked |
@@ -21,9 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
-from edge_broker.cluster.layout import CONTROLLER, encode, encode_state, encode_topic, state_path, topic_path
+from edge_broker.cluster.layout import (
+    CONTROLLER,
+    decode_controller,
+    deleted_path,
+    encode,
+    encode_controller,
+    encode_state,
+    encode_topic,
+    state_path,
+    topic_path,
+)
 from edge_broker.cluster.messages import HandOver
-from edge_broker.cluster.placement import place
+from edge_broker.cluster.placement import Replicas, place
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
 from edge_broker.cluster.state_write import AskThen
 from edge_broker.cluster.zookeeper import (
@@ -31,16 +41,19 @@ from edge_broker.cluster.zookeeper import (
     Create,
     Delete,
     Done,
-    Exists,
     Failure,
+    Get,
     Multi,
     MultiFailed,
+    Node,
     Operation,
+    SetData,
     Stat,
 )
 from edge_broker.errors import ErrorCode
 
 Told = Callable[[ErrorCode], None]
+NO_CONTROLLER = -1
 
 
 class Office(Enum):
@@ -60,6 +73,7 @@ class Controller:
         self._turn = 0
         self._session_id = 0
         self.office = Office.NOT_ASKED
+        self.holder = NO_CONTROLLER
 
     @property
     def holds(self) -> bool:
@@ -81,20 +95,23 @@ class Controller:
 
     def _claim(self) -> None:
         self.office = Office.ASKING
-        create = Create(CONTROLLER, encode({"broker": self._broker}), ephemeral=True)
+        create = Create(CONTROLLER, encode_controller(self._broker), ephemeral=True)
         self._next(create, self._claimed)
 
     def _claimed(self, answer: Answer) -> None:
         if isinstance(answer, Stat):
-            self.office = Office.HOLDING
+            self.office, self.holder = Office.HOLDING, self._broker
         else:
             self.office = Office.WAITING
-            self._next(Exists(CONTROLLER, watch=True), self._looked)
+            self._next(Get(CONTROLLER, watch=True), self._looked)
 
     def _looked(self, answer: Answer) -> None:
-        if not isinstance(answer, Stat):
+        if not isinstance(answer, Node):
+            self.holder = NO_CONTROLLER
             self._claim()
-        elif answer.ephemeral_owner == self._session_id:
+            return
+        self.holder = decode_controller(answer)
+        if answer.stat.ephemeral_owner == self._session_id:
             self.office = Office.HOLDING  # its own claim, whose answer was lost
 
     def watched(self) -> None:
@@ -102,7 +119,7 @@ class Controller:
         if self.office in (Office.WAITING, Office.HOLDING):
             self._claim()
 
-    def _next(self, request: Create | Exists, then: Callable[[Answer], None]) -> None:
+    def _next(self, request: Create | Get, then: Callable[[Answer], None]) -> None:
         self._turn += 1
         turn = self._turn
 
@@ -124,16 +141,36 @@ class Controller:
         """Make a topic whose replicas are placed; the first of each partition that is there leads."""
         operations: list[Operation] = [Create(topic_path(name), encode_topic(topic))]
         for number, replicas in enumerate(topic.replicas):
-            there = tuple(registrations[broker].replica for broker in replicas if broker in registrations)
-            leader = there[0].broker if there else NO_LEADER
-            state = PartitionState(leader, 0, there)
-            operations.append(Create(state_path(PartitionId(name, number)), encode_state(state)))
+            operations.append(_new_state(PartitionId(name, number), replicas, registrations))
+        self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
+
+    def change_topic(
+        self,
+        name: str,
+        topic: Topic,
+        version: int,
+        have: int,
+        registrations: Mapping[int, Registration],
+        told: Told,
+    ) -> None:
+        """Give a topic another configuration, or more partitions than it has, if it is still of this version."""
+        operations: list[Operation] = [SetData(topic_path(name), encode_topic(topic), version)]
+        for number in range(have, len(topic.replicas)):
+            operations.append(_new_state(PartitionId(name, number), topic.replicas[number], registrations))
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
 
     def delete_topic(self, name: str, topic: Topic, told: Told) -> None:
-        """Remove a topic and its states."""
+        """Remove a topic and its states, and leave behind that it was deleted."""
         states = [Delete(state_path(PartitionId(name, number))) for number in range(len(topic.replicas))]
-        self._ask(Multi((*states, Delete(topic_path(name)))), lambda answer: told(_error(answer)))
+        gone = Create(deleted_path(topic.topic_id), encode({"topic": name}))
+        self._ask(Multi((*states, Delete(topic_path(name)), gone)), lambda answer: told(_error(answer)))
+
+
+def _new_state(partition: PartitionId, replicas: Replicas, registrations: Mapping[int, Registration]) -> Create:
+    """Every replica that is there is in sync, as there is nothing yet."""
+    there = tuple(registrations[broker].replica for broker in replicas if broker in registrations)
+    leader = there[0].broker if there else NO_LEADER
+    return Create(state_path(partition), encode_state(PartitionState(leader, 0, there)))
 
 
 def placed(
@@ -167,6 +204,7 @@ def out_of_balance(
 _ERRORS: dict[Failure, ErrorCode] = {
     Failure.NODE_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
     Failure.NO_NODE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Failure.BAD_VERSION: ErrorCode.NOT_CONTROLLER,  # somebody else has changed it meanwhile: clients try again
     Failure.CONNECTION_LOSS: ErrorCode.REQUEST_TIMED_OUT,  # it may be there, or gone: asked again, it says so
     Failure.SESSION_EXPIRED: ErrorCode.NOT_CONTROLLER,
 }

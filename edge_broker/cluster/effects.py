@@ -5,7 +5,9 @@
 | Ask | `answered(token, answer)` |
 | Send | nothing; an answer is a message |
 | Record | `recorded(epoch)`: the data directory has it, synced |
+| Contradicts | nothing: this broker does not serve, and the process ends with that sentence |
 | OpenLog, RemoveLog | `opened(partition, log)`; nothing |
+| Configure, Stray | nothing |
 | Append | done when `do` returns, or the log moves later: `log_moved(partition)` |
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
@@ -18,6 +20,7 @@ Lives here: those values. Must never come in: how any of it is done.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from edge_broker.cluster.messages import Message
@@ -40,9 +43,16 @@ class Send(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Write down the epoch of this registration, before anything is done under it."""
+    """Write down the epoch of this registration, and of which cluster, before anything is done under it."""
 
     epoch: int
+    cluster: str
+
+
+class Contradicts(NamedTuple):
+    """This broker cannot be a member as it is: why, and the remedy."""
+
+    sentence: str
 
 
 class OpenLog(NamedTuple):
@@ -53,10 +63,25 @@ class OpenLog(NamedTuple):
 
 
 class RemoveLog(NamedTuple):
-    """The topic is gone."""
+    """The topic was deleted."""
 
     partition: PartitionId
     topic_id: str
+
+
+class Stray(NamedTuple):
+    """The cluster does not know this topic, and nothing says that it was deleted: its logs stay, and are not served."""
+
+    topic: str
+    topic_id: str
+
+
+class Configure(NamedTuple):
+    """A topic has this configuration, and so many partitions."""
+
+    topic: str
+    config: Mapping[str, str]
+    partitions: int
 
 
 class Append(NamedTuple):
@@ -112,4 +137,19 @@ class Left(NamedTuple):
     """A controlled shutdown has nothing left to hand over."""
 
 
-Effect: TypeAlias = Ask | Send | Record | OpenLog | RemoveLog | Append | BeginEpoch | Enter | Truncate | Advance | Left
+Effect: TypeAlias = (
+    Ask
+    | Send
+    | Record
+    | Contradicts
+    | OpenLog
+    | RemoveLog
+    | Stray
+    | Configure
+    | Append
+    | BeginEpoch
+    | Enter
+    | Truncate
+    | Advance
+    | Left
+)

@@ -60,6 +60,7 @@ class Image:
         self._ask, self._seen = ask, seen
         self.registrations: dict[int, Registration] = {}
         self.topics: dict[str, Topic] = {}
+        self.versions: dict[str, int] = {}  # of the topics' nodes
         self.is_complete = False
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0
@@ -158,6 +159,7 @@ class Image:
                 self._seen.topic_changed(name)
             return
         topic = decode_topic(name, answer)
+        self.versions[name] = answer.stat.version
         if self.topics.get(name) != topic:
             self.topics[name] = topic
             self._seen.topic_changed(name)

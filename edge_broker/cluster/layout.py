@@ -16,7 +16,8 @@ FORMAT = "/format"
 BROKERS = "/brokers"
 CONTROLLER = "/controller"
 TOPICS = "/topics"
-ROOTS = (FORMAT, BROKERS, TOPICS)
+DELETED = "/deleted"
+ROOTS = (BROKERS, TOPICS, DELETED)
 
 
 class LayoutFault(Exception):
@@ -34,6 +35,11 @@ def broker_path(broker: int) -> str:
 def topic_path(topic: str) -> str:
     """Of a topic."""
     return f"{TOPICS}/{topic}"
+
+
+def deleted_path(topic_id: str) -> str:
+    """Of what stays of a topic that was deleted: a log is removed where this says so, and nowhere else."""
+    return f"{DELETED}/{topic_id}"
 
 
 def state_path(partition: PartitionId) -> str:
@@ -58,9 +64,39 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     return dict(fields)
 
 
+def encode_format(cluster: str) -> bytes:
+    """Which cluster the ensemble has."""
+    return encode({"cluster_id": cluster})
+
+
+def decode_format(node: Node) -> str:
+    """The cluster's id; LayoutFault."""
+    try:
+        return str(decode(FORMAT, node.data)["cluster_id"])
+    except KeyError as error:
+        raise LayoutFault(FORMAT, f"lacks a field ({error!r})") from error
+
+
+def encode_controller(broker: int) -> bytes:
+    """Who holds the office."""
+    return encode({"broker": broker})
+
+
+def decode_controller(node: Node) -> int:
+    """Who holds the office; LayoutFault."""
+    try:
+        return int(decode(CONTROLLER, node.data)["broker"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LayoutFault(CONTROLLER, f"lacks a field ({error!r})") from error
+
+
 def encode_registration(registration: Registration) -> bytes:
     """The epoch is the znode's own czxid."""
-    fields = {"directory": registration.directory, "endpoints": dict(registration.endpoints)}
+    fields = {
+        "directory": registration.directory,
+        "endpoints": dict(registration.endpoints),
+        "protocols": registration.protocols,
+    }
     return encode(fields if registration.rack is None else {**fields, "rack": registration.rack})
 
 
@@ -70,8 +106,10 @@ def decode_registration(broker: int, node: Node) -> Registration:
     fields = decode(path, node.data)
     try:
         endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
-        return Registration(broker, node.stat.czxid, str(fields["directory"]), fields.get("rack"), endpoints)
-    except (KeyError, AttributeError) as error:
+        directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
+        protocols = (int(oldest), int(newest))
+        return Registration(broker, node.stat.czxid, directory, rack, endpoints, protocols)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
         raise LayoutFault(path, f"lacks a field ({error!r})") from error
 
 

@@ -2,12 +2,14 @@
 
 | standing | event | next |
 |---|---|---|
-| apart | Connected | registering: the ephemeral node of its id |
+| apart | Connected | registering: whose ensemble it is, then the ephemeral node of its id |
+| registering | the ensemble has another cluster than the disk, or none | Contradicts |
 | registering | Stat | recording: the data directory keeps the epoch |
 | registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
 | waiting | the node is gone | registering |
+| waiting | it is still there after a session's time and a half | Contradicts: it is no former life of this one |
 | recording | recorded | reading: the image, behind a Sync |
-| reading | all is read | serving |
+| reading | all is read | serving, or Contradicts where a broker speaks no version that this one does |
 | registering to serving | Connected again | the same, and everything is read anew |
 | serving | Suspended | serving: its lease decides how long it acks |
 | any | Expired | apart: nothing holds, and a new registration comes with a new epoch |
@@ -23,24 +25,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from itertools import count
 
 from edge_broker.cluster.controller import Controller, out_of_balance
-from edge_broker.cluster.effects import Ask, Effect, Left, OpenLog, Record, RemoveLog, Send
+from edge_broker.cluster.effects import (
+    Ask,
+    Configure,
+    Contradicts,
+    Effect,
+    Left,
+    OpenLog,
+    Record,
+    RemoveLog,
+    Send,
+    Stray,
+)
 from edge_broker.cluster.image import Image
 from edge_broker.cluster.layout import (
     CONTROLLER,
+    FORMAT,
     ROOTS,
     LayoutFault,
     broker_path,
+    decode_format,
+    deleted_path,
     encode,
+    encode_format,
     encode_registration,
 )
 from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import AskEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.partition import LEADS, Partition, Settings
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state import (
+    PROTOCOLS,
+    Identity,
+    InSyncReplica,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
 from edge_broker.cluster.zookeeper import (
     Answer,
     Connected,
@@ -50,6 +76,8 @@ from edge_broker.cluster.zookeeper import (
     Exists,
     Expired,
     Failure,
+    Get,
+    Node,
     Request,
     Stat,
     Suspended,
@@ -78,10 +106,15 @@ class ClusterMember:
         settings: Settings,
         rack: str | None = None,
         endpoints: tuple[tuple[str, str], ...] = (),
+        new_cluster: str = "",
     ) -> None:
+        """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all."""
         self.identity = identity
         self.settings = settings
-        self._rack, self._endpoints = rack, endpoints
+        self._rack, self._endpoints, self._new_cluster = rack, endpoints, new_cluster
+        self._cluster = identity.cluster
+        self._waiting_since_ms = 0.0
+        self._contradicts = False
         self.effects: list[Effect] = []
         self.faults: list[LayoutFault] = []  # znodes that cannot be read, until the shell has said so
         self.now_ms = 0.0
@@ -98,6 +131,7 @@ class ClusterMember:
         self._waiting: dict[int, Callable[[Answer], None]] = {}
         self._opening: dict[PartitionId, str] = {}
         self._states: dict[PartitionId, tuple[PartitionState, int]] = {}
+        self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that may have been deleted
         self._proof_due_ms = self._balance_due_ms = 0.0
         self._proving = False
 
@@ -201,13 +235,51 @@ class ClusterMember:
 
     # the registration
 
+    def _contradict(self, sentence: str) -> None:
+        if not self._contradicts:
+            self._contradicts = True
+            self.out(Contradicts(sentence))
+
     def _register(self) -> None:
         self.standing = Standing.REGISTERING
+        if not self.identity.cluster:
+            self.ask(Create(FORMAT, encode_format(self._new_cluster)), lambda answer: None)
+        self.ask(Get(FORMAT), self._have_format)
+
+    def _have_format(self, answer: Answer) -> None:
+        if self.standing is not Standing.REGISTERING or not isinstance(answer, Node | Failure):
+            return
+        mine = self.identity.cluster
+        if isinstance(answer, Node):
+            try:
+                self._cluster = decode_format(answer)
+            except LayoutFault as fault:
+                self._contradict(f"{fault}; upgrade this broker, or correct zookeeper.connect")
+                return
+            if mine and mine != self._cluster:
+                self._contradict(
+                    f"the ensemble at zookeeper.connect has cluster {self._cluster}, and this data directory belongs "
+                    f"to cluster {mine}; correct zookeeper.connect, or use another data directory"
+                )
+                return
+            self._register_there()
+        elif answer is Failure.NO_NODE and mine:
+            self._contradict(
+                f"the ensemble at zookeeper.connect knows no cluster, and this data directory belongs to cluster "
+                f"{mine}; correct zookeeper.connect, or restore the ensemble's data: nothing here was touched"
+            )
+        elif answer in (Failure.NO_AUTH, Failure.REFUSED, Failure.NO_NODE):
+            self._contradict(
+                "the ensemble at zookeeper.connect does not let this broker read or make its nodes; check the chroot, "
+                "which must be there, and zookeeper's user and password"
+            )
+
+    def _register_there(self) -> None:
         for root in ROOTS:
             self.ask(Create(root, encode({})), lambda answer: None)
-        registration = Registration(self.identity.broker, 0, self.identity.directory, self._rack, self._endpoints)
-        node = Create(broker_path(self.identity.broker), encode_registration(registration), ephemeral=True)
-        self.ask(node, self._registered)
+        where = (self.identity.directory, self._rack, self._endpoints)
+        node = encode_registration(Registration(self.identity.broker, 0, *where))
+        self.ask(Create(broker_path(self.identity.broker), node, ephemeral=True), self._registered)
 
     def _registered(self, answer: Answer) -> None:
         if self.standing is not Standing.REGISTERING:
@@ -216,6 +288,7 @@ class ClusterMember:
             self._has_epoch(answer)
         elif answer is Failure.NODE_EXISTS:
             self.standing = Standing.WAITING
+            self._waiting_since_ms = self._waiting_since_ms or self.now_ms
             self.ask(Exists(broker_path(self.identity.broker), watch=True), self._found)
 
     def _found(self, answer: Answer) -> None:
@@ -228,14 +301,14 @@ class ClusterMember:
             self._register()
 
     def _has_epoch(self, stat: Stat) -> None:
-        self.standing = Standing.RECORDING
-        self.out(Record(stat.czxid))
+        self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
+        self.out(Record(stat.czxid, self._cluster))
 
     def recorded(self, epoch: int, now_ms: float) -> None:
         """The data directory has the epoch, synced: from now on entries that name it speak of this disk."""
         self.now_ms = now_ms
         if self.standing is Standing.RECORDING:
-            self.identity = self.identity.registered(epoch)
+            self.identity = self.identity.registered(epoch, self._cluster)
             self.standing = Standing.READING
             if self.connected:
                 self._go_on()
@@ -246,25 +319,69 @@ class ClusterMember:
         """As Seen."""
         if self.standing is Standing.READING:
             self.standing = Standing.SERVING
+            self._look_at_protocols()
+        self._look_at_gone()
         self._reconcile()
 
     def brokers_changed(self) -> None:
         """As Seen."""
+        self._look_at_protocols()
         self._reconcile()
+
+    def _look_at_protocols(self) -> None:
+        """Whoever comes and cannot talk to one that is there leaves it to that one."""
+        for other in self.registrations.values():
+            oldest, newest = other.protocols
+            shared = oldest <= PROTOCOLS[1] and PROTOCOLS[0] <= newest
+            if not shared and self.identity.epochs and other.epoch < self.identity.epochs[-1]:
+                self._contradict(
+                    f"broker {other.broker} speaks versions {oldest} to {newest} of what brokers say to each other, "
+                    f"and this one {PROTOCOLS[0]} to {PROTOCOLS[1]}; upgrade by way of a release between the two"
+                )
 
     def topic_changed(self, name: str) -> None:
         """As Seen."""
         topic = self.image.topics.get(name)
         for partition in [each for each in self.partitions if each.topic == name]:
-            if topic is None or topic.topic_id != self.partitions[partition].topic.topic_id:
-                gone = self.partitions.pop(partition)
-                gone.stop()
-                self.out(RemoveLog(partition, gone.topic.topic_id))
-        for partition in [each for each in self._states if each.topic == name]:
-            del self._states[partition]
+            found = self.partitions[partition]
+            if topic is None or topic.topic_id != found.topic.topic_id:
+                del self.partitions[partition]
+                found.stop()
+                self._gone[partition, found.topic.topic_id] = None
+            else:
+                found.configure(topic)
+        self._look_at_gone()
+        if topic is None:
+            for partition in [each for each in self._states if each.topic == name]:
+                del self._states[partition]
+        elif self.standing is not Standing.APART:
+            self.out(Configure(name, topic.config, len(topic.replicas)))
         for number, replicas in enumerate(topic.replicas if topic is not None else ()):
             if self.identity.broker in replicas:
                 self._open(PartitionId(name, number), topic)
+
+    def has(self, partition: PartitionId, topic_id: str) -> None:
+        """A log that the disk had before this life, and that the cluster may not know any more."""
+        self._gone[partition, topic_id] = None
+        self._look_at_gone()
+
+    def _look_at_gone(self) -> None:
+        """Remove logs of topics that were deleted; others that are not known stay: the ensemble may be an old copy."""
+        if not self.image.is_complete:
+            return
+        for partition, topic_id in list(self._gone):
+            del self._gone[partition, topic_id]
+            topic = self.image.topics.get(partition.topic)
+            if topic is None or topic.topic_id != topic_id:
+                self.ask(Exists(deleted_path(topic_id)), partial(self._looked_at_gone, partition, topic_id))
+
+    def _looked_at_gone(self, partition: PartitionId, topic_id: str, answer: Answer) -> None:
+        if isinstance(answer, Stat):
+            self.out(RemoveLog(partition, topic_id))
+        elif answer is Failure.NO_NODE:
+            self.out(Stray(partition.topic, topic_id))
+        else:
+            self._gone[partition, topic_id] = None  # asked again when everything was read again
 
     def _open(self, partition: PartitionId, topic: Topic | None) -> None:
         assert topic is not None
@@ -302,6 +419,11 @@ class ClusterMember:
                 partition.take_in(*self._states[partition.partition])
             partition.reconcile()
 
+    def state(self, partition: PartitionId) -> PartitionState | None:
+        """What is known of a partition, be it here or elsewhere."""
+        found = self._states.get(partition)
+        return found[0] if found is not None else None
+
     # others
 
     def received(self, message: Message, now_ms: float) -> None:
@@ -309,18 +431,7 @@ class ClusterMember:
         self.now_ms = now_ms
         found = self.partitions.get(message.partition)
         if isinstance(message, ReplicaFetch):
-            answer = (
-                found.fetch_from(message)
-                if found is not None
-                else ReplicaFetched(
-                    message.partition,
-                    message.leader_epoch,
-                    message.fetch_offset,
-                    message.last_fetched_epoch,
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                )
-            )
-            self.out(Send(message.replica.broker, answer))
+            self.out(Send(message.replica.broker, self.fetch_from(message, now_ms)))
         elif found is None:
             return
         elif isinstance(message, ReplicaFetched):
@@ -332,6 +443,15 @@ class ClusterMember:
         else:
             assert isinstance(message, TellEnd)
             found.end_told(message)
+
+    def fetch_from(self, fetch: ReplicaFetch, now_ms: float) -> ReplicaFetched:
+        """The answer to a follower, without the records."""
+        self.now_ms = now_ms
+        found = self.partitions.get(fetch.partition)
+        if found is not None:
+            return found.fetch_from(fetch)
+        where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
+        return ReplicaFetched(*where, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # the log
 
@@ -366,6 +486,9 @@ class ClusterMember:
         self.now_ms = now_ms
         if now_ms >= self._proof_due_ms:
             self._prove()
+        if self.standing is Standing.WAITING and now_ms > self._waiting_since_ms + self._timeout_ms * 1.5:
+            me = self.identity.broker
+            self._contradict(f"another broker has broker.id {me} and is alive; give one of the two another broker.id")
         if self.standing is not Standing.SERVING:
             return
         for partition in list(self.partitions.values()):
@@ -384,6 +507,25 @@ class ClusterMember:
                 self.out(Send(leader, wish))
             elif mine is not None:
                 mine.hand_over(wish.to)
+
+    def elect_preferred(self, partition: PartitionId, now_ms: float) -> ErrorCode:
+        """Ask the leader to hand over to the preferred one; NONE: it was asked."""
+        self.now_ms = now_ms
+        topic, state = self.image.topics.get(partition.topic), self.state(partition)
+        if topic is None or not 0 <= partition.partition < len(topic.replicas):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        preferred = topic.replicas[partition.partition][0]
+        if state is None or self.is_gone(state.entry(state.leader)):
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        if state.leader == preferred:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if self.is_gone(state.entry(preferred)):
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        if state.leader != self.identity.broker:
+            self.out(Send(state.leader, HandOver(partition, preferred)))
+        elif partition in self.partitions:
+            self.partitions[partition].hand_over(preferred)
+        return ErrorCode.NONE
 
     def shut_down(self, now_ms: float) -> None:
         """Let others lead; Left comes when none of them is needed any more. The caller bounds the wait."""

@@ -129,6 +129,11 @@ class Partition:
         self._heir = NO_LEADER
         self._heir_until_ms = 0.0
 
+    def configure(self, topic: Topic) -> None:
+        """The topic has another configuration, or more partitions."""
+        self.topic = topic
+        self.needed = topic.needed(self.partition.partition)
+
     # what is certain
 
     def take_in(self, state: PartitionState, version: int) -> None:

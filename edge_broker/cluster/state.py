@@ -18,6 +18,8 @@ from typing import NamedTuple
 from edge_broker.storage.registrations import EPOCHS_KEPT
 
 NO_LEADER = -1
+PROTOCOLS = (1, 1)
+"""The oldest and the newest way in which this release talks to others; a release knows that of the one before it."""
 
 
 class PartitionId(NamedTuple):
@@ -55,6 +57,7 @@ class Registration(NamedTuple):
     directory: str
     rack: str | None = None
     endpoints: tuple[tuple[str, str], ...] = ()  # listener name and HOST:PORT
+    protocols: tuple[int, int] = PROTOCOLS
 
     @property
     def replica(self) -> InSyncReplica:
@@ -85,11 +88,15 @@ class Topic(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """This broker and its disk: what the data directory has kept of its registrations, the one of now last."""
+    """This broker and its disk: what the data directory has kept of its registrations, the one of now last.
+
+    `cluster` is the id of the cluster that the disk belongs to, "": of none yet.
+    """
 
     broker: int
     directory: str
     epochs: tuple[int, ...] = ()
+    cluster: str = ""
 
     @property
     def replica(self) -> InSyncReplica:
@@ -100,6 +107,6 @@ class Identity(NamedTuple):
         """Whether an entry of this broker id speaks of this very disk."""
         return entry.directory == self.directory and entry.epoch in self.epochs
 
-    def registered(self, epoch: int) -> Identity:
+    def registered(self, epoch: int, cluster: str) -> Identity:
         """The same under a new registration."""
-        return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:])
+        return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:], cluster=cluster)

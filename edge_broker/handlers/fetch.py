@@ -272,7 +272,9 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
         broker.effects.sync(log)  # also for a poll that does not wait
     if wanted.fetch_offset < log.segments[-1].base_offset:
         gathered.final = True
-    if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, data):
+    if broker.cluster is not None and end < wanted.fetch_offset <= log.log_end_offset:
+        return  # a leader before this one has shown more than this one may show yet
+    if wanted.last_fetched_epoch >= 0 and _diverges(broker, log, wanted, data):
         gathered.final = True
         return
     bytes_left = gathered.bytes_max - gathered.bytes_read
@@ -292,9 +294,9 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
     gathered.bytes_read += len(records)
 
 
-def _diverges(log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> bool:
+def _diverges(broker: Broker, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> bool:
     """Tell a reader whose last epoch ended earlier here where to cut (KIP-595)."""
-    epoch, end_offset = log.reader.epoch_end(wanted.last_fetched_epoch)
+    epoch, end_offset = broker.epoch_end(log, wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return False
     if epoch < 0:

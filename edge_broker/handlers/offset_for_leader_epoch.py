@@ -51,7 +51,7 @@ def _partition(broker: Broker, context: RequestContext, topic: str, wanted: Offs
         log = broker.topics.partition(
             context, topic, wanted.partition, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
         )
-        answer.leader_epoch, answer.end_offset = log.reader.epoch_end(wanted.leader_epoch)
+        answer.leader_epoch, answer.end_offset = broker.epoch_end(log, wanted.leader_epoch)
     except Refusal as refusal:
         answer.error_code = refusal.code
     except StorageFault:

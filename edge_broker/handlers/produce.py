@@ -67,7 +67,7 @@ class _Part(Write):
         self.bytes_max = settings.message_bytes_max
         if topic == LEDGER_TOPIC:
             self.needs = Needs.SYNCED
-        elif self.needs == Needs.SYNCED and not settings.sync_awaited:
+        elif self.needs == Needs.SYNCED and not settings.sync_awaited and broker.cluster is None:
             self.needs = Needs.MARKED
         return log
 

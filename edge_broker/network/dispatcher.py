@@ -43,7 +43,6 @@ from edge_broker.protocol.api import (
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
-from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
 
 NO_TOKEN = -1
@@ -532,7 +531,7 @@ class Dispatcher:
         """Ask everyone who waits for one of `logs`, once, whether that was enough."""
         for log in logs:
             if log.fault is None:
-                single_board.advance(log.state)
+                self.broker.advance(log)
                 self._moved[log] = None
             else:
                 self._offline(log)

@@ -3,7 +3,8 @@
 | line | content |
 |---|---|
 | 2 | `directory`, the identity of this data directory, which is made once |
-| 3… | `epoch`, of one registration, the oldest first; the newest 256 are kept |
+| 3 | `cluster`, the id of the cluster that it belongs to, once it does |
+| 4… | `epoch`, of one registration, the oldest first; the newest 256 are kept |
 
 A data directory that has the file belongs to a cluster. Its epochs are synced before anything is done under them: an
 in-sync set that names one of them speaks of this disk, and of no empty, cloned or restored one. A damaged file stops
@@ -33,10 +34,11 @@ class Registrations(NamedTuple):
 
     directory: str
     epochs: tuple[int, ...] = ()
+    cluster: str = ""
 
-    def with_epoch(self, epoch: int) -> Registrations:
-        """The same under one registration more."""
-        return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:])
+    def with_epoch(self, epoch: int, cluster: str) -> Registrations:
+        """The same under one registration more, in this cluster."""
+        return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:], cluster=cluster)
 
 
 def read_registrations(fs: FileSystem, data_dir: str) -> Registrations:
@@ -45,6 +47,7 @@ def read_registrations(fs: FileSystem, data_dir: str) -> Registrations:
     lines = read_state(fs, path, KIND)
     try:
         ((first, directory), *rest) = lines
+        cluster = rest.pop(0)[1] if rest and rest[0][0] == "cluster" else ""
         epochs = tuple(int(number) for word, number in rest if word == "epoch")
         if first != "directory" or len(epochs) != len(rest):
             raise ValueError("a line has another word")
@@ -52,11 +55,13 @@ def read_registrations(fs: FileSystem, data_dir: str) -> Registrations:
         raise StorageFault(
             path, 0, f"is no {KIND} file ({error}); restore it, or remove it: the disk counts as another one then"
         ) from None
-    return Registrations(directory, epochs)
+    return Registrations(directory, epochs, cluster)
 
 
 @runs_in("files")
 def write_registrations(fs: FileSystem, data_dir: str, registrations: Registrations) -> None:
     """Replace the file, synced. OSError."""
-    lines = [f"directory {registrations.directory}", *(f"epoch {epoch}" for epoch in registrations.epochs)]
+    lines = [f"directory {registrations.directory}"]
+    lines += [f"cluster {registrations.cluster}"] if registrations.cluster else []
+    lines += [f"epoch {epoch}" for epoch in registrations.epochs]
     replace(fs, data_dir, FILE, encode_state(KIND, 1, lines))

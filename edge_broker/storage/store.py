@@ -195,7 +195,7 @@ class LogStore:
             names = self.fs.names(self.data_dir)
         if in_cluster or REGISTRATIONS in names:
             self._open_registrations(names, new_uuid, in_cluster=in_cluster)
-        self.cluster_id = self._one("store", "store")
+        self.cluster_id = (self.registrations and self.registrations.cluster) or self._one("store", "store")
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
         self._read_positions()
@@ -239,20 +239,21 @@ class LogStore:
         write_registrations(self.fs, self.data_dir, self.registrations)
 
     @runs_in("files")
-    def register(self, epoch: int) -> Registrations:
-        """Keep the epoch of a registration, synced when this returns: nothing may be done under it before.
+    def register(self, epoch: int, cluster: str) -> Registrations:
+        """Keep the epoch of a registration, and of which cluster, synced when this returns: nothing may be done under
+        it before.
 
         StorageFault leaves `registrations` as it was.
         """
         from edge_broker.storage.registrations import write_registrations  # noqa: PLC0415 - for a cluster alone
 
         assert self.registrations is not None, "a broker that stands alone has no registration"
-        kept = self.registrations.with_epoch(epoch)
+        kept = self.registrations.with_epoch(epoch, cluster)
         try:
             write_registrations(self.fs, self.data_dir, kept)
         except OSError as error:
             raise fault_of(error, self._path(REGISTRATIONS), 0) from error
-        self.registrations = kept
+        self.registrations, self.cluster_id = kept, cluster
         return kept
 
     def is_replicated(self, topic: str) -> bool:

@@ -189,9 +189,9 @@ def begin_in_memory(self: Replica, epoch: int) -> None:
     self.log.state.leader_epoch = epoch - 1
 
 
-def register_in_memory(self: LogStore, epoch: int) -> Any:
+def register_in_memory(self: LogStore, epoch: int, cluster: str) -> Any:
     assert self.registrations is not None
-    self.registrations = self.registrations.with_epoch(epoch)
+    self.registrations = self.registrations.with_epoch(epoch, cluster)
     return self.registrations
 
 

@@ -47,6 +47,7 @@ STEPS_MAX = 40
 STEPS_BEHIND = 5  # a truncation, before anything else was synced
 CHECKPOINT = 0.05
 PARTITIONS = 2
+CLUSTER = "site"
 SHOWN_AGAIN = 8
 
 
@@ -297,7 +298,7 @@ class RealDisk:
     def register(self, epoch: int) -> None:
         self.may_be_cut(CUT_AMID * 10)
         with at("files"):
-            self.store.register(epoch)
+            self.store.register(epoch, CLUSTER)
 
     def open(self, partition: PartitionId, topic_id: str) -> RealLog:
         found = self.logs.get((partition, topic_id))

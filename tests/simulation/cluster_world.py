@@ -40,6 +40,7 @@ SETTINGS = Settings(
     balance_ms=2000.0,
 )
 TOPIC = "readings"
+CLUSTER = "site"
 TRACE_LINES = 400
 Reply = Callable[[ErrorCode, int, int], None]
 
@@ -71,7 +72,9 @@ class Process:
         self._held: list[Callable[[], None]] = []
         disk = board.disk
         disk.start()
-        self.member = ClusterMember(Identity(board.number, disk.directory, disk.epochs), SETTINGS, rack=board.rack)
+        cluster = CLUSTER if disk.epochs else ""
+        identity = Identity(board.number, disk.directory, disk.epochs, cluster)
+        self.member = ClusterMember(identity, SETTINGS, rack=board.rack, new_cluster=CLUSTER)
         self.waiting: dict[PartitionId, list[tuple[int, int, Reply]]] = {}
         self.left = False
         self.client = self.world.begin_session(self)
@@ -136,6 +139,7 @@ class Process:
             self._send(effect.to, effect.message)
         elif isinstance(effect, effects.Record):
             epoch = effect.epoch
+            assert effect.cluster == CLUSTER
 
             def recorded() -> None:
                 disk.register(epoch)
@@ -150,6 +154,10 @@ class Process:
             )
         elif isinstance(effect, effects.RemoveLog):
             disk.remove(effect.partition, effect.topic_id)
+        elif isinstance(effect, effects.Contradicts | effects.Stray):
+            raise AssertionError(f"board {self.board.number}: {effect}")
+        elif isinstance(effect, effects.Configure):
+            pass
         elif isinstance(effect, effects.Enter):
             self._enter(effect)
         elif isinstance(effect, effects.Left):

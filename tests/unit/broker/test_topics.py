@@ -510,7 +510,7 @@ def test_admin_clients_find_the_keys_of_the_broker_that_they_look_for() -> None:
     found = shown(result)
     assert found["log.retention.ms"] == ("12345", STATIC_BROKER_CONFIG)
     assert [source for _, _, source in synonyms(result, "log.retention.ms")] == [STATIC_BROKER_CONFIG, DEFAULT_CONFIG]
-    for name in ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor"):
+    for name in ("default.replication.factor", "min.insync.replicas"):
         assert found[name] == ("1", DEFAULT_CONFIG)
     assert found["compression.type"] == ("producer", DEFAULT_CONFIG)
     assert found["unclean.leader.election.enable"] == ("false", DEFAULT_CONFIG)

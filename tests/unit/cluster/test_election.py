@@ -55,4 +55,4 @@ def test_a_disk_is_named_by_its_directory_and_its_own_epochs() -> None:
     assert mine.is_named_by(A)
     assert not mine.is_named_by(A._replace(directory="other"))
     assert not mine.is_named_by(A._replace(epoch=12)), "the disk that was registered then is another: this is a copy"
-    assert mine.registered(20).replica == InSyncReplica(1, "disk-1", 20)
+    assert mine.registered(20, "site").replica == InSyncReplica(1, "disk-1", 20)

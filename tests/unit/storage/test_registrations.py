@@ -21,6 +21,7 @@ from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import READING, cut_off, failing, open_store
 
 PATH = f"/data/{FILE}"
+CLUSTER = "kUSr1o3mSvqPpNq5u4Cq5A"
 
 
 def member(disk: SimulatedDisk) -> LogStore:
@@ -41,8 +42,8 @@ def test_a_directory_gets_an_identity_once() -> None:
 def test_a_registration_is_on_the_disk_when_it_may_be_used() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    assert store.register(17).epochs == (17,)
-    assert store.register(40).epochs == (17, 40)
+    assert store.register(17, CLUSTER).epochs == (17,)
+    assert store.register(40, CLUSTER).epochs == (17, 40)
     disk.crash()
     assert member(disk).registrations == store.registrations
 
@@ -52,29 +53,29 @@ def test_a_power_cut_leaves_the_old_epochs_or_the_new_ones(seed: int) -> None:
     disk = SimulatedDisk(seed, ordered=bool(seed % 2))
     dice = random.Random(seed)
     store = member(disk)
-    before = store.register(17)
-    if not cut_off(disk, dice.randrange(1, 6), lambda: store.register(40)):
-        assert store.registrations == before.with_epoch(40)
+    before = store.register(17, CLUSTER)
+    if not cut_off(disk, dice.randrange(1, 6), lambda: store.register(40, CLUSTER)):
+        assert store.registrations == before.with_epoch(40, CLUSTER)
     disk.kill() if dice.random() < 0.3 else disk.crash()
     found = member(disk).registrations
-    assert found in (before, before.with_epoch(40))
-    assert found == before.with_epoch(40) or store.registrations == before
+    assert found in (before, before.with_epoch(40, CLUSTER))
+    assert found == before.with_epoch(40, CLUSTER) or store.registrations == before
 
 
 def test_what_cannot_be_written_does_not_hold() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    before = store.register(17)
+    before = store.register(17, CLUSTER)
     disk.fault = failing("datasync")
     with pytest.raises(StorageFault):
-        store.register(40)
+        store.register(40, CLUSTER)
     assert store.registrations == before
 
 
 def test_the_newest_epochs_are_kept() -> None:
     many = Registrations("d")
     for epoch in range(EPOCHS_KEPT + 3):
-        many = many.with_epoch(epoch)
+        many = many.with_epoch(epoch, CLUSTER)
     assert many.epochs == tuple(range(3, EPOCHS_KEPT + 3))
     disk = SimulatedDisk(1)
     disk.make_directory("/data")
