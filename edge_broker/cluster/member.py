@@ -7,7 +7,7 @@
 | registering | Stat | recording: the data directory keeps the epoch |
 | registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
 | waiting | the node is gone | registering |
-| waiting | it is still there after a session's time and a half | Contradicts: it is no former life of this one |
+| waiting | it is of another disk, and still there after a session's time and a half | Contradicts |
 | recording | recorded | reading: the image, behind a Sync |
 | reading | all is read | serving, or Contradicts where a broker speaks no version that this one does |
 | registering to serving | Connected again | the same, and everything is read anew |
@@ -49,6 +49,7 @@ from edge_broker.cluster.layout import (
     LayoutFault,
     broker_path,
     decode_format,
+    decode_registration,
     deleted_path,
     encode,
     encode_format,
@@ -114,6 +115,7 @@ class ClusterMember:
         self._rack, self._endpoints, self._new_cluster = rack, endpoints, new_cluster
         self._cluster = identity.cluster
         self._waiting_since_ms = 0.0
+        self._former_life = True  # whether the registration that is waited for is of this disk, as far as is known
         self._contradicts = False
         self.effects: list[Effect] = []
         self.faults: list[LayoutFault] = []  # znodes that cannot be read, until the shell has said so
@@ -288,17 +290,26 @@ class ClusterMember:
             self._has_epoch(answer)
         elif answer is Failure.NODE_EXISTS:
             self.standing = Standing.WAITING
-            self._waiting_since_ms = self._waiting_since_ms or self.now_ms
-            self.ask(Exists(broker_path(self.identity.broker), watch=True), self._found)
+            self._waiting_since_ms, self._former_life = self._waiting_since_ms or self.now_ms, True
+            self.ask(Get(broker_path(self.identity.broker), watch=True), self._found)
 
     def _found(self, answer: Answer) -> None:
         """Whose registration it is: its own, if the answer to its making was lost."""
         if self.standing is not Standing.WAITING:
             return
-        if isinstance(answer, Stat) and answer.ephemeral_owner == self.session_id:
-            self._has_epoch(answer)
+        if isinstance(answer, Node) and answer.stat.ephemeral_owner == self.session_id:
+            self._has_epoch(answer.stat)
+        elif isinstance(answer, Node):
+            found = decode_registration(self.identity.broker, answer)
+            self._former_life = found.directory == self.identity.directory
         elif answer is Failure.NO_NODE:
             self._register()
+
+    def _wait_for_former_life(self) -> None:
+        """Its own session ends some time, however long elections of the ensemble put that off; another's does not."""
+        if not self._former_life and self.now_ms > self._waiting_since_ms + self._timeout_ms * 1.5:
+            me = self.identity.broker
+            self._contradict(f"another broker has broker.id {me} and is alive; give one of the two another broker.id")
 
     def _has_epoch(self, stat: Stat) -> None:
         self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
@@ -486,9 +497,8 @@ class ClusterMember:
         self.now_ms = now_ms
         if now_ms >= self._proof_due_ms:
             self._prove()
-        if self.standing is Standing.WAITING and now_ms > self._waiting_since_ms + self._timeout_ms * 1.5:
-            me = self.identity.broker
-            self._contradict(f"another broker has broker.id {me} and is alive; give one of the two another broker.id")
+        if self.standing is Standing.WAITING:
+            self._wait_for_former_life()
         if self.standing is not Standing.SERVING:
             return
         for partition in list(self.partitions.values()):

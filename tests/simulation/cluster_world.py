@@ -154,6 +154,8 @@ class Process:
             )
         elif isinstance(effect, effects.RemoveLog):
             disk.remove(effect.partition, effect.topic_id)
+        elif isinstance(effect, effects.Contradicts) and "broker.id" in effect.sentence:
+            self.board.refused(effect.sentence)
         elif isinstance(effect, effects.Contradicts | effects.Stray):
             raise AssertionError(f"board {self.board.number}: {effect}")
         elif isinstance(effect, effects.Configure):
@@ -327,6 +329,12 @@ class Board:
             self.process.alive = False
             self.world.drop_session(self.process)
             self.process = None
+
+    def refused(self, sentence: str) -> None:
+        """Its process ends: the session of the card that was here before has not; it is started again."""
+        self.world.note(f"board {self.number}: {sentence}")
+        self.kill()
+        self.world.later(self.world.dice.random() * 500, self.start)
 
     def cut_power(self) -> None:
         """What was not synced is gone."""
