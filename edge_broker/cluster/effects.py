@@ -8,7 +8,7 @@
 | Contradicts | nothing: this broker does not serve, and the process ends with that sentence |
 | OpenLog, RemoveLog | `opened(partition, log)`; nothing |
 | Configure, Stray | nothing |
-| Append | done when `do` returns, or the log moves later: `log_moved(partition)` |
+| Append | `log_moved(partition)` when it is written, or not: one that comes while the log is busy, or of which a part was not taken, may be dropped |
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
 | Truncate | `truncated(partition)`: durable |
@@ -16,7 +16,7 @@
 | Left | the member has handed over what it led: the session may be closed |
 
 Lives here: those values. Must never come in: how any of it is done.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -33,6 +33,10 @@ class ReplicaLog(Protocol):
     def online(self) -> bool:
         """Whether it can be read and written."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way that may move its end, as a write: `log_moved` comes behind it."""
+
 
 def last_epoch(log: ReplicaLog) -> int:
     """The epoch of the last record; an epoch that began at the end has none. -1: there is no record."""

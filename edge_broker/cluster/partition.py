@@ -6,6 +6,7 @@
 | idle, following | the leader is gone, and this one is the candidate | claiming: it writes itself |
 | claiming | it is certain what the state says | by that |
 | any | the state names this broker under its registration of now | beginning: the epoch's entry is synced |
+| the same, a write under way | log_moved | beginning: its epoch begins behind what was fetched |
 | beginning | epoch_begun | leading |
 | leading | a wish to hand over | handing over: no appends, until the other has everything |
 | handing over | the other has everything; written | following it |
@@ -219,6 +220,8 @@ class Partition:
             if self.cutting.step is Step.TRUNCATING:
                 return  # `truncated` comes back here
             self.cutting = None
+        if self.log.busy:
+            return  # `log_moved` comes back here: what is being written is of an epoch before
         self._unclean = None
         self._become(Role.BEGINNING)
         start = self.log.log_end_offset
@@ -327,7 +330,7 @@ class Partition:
         entry = state.entry(self._heir)
         if entry is None or self._around.is_gone(entry) or self._around.now_ms > self._heir_until_ms:
             self._become(Role.LEADING)
-        elif leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
+        elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             self._write.begin(PartitionState(self._heir, state.leader_epoch + 1, state.in_sync), self.version)
 
     # without a leader
@@ -395,7 +398,7 @@ class Partition:
     def fetch_if_due(self) -> None:
         """Send the next fetch, or the synced end if that has moved."""
         following, around = self.following, self._around
-        if following is None or self.cutting is not None or not self.log.online:
+        if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
         if around.now_ms >= following.due_ms or acknowledged_end(self.log) > following.reported_end:
             fetch = following.fetch(
@@ -406,7 +409,9 @@ class Partition:
     def fetched(self, answer: ReplicaFetched) -> None:
         """Take in what the leader says."""
         following, around = self.following, self._around
-        if following is None or self.cutting is not None or not following.is_answer_to(answer, self.log):
+        if following is None or self.cutting is not None or self.log.busy:
+            return
+        if not following.is_answer_to(answer, self.log):
             return
         following.due_ms = around.now_ms + around.settings.fetch_wait_ms
         if answer.error is not ErrorCode.NONE:
@@ -452,7 +457,9 @@ class Partition:
             self.fetch_if_due()
 
     def log_moved(self) -> None:
-        """More is written or synced."""
+        """More is written or synced, or nothing is under way any more."""
+        if self.leading is None:
+            self.reconcile()  # an epoch may wait for its beginning
         self.advance()
         self.fetch_if_due()
 

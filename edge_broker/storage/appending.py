@@ -9,6 +9,9 @@
 While a write is under way the log takes no other append, so their order holds; what is under way is neither shown nor
 synced. A write that fails leaves nothing behind: without space it is refused, else the partition goes offline.
 
+While a log is held it is being truncated (truncating.py): it takes no append, and no flush begins, as what a flush
+covers may be taken away, file and all.
+
 Lives here: LogWriter, up to its flushes. Must never come in: closing segments (rolling.py), which disk is quick
 (write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
 """
@@ -76,28 +79,44 @@ class Appended(NamedTuple):
 
 
 class Writing:
-    """A batch on its way into the file, in a worker's hands."""
+    """Batches on their way into the file, in a worker's hands: one that was produced, or those that were fetched."""
 
-    __slots__ = ("appended", "done", "error", "file", "header", "news", "now", "path", "position", "records", "segment")
+    __slots__ = (
+        "appended",
+        "done",
+        "error",
+        "fetched",
+        "file",
+        "headers",
+        "news",
+        "now",
+        "path",
+        "position",
+        "records",
+        "segment",
+    )
 
     def __init__(
         self,
         segment: Segment,
         records: memoryview,
-        header: BatchHeader,
-        news: Producer | None,
+        headers: Sequence[BatchHeader],
         appended: Appended,
         now: Now,
+        news: Producer | None = None,
+        *,
+        fetched: bool = False,
     ) -> None:
         self.segment = segment
         self.file: File | None = None  # until it runs
         self.path = segment.path
         self.position = segment.size
         self.records = records
-        self.header = header
-        self.news = news
+        self.headers = headers
         self.appended = appended
         self.now = now
+        self.news = news
+        self.fetched = fetched  # of a leader, so taken in as they are
         self.error: Refusal | StorageFault | None = None
         self.done = False
 
@@ -132,6 +151,8 @@ class LogWriter:
         self.producers = producers
         self.producer_memory: ProducerMemory | None = None  # the store's
         self.rolling = False
+        self.held = False  # for a truncation; it is `rolling` then, too
+        self.flush: Flush | None = None  # under way
         self.writing: Writing | None = None
         self.retreated = False  # a refused write was cut off again, and no sync has told the disk
         self.stay_bytes = 0  # up to here the segment is written on, as no next one could be made
@@ -193,7 +214,7 @@ class LogWriter:
         if isinstance(news, Appended):
             return news
         appended = self._assign(records, header, now)
-        self.writing = Writing(self.state.active, records, header, news, appended, now)
+        self.writing = Writing(self.state.active, records, (header,), appended, now, news)
         return self.writing
 
     def end_write(self) -> None:
@@ -207,8 +228,11 @@ class LogWriter:
         writing.error = writing.error or self.state.fault
         if writing.error is None:
             self.state.active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
-            size, epoch = len(writing.records), self.state.leader_epoch
-            self._take_in(size, writing.header, writing.news, writing.appended, epoch, writing.now)
+            if writing.fetched:
+                self._take_in_fetched(writing.headers, writing.now)
+            else:
+                size, epoch = len(writing.records), self.state.leader_epoch
+                self._take_in(size, writing.headers[0], writing.news, writing.appended, epoch, writing.now)
 
     def append_as_it_is(
         self, records: memoryview, headers: Sequence[BatchHeader], now: Now, *, opens: bool = True
@@ -218,19 +242,37 @@ class LogWriter:
         They were checked to go on where the log ends (replica.py): offsets, epochs and times stay, and producers are
         taken for granted. Raises as `append`, RollDue where not even the first fits.
         """
-        self._may_append()
-        taken, size = ((), 0) if self.rolling else self._fitting(headers, now)
-        if not taken:
-            self.rolling = True
-            raise RollDue
+        taken, size = self._taken(headers, now)
         self._write(records[:size], opens=opens)
-        for header in taken:
+        self._take_in_fetched(taken, now)
+        return size
+
+    def begin_write_as_it_is(self, records: memoryview, headers: Sequence[BatchHeader], now: Now) -> Writing:
+        """As `append_as_it_is`, but the write is left to a worker; `end_write` must follow its `run`, on the loop.
+
+        It has as many bytes as the segment takes; `records` must not change until then.
+        """
+        taken, size = self._taken(headers, now)
+        where = Appended(taken[0].base_offset, taken[-1].next_offset, -1)
+        self.writing = Writing(self.state.active, records[:size], taken, where, now, fetched=True)
+        return self.writing
+
+    def _take_in_fetched(self, headers: Sequence[BatchHeader], now: Now) -> None:
+        for header in headers:
             if header.base_offset != self.state.log_end_offset:
                 self.state.active.gaps_allowed = True  # compaction took batches of the leader's
             news = self.producers.granted(header, now.age_ms)
             where = Appended(header.base_offset, header.next_offset, -1)
             self._take_in(header.size, header, news, where, header.leader_epoch, now)
-        return size
+
+    def _taken(self, headers: Sequence[BatchHeader], now: Now) -> tuple[Sequence[BatchHeader], int]:
+        """Those at the front that can be written now, at least one, and their bytes; raises as `append_as_it_is`."""
+        self._may_append()
+        taken, size = ((), 0) if self.rolling else self._fitting(headers, now)
+        if not taken:
+            self.rolling = True
+            raise RollDue
+        return taken, size
 
     def _fitting(self, headers: Sequence[BatchHeader], now: Now) -> tuple[Sequence[BatchHeader], int]:
         """Those at the front that the active segment takes, and their bytes."""
@@ -357,14 +399,15 @@ class LogWriter:
         """A flush of what is written and not yet confirmed; None when there is nothing."""
         state = self.state
         begin = state.synced
-        if state.fault is not None or begin.offset == state.log_end_offset:
+        if state.fault is not None or begin.offset == state.log_end_offset or self.held:
             return None
         end = state.end()
-        return Flush(begin.position if begin.segment is end.segment else 0, end)
+        self.flush = flush = Flush(begin.position if begin.segment is end.segment else 0, end)
+        return flush
 
     def finish_flush(self, flush: Flush) -> None:
-        """Take in what the flush confirmed."""
-        state, end = self.state, flush.end
+        """Take in what the flush confirmed; one that failed takes the log offline in its place."""
+        state, end, self.flush = self.state, flush.end, None
         if self.rolling or state.fault is not None:
             return  # a roll syncs everything itself, in the worker
         if end.offset > state.synced.offset and end.segment is state.active:  # else it was truncated since

@@ -10,7 +10,7 @@
 | state | event | next |
 |---|---|---|
 | open | append finds the segment full or too old | rolling: appends raise RollDue |
-| open | writer.begin_write() | writing: appends raise WriteUnderWay |
+| open | writer.begin_write(), begin_write_as_it_is() | writing: appends raise WriteUnderWay |
 | writing | the worker has written and the loop knows: end_write() | open |
 | rolling | roller.roll() is over and the loop knows: end_roll() | open, in the next segment |
 | open, rolling, writing | a write, sync or roll fails | offline: `fault` is set, every method raises it |

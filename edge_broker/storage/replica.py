@@ -3,6 +3,7 @@
 | who | does | then |
 |---|---|---|
 | a follower | `append` of what it fetched | RollDue: as any writer; a sync follows; if `epoch_due`, `keep_epoch` |
+| a follower on a slow disk | `begin_append`; the Writing's `run` in `writer`; `end_append` | the same |
 | a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk` | it serves once that is done |
 | a leader | appends as a single board does, then `wrote` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
@@ -44,6 +45,7 @@ from edge_broker.storage.reading import LogReader
 
 if TYPE_CHECKING:
     from edge_broker.storage.age import Now
+    from edge_broker.storage.appending import Writing
     from edge_broker.storage.filesystem import Bytes
     from edge_broker.storage.log import PartitionLog
     from edge_broker.storage.log_state import LogState
@@ -97,12 +99,40 @@ class Replica:
         Refusal (a batch is not what is due, or there is no space: nothing is written), RollDue, WriteUnderWay,
         StorageFault; unless it `opens` the file where that is not open, WouldBlockError: a worker opens it first.
         """
-        state = self.log.state
-        headers = due_batches(records, state)
+        headers = due_batches(records, self.log.state)
         size = self.log.writer.append_as_it_is(records, headers, now, opens=opens)
+        self._took()
+        return size
+
+    def begin_append(self, records: memoryview, now: Now) -> Writing:
+        """As `append`, but the write is left to the worker `writer`; `end_append` must follow its `run`. Loop.
+
+        `len(writing.records)` bytes of them: what the active segment takes. Nothing is copied: `records` must not
+        change until then. Raises as `append`.
+        """
+        headers = due_batches(records, self.log.state)
+        return self.log.writer.begin_write_as_it_is(records, headers, now)
+
+    def end_append(self, writing: Writing) -> int:
+        """Take in what the worker has written, unless `end_write` has; how many bytes. Loop.
+
+        Refusal (no space: nothing is written), StorageFault (it is offline).
+        """
+        if not writing.done:
+            self.log.writer.end_write()
+        writing.result()
+        self._took()
+        return len(writing.records)
+
+    def _took(self) -> None:
+        state = self.log.state
         state.leader_epoch = max(state.leader_epoch, state.epochs.latest)
         self.wrote()
-        return size
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write, a roll or a truncation is under way."""
+        return self.log.writer.busy
 
     @property
     def epoch_due(self) -> bool:

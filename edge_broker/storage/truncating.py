@@ -2,7 +2,7 @@
 
 | call | where | |
 |---|---|---|
-| `hold` | loop | no append, roll or flush may be under way; none begins before the end |
+| `hold` | loop | no append, roll or flush is under way; none begins before the end |
 | `enter` | `files` | the ledger has what goes, by epoch and offset, synced |
 | `truncate` | `files` | the log is cut, durably, and opened again: with producers, epochs and indexes of what is left |
 | `go_on` | loop | the log is what was made of it |
@@ -12,6 +12,10 @@ goes: what the leader has is fetched again. Also a log that ends at the offset i
 and have no record, go.
 
 An offset at the log's own start leaves an empty log, whose next offset is that one.
+
+A flush under way is waited for, though it could confirm nothing of the log that is made (the segment that it speaks of
+is none of that one's): the truncation may take away the very file that it has to open, and its failure would take the
+log offline.
 
 Lives here: that. Must never come in: where a log diverges (cluster/following.py). Source: KIP-101, KIP-279.
 """
@@ -76,16 +80,20 @@ class Going:
 
 
 def hold(log: PartitionLog) -> bool:
-    """Let nothing be appended until `go_on` or `let_go`; False while a roll or a write is under way. Loop."""
-    if log.writer.busy:
+    """Let nothing be appended or flushed until `go_on` or `let_go`; False: a roll, a write or a flush is under way.
+
+    Whoever was told so asks again once the log has moved. Loop.
+    """
+    writer = log.writer
+    if writer.busy or (writer.flush is not None and log.fault is None):
         return False
-    log.writer.rolling = True
+    writer.rolling = writer.held = True
     return True
 
 
 def let_go(log: PartitionLog) -> None:
-    """The log stays as it is, as of one that is elected meanwhile. Loop."""
-    log.writer.rolling = False
+    """The log stays as it is, as of one that is elected meanwhile; what is unsynced has to be asked for again. Loop."""
+    log.writer.rolling = log.writer.held = False
 
 
 @runs_in("files")
@@ -174,7 +182,7 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
     state = log.state
     if state.fault is not None:
         raise state.fault.kept()
-    assert log.writer.rolling, f"{log!r} takes appends while it is truncated"
+    assert log.writer.held, f"{log!r} takes appends while it is truncated"
     assert (state, state.log_end_offset) == entered[:2], f"{log!r} is another one than was entered"
     high_watermark = log.high_watermark
     try:

@@ -13,8 +13,10 @@ Not here, as other rules cover for them, so that 300 schedules found none of the
 | Sync before an unknown outcome is read | the leader wishes the same at once, counts it, and the failing write tells |
 | fetches of other epochs are fenced | a log is matched by its last epoch at each fetch |
 | acknowledgements begin anew with each epoch | a follower that was truncated since is behind for moments |
+| an epoch begins when nothing is under way any more | a follower is truncated that need not be |
+| a truncation waits for a flush | few flushes are of a segment that goes |
 
-tests/unit/cluster holds these three.
+tests/unit/cluster holds the first four, tests/unit/storage the last.
 
 Must never come in: what finds them.
 """

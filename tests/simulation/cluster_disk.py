@@ -33,6 +33,15 @@ class Writing(NamedTuple):
     starts: tuple[Start, ...]
 
 
+class AppendUnderWay(NamedTuple):
+    """What a follower is writing."""
+
+    records: Sequence[Record]
+
+    def run(self) -> None:
+        """The kernel has it; this log knows no difference."""
+
+
 class SimLog:
     """As a PartitionLog, record by record."""
 
@@ -45,7 +54,7 @@ class SimLog:
         self.online = True
         self.durable: list[Record] = []
         self.durable_starts: tuple[Start, ...] = ()
-        self.syncing = False
+        self.syncing = self.busy = False
         self._same = 0  # so many records are the same on the disk
         self._cut_since = 0  # the least end since the sync under way began
 
@@ -59,6 +68,17 @@ class SimLog:
         for record in records:
             self.epochs.note(record.epoch, len(self.records))
             self.records.append(record)
+
+    def begin_append(self, records: Sequence[Record]) -> AppendUnderWay:
+        """Write, in a worker's hands."""
+        self.busy = True
+        return AppendUnderWay(records)
+
+    def end_append(self, under_way: AppendUnderWay) -> None:
+        """It is written."""
+        self.busy = False
+        if self.online:
+            self.append(under_way.records)
 
     def lead(self, epoch: int, value: int) -> None:
         """Append as a leader does."""
@@ -108,11 +128,13 @@ class SimLog:
         self._same = min(len(self.durable), self._cut_since)
         self.synced_offset = max(self.synced_offset, self._same)
 
-    may_truncate = True  # also amid a sync
+    def hold(self) -> bool:
+        """Whether it may be truncated now: also amid a sync."""
+        return True
 
     def restart(self) -> None:
         """What a new process finds, and syncs before it serves."""
-        self.syncing, self.online = False, True
+        self.syncing, self.busy, self.online = False, False, True
         self.end_sync(self.begin_sync())
 
     def cut_power(self, dice: Random) -> set[int]:

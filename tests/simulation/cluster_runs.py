@@ -162,7 +162,7 @@ class Schedule:
             other = self.dice.choice(joining(process) or [each.number for each in world.boards if each is not board])
             links = {(board.number, other), (other, board.number)}
             self.later(self.dice.random() * 10, lambda: world.blocked.update(links))
-            self.later(2 * SESSION_MS, lambda: world.blocked.difference_update(links))
+            world.later(2 * SESSION_MS, lambda: world.blocked.difference_update(links))
         if storm or self.dice.random() < 0.2:
             self.later(100 + self.dice.random() * 1400, lambda: self.strike(board))
 

@@ -24,8 +24,10 @@ from edge_broker.protocol.record_batch import build_batch, read_header, records_
 from edge_broker.runs_in import enter as enter_place
 from edge_broker.runs_in import place
 from edge_broker.settings import LogSettings
+from edge_broker.storage import truncating
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import RollDue
+from edge_broker.storage.appending import Writing as FileWriting
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log import PartitionLog
@@ -33,7 +35,7 @@ from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, truncate
+from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, truncate
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from tests.simulation.cluster_disk import Entry, Record
@@ -64,10 +66,19 @@ class Writing(NamedTuple):
     flush: Flush | None
 
 
+class AppendUnderWay(NamedTuple):
+    """What a follower is writing."""
+
+    writing: FileWriting
+
+    def run(self) -> None:
+        """The kernel has it."""
+        with at("writer"):
+            self.writing.run()
+
+
 class RealLog:
     """A partition on a card; as SimLog."""
-
-    may_truncate = False  # amid a sync
 
     def __init__(self, disk: RealDisk, partition: PartitionId, log: PartitionLog) -> None:
         self.disk, self.partition, self.replica = disk, partition, Replica(log)
@@ -94,6 +105,10 @@ class RealLog:
     @property
     def epochs(self) -> LeaderEpochs:
         return self.replica.epochs
+
+    @property
+    def busy(self) -> bool:
+        return self.replica.busy
 
     @property
     def online(self) -> bool:
@@ -164,6 +179,22 @@ class RealLog:
         self.replica.wrote()
         self.records.append(Record(epoch, value))
 
+    def begin_append(self, fetched: bytes) -> AppendUnderWay:
+        """Write as much as the segment takes, in a worker's hands."""
+        view = memoryview(bytearray(fetched))
+        self.cut -= set(records_in(view))
+        replica = self.replica
+        return AppendUnderWay(rolled(replica.log, lambda: replica.begin_append(view, self.disk.now)))
+
+    def end_append(self, under_way: AppendUnderWay) -> None:
+        """It is written."""
+        if not self.online:  # the card has failed meanwhile
+            self.replica.log.writer.end_write()
+            return
+        self.replica.end_append(under_way.writing)
+        self.records += records_in(under_way.writing.records)
+        self._keep_epoch()
+
     def append(self, fetched: bytes) -> None:
         self.disk.may_be_cut(CUT_AMID)
         view = memoryview(bytearray(fetched))
@@ -172,6 +203,9 @@ class RealLog:
             size = rolled(self.replica.log, partial(self.replica.append, view, self.disk.now, opens=False))
             self.records += records_in(view[:size])
             view = view[size:]
+        self._keep_epoch()
+
+    def _keep_epoch(self) -> None:
         if self.replica.epoch_due:
             with at("disk"):
                 self.replica.keep_epoch()
@@ -206,6 +240,10 @@ class RealLog:
     def begin_truncation(self, end_offset: int) -> None:
         """What is under way ends first."""
 
+    def hold(self) -> bool:
+        """Whether it may be truncated now."""
+        return not self.online or truncating.hold(self.replica.log)
+
     def truncated(self, end_offset: int) -> None:
         if not self.online:
             return
@@ -214,8 +252,6 @@ class RealLog:
             raise Damaged(f"{self.replica.log!r} is truncated to {end_offset}, which is not written down")
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
         log = self.replica.log
-        if not hold(log):
-            raise Damaged(f"{log!r} is busy")
         with at("files"):
             fresh = truncate(self.disk.store, log, entered, self.disk.now)
         go_on(log, fresh)

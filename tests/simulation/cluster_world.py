@@ -30,6 +30,7 @@ SESSION_MS = 1000
 TICK_MS = 40.0
 FETCH_RECORDS = 40
 FEW_RECORDS = 5
+WRITTEN_AT_ONCE = 0.7
 SETTINGS = Settings(
     lag_ms_max=900.0,
     fetch_wait_ms=60.0,
@@ -180,9 +181,7 @@ class Process:
         partition, member = effect.partition, self.member
         log = self.log(partition)
         if isinstance(effect, effects.Append):
-            if log.online and effect.offset == log.log_end_offset:
-                log.append(effect.records)  # type: ignore[arg-type]
-            self.moved(partition)
+            self._append(partition, log, effect)
         elif isinstance(effect, effects.BeginEpoch):
             epoch = effect.epoch
             self.world.note(
@@ -200,18 +199,41 @@ class Process:
             self.world.note(f"board {self.board.number}: truncates {partition.partition} from {before} to {end}")
             log.begin_truncation(end)
 
+            def hold() -> None:
+                if log.hold():
+                    self.later(self.board.sync_ms(), cut)
+                else:
+                    self.later(1.0, hold)
+
             def cut() -> None:
-                if log.syncing and not log.may_truncate:
-                    self.later(1.0, cut)
-                    return
                 log.truncated(end)
                 member.truncated(partition, self.now_ms)
 
-            self.later(self.board.sync_ms(), cut)
+            hold()
         else:
             self.world.checks.advanced(self, partition, effect.high_watermark)
             log.shown(effect.high_watermark)
             self._wake(partition)
+
+    def _append(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.Append) -> None:
+        """At once, or behind: what is under way then ends later, whatever has happened meanwhile."""
+        if not log.online or log.busy or effect.offset != log.log_end_offset:
+            return
+        if self.world.dice.random() < WRITTEN_AT_ONCE:
+            log.append(effect.records)  # type: ignore[arg-type]
+            self.moved(partition)
+            return
+        under_way = log.begin_append(effect.records)  # type: ignore[arg-type]
+
+        def write() -> None:
+            under_way.run()
+            self.later(self.board.sync_ms(), written)
+
+        def written() -> None:
+            log.end_append(under_way)  # type: ignore[arg-type]
+            self.moved(partition)
+
+        self.later(self.board.sync_ms(), write)
 
     def _send(self, to: int, message: Message) -> None:
         if isinstance(message, ReplicaFetched) and message.wants_records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Iterable
 
@@ -10,7 +11,7 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.appending import RollDue
+from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
@@ -295,3 +296,103 @@ def test_a_worker_opens_the_file_of_a_replica_that_was_idle() -> None:
         replica.append(memoryview(of_leader(0, 1, b"a")), NOW, opens=False)
     assert replica.log_end_offset == 0
     assert replica.append(memoryview(of_leader(0, 1, b"a")), NOW) > 0
+
+
+def written_behind(replica: Replica, data: bytes) -> int:
+    """Append in a worker's hands as much as the segment takes; how many bytes."""
+    writing = replica.begin_append(memoryview(data), NOW)
+    writing.run()
+    return replica.end_append(writing)
+
+
+def test_a_worker_writes_several_batches_and_all_are_taken_in() -> None:
+    behind, at_once = opened(), opened()
+    written = [
+        of_leader(0, 3, b"a", b"b", producer=(9, 0, 4)),
+        of_leader(2, 3, b"c", producer=(9, 0, 6)),
+        of_leader(3, 5, b"d"),
+    ]
+    data = b"".join(written)
+    writing = behind.begin_append(memoryview(data), NOW)
+    assert (len(writing.records), behind.log_end_offset, behind.busy) == (len(data), 0, True)
+    with pytest.raises(WriteUnderWay):
+        behind.append(memoryview(data), NOW)
+    with pytest.raises(WriteUnderWay):
+        behind.begin_append(memoryview(data), NOW)
+    writing.run()
+    assert behind.log_end_offset == 0, "until the loop has taken it in"
+    assert behind.end_append(writing) == len(data)
+    take(at_once, *written)
+    assert (behind.log_end_offset, behind.log.leader_epoch, starts(behind)) == (4, 5, ((3, 0), (5, 3)))
+    for replica in (behind, at_once):
+        synced(replica.log)
+        replica.show(4)
+    assert shown(behind) == shown(at_once) == written
+    assert behind.log.writer.producers.known()[9].batches == at_once.log.writer.producers.known()[9].batches
+    assert behind.log.reader.max_timestamp() == at_once.log.reader.max_timestamp()
+
+
+def test_whoever_runs_the_write_may_have_ended_it() -> None:
+    replica = opened()
+    writing = replica.begin_append(memoryview(of_leader(0, 3, b"a")), NOW)
+    writing.run()
+    replica.log.writer.end_write()
+    assert replica.end_append(writing) == len(writing.records)
+    assert (replica.log_end_offset, replica.log.leader_epoch) == (1, 3)
+
+
+def test_a_worker_writes_what_the_segment_takes_and_the_next_takes_the_rest() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    written = [of_leader(number, 1 + number // 8, b"%03d" % number * 100) for number in range(20)]
+    data, writes = b"".join(written), 0
+    while data:
+        try:
+            data = data[written_behind(replica, data) :]
+            writes += 1
+        except RollDue:
+            replica.log.roller.roll()
+            replica.log.writer.end_roll()
+    assert writes == len(replica.log.segments) > 1
+    synced(replica.log)
+    for _ in range(2):
+        assert starts(replica) == ((1, 0), (2, 8), (3, 16))
+        replica.show(20)
+        assert shown(replica) == written
+        disk.crash()
+        replica = again(disk)
+
+
+def test_a_worker_writes_nothing_where_a_batch_is_refused() -> None:
+    replica = opened()
+    wrong = bytearray(of_leader(1, 3, b"b"))
+    wrong[-1] ^= 1
+    with pytest.raises(Refusal):
+        replica.begin_append(memoryview(of_leader(0, 3, b"a") + bytes(wrong)), NOW)
+    assert not replica.busy
+    assert written_behind(replica, of_leader(0, 3, b"a")) > 0
+
+
+def test_a_worker_without_space_leaves_nothing_behind() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    disk.fault = failing("write", number=errno.ENOSPC)
+    writing = replica.begin_append(memoryview(of_leader(0, 3, b"a")), NOW)
+    writing.run()
+    with pytest.raises(Refusal, match="nothing was written"):
+        replica.end_append(writing)
+    assert (replica.log_end_offset, replica.online, replica.busy) == (0, True, False)
+    disk.fault = None
+    assert written_behind(replica, of_leader(0, 3, b"a")) > 0
+
+
+def test_a_worker_that_fails_takes_the_replica_offline() -> None:
+    disk = SimulatedDisk(1)
+    replica = opened(disk)
+    disk.fault = failing("write")
+    writing = replica.begin_append(memoryview(of_leader(0, 3, b"a")), NOW)
+    writing.run()
+    with pytest.raises(StorageFault):
+        replica.end_append(writing)
+    assert not replica.online
+    assert replica.log_end_offset == 0

@@ -185,16 +185,47 @@ def test_what_was_shown_and_stays_is_shown() -> None:
     assert replica.log.high_watermark == 3
 
 
-def test_a_sync_that_began_before_confirms_nothing_of_what_came_after() -> None:
+def test_a_flush_under_way_is_waited_for_and_none_begins_while_the_log_is_held() -> None:
+    """What it speaks of would be gone, perhaps the very file that it has to open."""
+    store, replica, written = filled(SimulatedDisk(1))
+    writer = replica.log.writer
+    take(replica, of_number(20, 6, 60))
+    flush = writer.begin_flush()
+    assert flush is not None
+    assert not hold(replica.log)
+    flush.run()
+    writer.finish_flush(flush)
+    take(replica, of_number(21, 6, 60))
+    assert hold(replica.log)
+    assert writer.begin_flush() is None
+    let_go(replica.log)
+    synced(replica.log)
+    assert replica.synced_offset == 22
+    cut(store, replica, 18)
+    check(replica, written[:18])
+
+
+def test_a_flush_that_failed_holds_nothing_up_and_nothing_is_truncated() -> None:
     store, replica, _ = filled(SimulatedDisk(1))
     take(replica, of_number(20, 6, 60))
-    flush = replica.log.writer.begin_flush()
-    assert flush is not None
-    cut(store, replica, 18)
-    take(replica, *[of_number(number, 9, 60) for number in range(18, 20)])
-    flush.run()
-    replica.log.writer.finish_flush(flush)
-    assert replica.synced_offset == 18
+    entered = enter(replica.log, 18)
+    assert replica.log.writer.begin_flush() is not None
+    replica.log.fail(StorageFault(replica.log.directory, 0, "the card fails"))
+    assert hold(replica.log)
+    with pytest.raises(StorageFault, match="the card fails"):
+        truncate(store, replica.log, entered, NOW)
+
+
+def test_a_write_under_way_is_waited_for() -> None:
+    store, replica, written = filled(SimulatedDisk(1))
+    writing = replica.begin_append(memoryview(of_number(20, 6, 60)), NOW)
+    assert replica.busy
+    assert not hold(replica.log)
+    writing.run()
+    replica.end_append(writing)
+    assert not replica.busy
+    cut(store, replica, 20)
+    check(replica, written)
 
 
 def test_a_cut_amid_a_batch_takes_the_batch() -> None:

@@ -1,0 +1,115 @@
+"""What one replica does where something else is under way, or its log is not what the in-sync set speaks of."""
+
+from __future__ import annotations
+
+from edge_broker.cluster.effects import Append, BeginEpoch, Effect, Send
+from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.partition import Partition, Role, Settings
+from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.zookeeper import SetData
+from tests.simulation.cluster_disk import Record, SimLog
+
+PARTITION = PartitionId("t", 0)
+TOPIC = Topic("id", ((1, 2, 3),), {})
+ME, B, C = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6), InSyncReplica(3, "three", 7)
+
+
+class Around:
+    """A member of which nothing is asked but what a partition asks."""
+
+    identity = Identity(1, "one", (4, 5))
+    settings = Settings()
+    connected = True
+    leaving = False
+
+    def __init__(self) -> None:
+        self.now_ms = 1000.0
+        self.effects: list[Effect] = []
+        self.written: list[SetData] = []
+        self.registrations = {each.broker: Registration(*each[::2], each.directory) for each in (ME, B, C)}
+
+    def is_gone(self, entry: InSyncReplica | None) -> bool:
+        return entry is None or entry.broker not in self.registrations
+
+    def lease_holds(self) -> bool:
+        return True
+
+    def out(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def token(self) -> int:
+        return len(self.effects)
+
+    def ask(self, request: object, then: object) -> None:
+        assert isinstance(request, SetData)
+        self.written.append(request)
+
+    def took(self) -> list[Effect]:
+        """What is wanted since this was asked last."""
+        found, self.effects = self.effects, []
+        return found
+
+    def fetches(self) -> list[ReplicaFetch]:
+        found = [each.message for each in self.took() if isinstance(each, Send)]
+        return [each for each in found if isinstance(each, ReplicaFetch)]
+
+
+def replica_of(*epochs: int) -> tuple[Partition, SimLog, Around]:
+    log, around = SimLog(), Around()
+    log.append(tuple(Record(epoch, offset) for offset, epoch in enumerate(epochs)))
+    log.restart()
+    return Partition(PARTITION, TOPIC, log, around, around.ask), log, around
+
+
+def following(*epochs: int) -> tuple[Partition, SimLog, Around]:
+    """A follower of broker 2 in epoch 4."""
+    made, log, around = replica_of(*epochs)
+    made.take_in(PartitionState(2, 4, (ME, B, C)), 1)
+    (fetch,) = around.fetches()
+    assert (made.role, fetch.fetch_offset, fetch.synced_end) == (Role.FOLLOWING, len(epochs), len(epochs))
+    return made, log, around
+
+
+def test_an_epoch_begins_behind_what_is_being_written() -> None:
+    made, log, around = following(4, 4)
+    under_way = log.begin_append((Record(4, 2),))
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 2)
+    made.tick()
+    assert around.took() == []
+    log.end_append(under_way)
+    made.log_moved()
+    assert around.took() == [BeginEpoch(PARTITION, 5)]
+    assert made.leading is not None
+    assert (made.role, made.leading.epoch_start) == (Role.BEGINNING, 3)
+
+
+def test_who_is_writing_fetches_nothing_and_takes_no_answer() -> None:
+    made, log, around = following(4, 4)
+    answer = ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=2, records=(Record(4, 2),))
+    made.fetched(answer)
+    assert around.took() == [Append(PARTITION, 2, answer.records)]
+    under_way = log.begin_append((Record(4, 2),))
+    made.fetched(answer)
+    around.now_ms += 60_000
+    made.tick()
+    assert around.took() == []
+    log.end_append(under_way)
+    made.log_moved()
+    assert [each.fetch_offset for each in around.fetches()] == [3]
+
+
+def test_nobody_is_handed_the_lead_before_the_last_write_is_there() -> None:
+    made, log, around = replica_of(4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B)), 1)
+    made.epoch_begun(5)
+    assert made.hand_over(2)
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
+    under_way = log.begin_append((Record(5, 2),))
+    made.tick()
+    assert around.written == []
+    log.end_append(under_way)
+    made.tick()
+    assert around.written == []
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 3, 5, 3))
+    made.tick()
+    assert [b'"leader":2' in each.data.replace(b" ", b"") for each in around.written] == [True]
