@@ -95,11 +95,16 @@ def _rising(starts: Iterable[EpochStart]) -> Iterator[EpochStart]:
             yield start
 
 
+def differ(topic_id: str | None, other: str | None) -> bool:
+    """Whether two topics of one name are known to be different ones."""
+    return topic_id is not None and other is not None and topic_id != other
+
+
 def judge_standing(
     position: int, topic_id: str | None, epochs: LeaderEpochs, *, source_topic_id: str | None, source_epoch: int
 ) -> Standing:
     """Return the first table's verdict; no topic id, and a source's epoch of -1, mean that it is not known."""
-    if topic_id is not None and source_topic_id is not None and topic_id != source_topic_id:
+    if differ(topic_id, source_topic_id):
         return "anew"
     if position == 0 or source_epoch < 0:
         return "stands"

@@ -15,7 +15,7 @@ from edge_broker.protocol.record_batch import CODEC_NONE
 from kafka_wire.batches import Packed, Piece
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
-from mirror.epochs import LeaderEpochs
+from mirror.epochs import LeaderEpochs, differ
 from mirror.link import Mark
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.state import PartitionState, Sent
@@ -205,8 +205,9 @@ class Lane:
         before, starts = self.offsets, self.state.epoch_starts
         self.clear()
         offsets = PartitionOffsets(offset, target_end=before.target_end)
-        offsets.topic_id = self.topic_id if self.state.map.steps else before.topic_id
-        offsets.epochs = LeaderEpochs(starts) if starts else before.epochs
+        is_other = differ(before.topic_id, self.topic_id)  # of what was known before, nothing tells of this log
+        offsets.topic_id = self.topic_id if self.state.map.steps or is_other else before.topic_id
+        offsets.epochs = LeaderEpochs(starts) if starts or is_other else before.epochs
         offsets.epochs.cut(offset)
         if offsets.epochs.below(offset) is None and before.topic_id == self.topic_id:
             offsets.epochs = LeaderEpochs(before.epochs.starts)  # of what was passed over, no step tells
@@ -326,6 +327,11 @@ class Lane:
     def set_by_hand(self) -> int | None:
         """The position that somebody else has put into the group."""
         return self.commit.offset if self.commit is not None and self.commit.by_hand else None
+
+    @property
+    def is_of_another_log(self) -> bool:
+        """Whether the group's position is of another topic that had this name."""
+        return self.commit is not None and differ(self.commit.topic_id, self.topic_id)
 
     @property
     def is_compacted_there(self) -> bool:

@@ -530,7 +530,7 @@ def is_marked_by(marked_by: tuple[int, int] | None, fence: Fence) -> bool:
 def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
     """From another place than the state tells, where the source lost what it had, or somebody wants it so."""
     if state.life.producer_id < 0:
-        return resumed
+        return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed
     if lane.resend_from is not None and lane.resend_from[0] < resumed.records:
         _log.error(
             "order_lost", **lane.fields(), offset=lane.resend_from[1], then="what arrived behind it is sent again"

@@ -7,7 +7,7 @@ Lives here: whom to ask, and what follows. Must never come in: the rules, which 
 | it stands                                     | it is read on                                |                   |
 | its leader cannot say now                     | it is not read, and asked about again        | trouble           |
 | the source lost records below it              | ledger record, back to where they began      | source_went_back  |
-| the topic was made anew                       | from the log's start                         | topic_made_anew   |
+| the topic was made anew                       | a life begins with the source's log          | topic_made_anew   |
 | an older version's, the same at both ends     | it is read on                                | position_proved   |
 | an older version's, not the same              | ledger record, back to where the two part    | source_went_back  |
 | an older version's, and nobody can tell       | it is believed, this once                    | position_believed |
@@ -25,7 +25,6 @@ from mirror import epochs, ledger
 from mirror.asking import EpochQuestion
 from mirror.errors import TargetError
 from mirror.lane import Lane
-from mirror.offsets import PartitionOffsets
 from mirror.source import Source
 from mirror.target import Target
 
@@ -86,7 +85,8 @@ class Positions:
             case "stands":
                 self._stands(lane)
             case "anew":
-                await self._begin_anew(lane)
+                _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
+                lane.go_back_to, lane.starts_anew = 0, True
             case "unproved":
                 await self._prove(lane)
         return False
@@ -96,14 +96,6 @@ class Positions:
             lane.offsets.topic_id = lane.topic_id
         lane.leader_epoch = lane.leader.epoch
         self._tell(f"{lane.name} position", "")
-
-    async def _begin_anew(self, lane: Lane) -> None:
-        starts, _ = await self._source.bounds([lane.partition])
-        _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
-        lane.start(PartitionOffsets(starts[lane.partition], target_end=lane.offsets.target_end))
-        assert lane.state is not None
-        lane.state.go_back(starts[lane.partition])
-        self._stands(lane)
 
     async def _ask(self, lanes: list[Lane]) -> None:
         asked = {lane.partition: lane for lane in lanes}

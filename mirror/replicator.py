@@ -605,6 +605,10 @@ class Replicator:
         """Return where a lane begins that has no state: by the group's position, or with the source's log."""
         if lane.state is None and lane.set_by_hand is not None:
             return lane.set_by_hand
+        if resumed.verdict == "source_anew" and not lane.starts_anew:
+            _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
+            if lane.offsets.topic_id is not None and lane.offsets.topic_id == lane.topic_id:
+                return lane.offsets.acked  # of this very log: where it begins now may be higher, which is then a gap
         if resumed.verdict != "position":
             starts, _ = await self.source.bounds([lane.partition])
             is_known = lane.state is not None or lane.commit is not None

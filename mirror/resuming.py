@@ -37,6 +37,7 @@ from typing import Literal, NamedTuple
 
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.looking import Own
+from mirror.epochs import differ
 from mirror.offset_map import End, OffsetMap
 from mirror.state_records import StateError, StepsMissing, Topics
 
@@ -88,9 +89,9 @@ def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *
     """Judge by the table; `holds_all` says whether no step is left out of the map. Raises StateError, StepsMissing."""
     end = known.end
     position = Resumed("position", end.records, end.source_offset)
-    if _differ(was.source_id, now.source_id):
+    if differ(was.source_id, now.source_id):
         return Resumed("source_anew", end.records)
-    if _differ(was.target_id, now.target_id) or was.target != now.target:
+    if differ(was.target_id, now.target_id) or was.target != now.target:
         return Resumed("target_anew", 0, end.source_offset)
     is_kept = seen.is_compacted and seen.end_offset >= end.target_offset
     if seen.last is not None and _is_below_its_place(seen.last, life, known):
@@ -109,10 +110,6 @@ def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *
     if seen.searched_from > seen.start_offset:
         return Resumed("unknown")
     return _below(seen.start_offset, known, holds_all)
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and one != other
 
 
 def _is_past(found: Resumed, end: End, *, is_kept: bool, life: Life) -> bool:

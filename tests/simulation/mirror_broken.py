@@ -66,7 +66,7 @@ async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState])
 
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
-    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 3),
+    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
     "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 10),
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 23),
     "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 285),

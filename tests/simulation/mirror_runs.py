@@ -116,6 +116,8 @@ class Schedule:
         self.found: list[str] = []  # what did not hold meanwhile
         rare = [act for act in (*RARE, *(HARD if hard else ())) if chance.random() < 0.25]
         self.acts: list[Act] = [*USUAL, *(act for act in OFTEN if chance.random() < 0.5), *rare]
+        if not hard and Random(f"log made anew {seed}").random() < 0.25:  # drawn apart: kept seeds mean what they did
+            self.acts += [the_source_topic_is_made_anew] * 2 + [the_source_deletes_its_head] * 2
         self.mode = mode = Mode(seed, transactions=transactions)
         if self.world.fenced and mode.is_used:
             self.world.coordinator = Coordinator(
@@ -423,9 +425,8 @@ RARE: list[Act] = [
 ]
 
 HARD: list[Act] = [the_source_topic_is_made_anew, the_target_loses_its_tail, the_target_topic_is_made_anew]
-"""Taken with --hard alone: of these some schedules are known to end with missing records.
+"""Taken with --hard alone, but for the first, which every fourth schedule takes: of the others some are known to fail.
 
-Where the head of a new source topic is deleted between two questions for its start, no ledger entry tells.
 Of a target that loses its end several times, or while others write there, offsets alone do not always tell: its leader
 epochs would. Where it loses the marker of a committed transaction, the next fence aborts what is left of that.
 """

@@ -880,6 +880,53 @@ async def test_a_topic_made_anew_while_it_is_read_is_mirrored_from_its_start():
     assert values(run.target)[100:] == [b"x" * 11] * len(run.offsets[100:])
 
 
+async def test_what_expires_of_a_topic_made_anew_between_its_begin_and_the_first_read_is_in_the_ledger():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.topic_id, source.log, source.end = "b", [other(o) for o in range(10, 300)], 300
+    source.start, answer = 10, source.bounds
+
+    async def bounds(partitions):
+        told = await answer(partitions)
+        if list(partitions):
+            source.start, source.log = 50, source.log[-250:]
+        return told
+
+    source.bounds = bounds
+    run = Run(source, target)
+    await run.until_safe(300)
+    assert run.offsets == [*range(100), *range(50, 300)]
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_offset_out_of_range:readings:0:10-49"]
+    assert run.metrics.duplicates._value.get() == 0
+
+
+async def test_what_expires_of_a_topic_made_anew_that_the_group_knows_and_the_state_does_not_is_in_the_ledger():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    source.topic_id, source.log, source.start, source.end = "b", [other(o) for o in range(50, 300)], 50, 300
+    source.group[TP] = Commit(0, 0, 100, topic_id="b")  # stopped before its first life with that topic had begun
+    run = Run(source, target)
+    await run.until_safe(300)
+    assert run.offsets == [*range(100), *range(50, 300)]
+    assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_offset_out_of_range:readings:0:0-49"]
+
+
+async def test_a_topic_made_anew_is_begun_once_though_the_state_is_lost_and_it_is_killed_before_the_first_record():
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    target.state.clear()
+    source.topic_id, source.log, source.end = "b", [], 0
+    await Killed(source, target).until(lambda: target.state and source.group[TP].topic_id == "b")
+    source.log, source.end = [other(o) for o in range(300)], 300
+    run = Run(source, target)
+    await run.until_safe(300)
+    assert run.offsets == [*range(100), *range(300)]
+    assert run.ledger.written == []
+
+
 async def mirrored_by_an_older_version(source, target, offset):
     """As one that had no state at the target, and put nothing else there either."""
     target.fences = False
