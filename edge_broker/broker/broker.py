@@ -90,7 +90,7 @@ class Broker:
 
     def join(self, cluster: Cluster) -> None:
         """Be one of several: who leads, and what may be shown, is the cluster's to say."""
-        self.cluster = self.topics.cluster = cluster
+        self.cluster = self.topics.cluster = self.groups.cluster = cluster
 
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""

@@ -92,6 +92,11 @@ class Cluster:
         found = self.member.partitions.get(PartitionId(topic, partition))
         return found if found is not None and found.role in LEADS else None
 
+    def epoch_led(self, topic: str, partition: int) -> int | None:
+        """The leader epoch in which this broker leads a partition; None: it does not."""
+        led = self.led(topic, partition)
+        return led.leading.epoch if led is not None and led.leading is not None else None
+
     def refuse_unless_led(self, log: PartitionLog) -> None:
         """Refuse with NOT_LEADER_OR_FOLLOWER what is asked of another broker's partition."""
         if log.topic != LEDGER_TOPIC and self.led(log.topic, log.partition) is None:

@@ -10,23 +10,36 @@ as one: with the partition's offsets loaded, or because it is served elsewhere.
 | could not be loaded | COORDINATOR_NOT_AVAILABLE |
 | is loaded, or was made since the start | by its coordinator |
 
-Lives here: that table, and the requests that wait. Must never come in: rules of groups (coordinator), records and
+In a cluster a coordinator lives with the leader of its partition, for one leader epoch:
+
+| in a cluster, a partition | its groups are answered |
+|---|---|
+| that is not led here | NOT_COORDINATOR: FindCoordinator names who leads it |
+| that is led here, in an epoch that is not loaded | COORDINATOR_LOAD_IN_PROGRESS |
+| whose offsets could not be loaded | COORDINATOR_NOT_AVAILABLE |
+| that is loaded in the epoch in which it is led | by its coordinator |
+
+Lives here: those tables, and the requests that wait. Must never come in: rules of groups (coordinator), records and
 their sync (settling.py), loading (group_loading.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.config import BrokerConfig
-from edge_broker.coordinator.calls import STEADY, Ahead, GroupSettings
+from edge_broker.coordinator.calls import NO_EPOCH, STEADY, Ahead, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.memory import Room
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
 
 
 class Parked(NamedTuple):
@@ -46,22 +59,26 @@ class Groups:
         self.parked: dict[int, Parked] = {}
         self.faults: dict[int, str] = {}
         """Why a partition's offsets could not be loaded."""
+        self.cluster: Cluster | None = None
         self._store = store
         self._loaded: dict[int, GroupCoordinator] = {}
-        self._loading: set[int] | None = None  # None: not begun
+        self._loading: dict[int, int] | None = None  # by partition, the leader epoch; None: not begun
         self._room = Room(self.settings.groups_bytes_max, is_connected)
         self._ahead = ahead
 
     @property
     def partitions(self) -> int:
-        """How many partitions `__consumer_offsets` has; 0: there is no such topic."""
+        """How many partitions `__consumer_offsets` has, here or elsewhere; 0: there is no such topic."""
+        if self.cluster is not None:
+            known = self.cluster.topics.get(OFFSETS_TOPIC)
+            return 0 if known is None else len(known.replicas)
         topic = self._store.topics.get(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     @property
     def loaded(self) -> bool:
         """Whether nothing is left to load."""
-        return self._loading is not None and not self._loading
+        return not self._loading and (self._loading is not None or self.cluster is not None)
 
     @property
     def fault(self) -> str | None:
@@ -70,7 +87,53 @@ class Groups:
 
     def load(self, partitions: Sequence[int]) -> None:
         """These partitions are about to be loaded; any other that there will be is new and empty."""
-        self._loading = (self._loading or set()) | set(partitions)
+        self._loading = (self._loading or {}) | dict.fromkeys(partitions, NO_EPOCH)
+
+    # in a cluster
+
+    def lead(self, partition: int, epoch: int) -> GroupCoordinator | None:
+        """A partition is led here from now on, and about to be loaded; the coordinator of before is the caller's to
+        stop.
+        """
+        former = self.resign(partition)
+        self._loading = {**(self._loading or {}), partition: epoch}
+        return former
+
+    def resign(self, partition: int) -> GroupCoordinator | None:
+        """A partition is not led here any more; its coordinator, which is dropped, is the caller's to stop."""
+        former = self._loaded.get(partition)
+        self._drop(partition)
+        return former
+
+    def is_loading(self, partition: int, epoch: int) -> bool:
+        """Whether a partition is being loaded for this epoch, and for no later one."""
+        return self._loading is not None and self._loading.get(partition) == epoch
+
+    def is_loaded(self, partition: int, epoch: int) -> bool:
+        """Whether a partition's coordinator is one of this epoch."""
+        return partition in self._loaded and self._loaded[partition].epoch == epoch
+
+    def log_here(self, partition: int) -> PartitionLog | None:
+        """The log of a partition of `__consumer_offsets`, if this broker has one."""
+        topic = self._store.topics.get(OFFSETS_TOPIC)
+        logs = topic.partitions if topic is not None else ()
+        return next((log for log in logs if log.partition == partition), None)
+
+    def log_for(self, partition: int, epoch: int) -> PartitionLog:
+        """Where records go that a coordinator of this epoch has made.
+
+        Refusal NOT_LEADER_OR_FOLLOWER where that one is dropped: what it knows may be old, whoever leads now.
+        """
+        if self.cluster is None:
+            return self._store.topics[OFFSETS_TOPIC].partitions[partition]
+        log = self.log_here(partition)
+        served = self._unready(partition) == ErrorCode.NONE and self.is_loaded(partition, epoch)
+        if log is None or not served:
+            text = f"this broker does not lead {OFFSETS_TOPIC}-{partition} in epoch {epoch}; look for the coordinator"
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        return log
+
+    # loading
 
     def serve(self, partition: int, loaded: GroupCoordinator) -> None:
         """Answer for the groups of a partition from now on."""
@@ -87,7 +150,7 @@ class Groups:
     def _drop(self, partition: int) -> None:
         """Forget all of a partition's groups as one."""
         if self._loading is not None:
-            self._loading.discard(partition)
+            self._loading.pop(partition, None)
         self.faults.pop(partition, None)
         dropped = self._loaded.pop(partition, None)
         if dropped is not None:
@@ -99,6 +162,8 @@ class Groups:
         return self._unready(partition_for(group_id, count)) if count else ErrorCode.NOT_COORDINATOR
 
     def _unready(self, partition: int) -> ErrorCode:
+        if self.cluster is not None:
+            return self._unready_in(self.cluster, partition)
         if partition in self._loaded:
             return ErrorCode.NONE
         if self._loading is None or partition in self._loading:
@@ -106,13 +171,26 @@ class Groups:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if partition in self.faults else ErrorCode.NONE
 
     def any_unready(self) -> ErrorCode:
-        """The first reason why some group cannot be served, or NONE."""
-        return next(filter(None, map(self._unready, range(self.partitions))), ErrorCode.NONE)
+        """The first reason why some group that is this broker's to serve cannot be served, or NONE."""
+        if self.cluster is not None and not self.cluster.serves:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # nobody knows whose they are
+        unready = map(self._unready, range(self.partitions))
+        return next((one for one in unready if one not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), ErrorCode.NONE)
+
+    def _unready_in(self, cluster: Cluster, partition: int) -> ErrorCode:
+        epoch = cluster.epoch_led(OFFSETS_TOPIC, partition)
+        if epoch is None:
+            return ErrorCode.NOT_COORDINATOR
+        if self.is_loaded(partition, epoch):
+            return ErrorCode.NONE
+        failed = partition in self.faults
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if failed else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def of(self, group_id: str) -> GroupCoordinator:
-        """The coordinator of a group that is not `unready`."""
+        """The coordinator of a group that is not `unready`, as of this step: in a cluster it may go between two."""
         partition = partition_for(group_id, self.partitions)
         if partition not in self._loaded:  # made since the start
+            assert self.cluster is None, "in a cluster no coordinator is made but from the log"
             self.serve(partition, GroupCoordinator(self.settings, partition))
         return self._loaded[partition]
 

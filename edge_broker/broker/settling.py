@@ -1,7 +1,8 @@
 """From a coordinator's effects to the log and to answers: what all group handlers share.
 
 A group's records are appended to its partition of `__consumer_offsets` in the order in which its coordinator made them,
-and what depends on them happens after the sync, whether or not the client that asked is still there.
+and what depends on them happens after the sync, whether or not the client that asked is still there. In a cluster they
+are appended in the leader epoch in which the coordinator was loaded, or not at all.
 
 Lives here: settling effects. Must never come in: rules of groups (coordinator), wire messages of one API.
 """
@@ -23,11 +24,20 @@ from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.log import PartitionLog
 
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
 NAMED_MAX = 3
+
+# what the coordinator knows how to say to clients; anything else is the disk's failure
+TOLD = (
+    ErrorCode.NONE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
 
 K = TypeVar("K")
 
@@ -58,16 +68,28 @@ def settle(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], No
         done(ErrorCode.NONE)
 
 
+class _Records(Write):
+    """The records of one call; each attempt asks anew whether its coordinator is still the one that is served."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: GroupEffects, records: memoryview) -> None:
+        super().__init__(None, records)
+        self._of = of
+
+    def log_for(self, broker: Broker) -> PartitionLog:
+        return broker.groups.log_for(self._of.partition, self._of.epoch)
+
+
 def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None) -> Outcome:
     """Write the records of one call, then let the coordinator go on."""
-    log = broker.store.topics[OFFSETS_TOPIC].partitions[effects.partition]
     headers = [] if broker.offsets_retention_ms is None else [(AGE_HEADER, effects.age_ms.to_bytes(8, signed=True))]
     batch = build_batch(effects.append, timestamp_ms=broker.clock.wall_ms(), headers=headers)
-    write = Write(log, memoryview(bytearray(batch)))
+    write = _Records(effects, memoryview(bytearray(batch)))
 
     def written() -> Outcome:
         error = ErrorCode.NONE if write.error is None else ErrorCode(write.error.code)
-        if error not in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+        if error not in TOLD:
             error = ErrorCode.KAFKA_STORAGE_ERROR
         now_ms = broker.clock.steady_ms()
         settle(broker, effects.synced(now_ms) if error == ErrorCode.NONE else effects.failed(error, now_ms))

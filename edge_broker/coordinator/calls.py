@@ -11,6 +11,8 @@ from edge_broker.coordinator.offset_records import Record
 from edge_broker.errors import ErrorCode
 
 NO_GENERATION = -1
+NO_EPOCH = -1
+"""Of a broker that stands alone: nobody else ever had its coordinators."""
 NOBODY = -1
 """The token of a waiting member whose connection is gone; tokens of requests are never negative."""
 
@@ -225,15 +227,17 @@ class GroupEffects:
     `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
     calls. Once that is synced call `synced`, or `failed` when it was refused or lost, exactly once and again in the
     order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call. All
-    records are of `partition`; `elsewhere` is what the call brought about in other partitions.
+    records are of `partition`, and of the leader `epoch` that its coordinator was loaded in: in no other may they be
+    appended. `elsewhere` is what the call brought about in other partitions.
     """
 
-    __slots__ = ("_after", "ahead", "answers", "append", "elsewhere", "now_ms", "partition")
+    __slots__ = ("_after", "ahead", "answers", "append", "elsewhere", "epoch", "now_ms", "partition")
 
-    def __init__(self, now_ms: int, ahead: Ahead = STEADY, partition: int = 0) -> None:
+    def __init__(self, now_ms: int, ahead: Ahead = STEADY, partition: int = 0, epoch: int = NO_EPOCH) -> None:
         self.now_ms = now_ms
         self.ahead = ahead
         self.partition = partition
+        self.epoch = epoch
         self.answers: list[Answer] = []
         self.append: list[Record] = []
         self.elsewhere: list[GroupEffects] = []
@@ -269,7 +273,7 @@ class GroupEffects:
             self._after.append(after)
 
     def _settle(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
-        later = GroupEffects(now_ms, self.ahead, self.partition)
+        later = GroupEffects(now_ms, self.ahead, self.partition, self.epoch)
         after, self._after = self._after, []
         for call in after:
             call(error, later)

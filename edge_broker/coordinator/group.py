@@ -12,7 +12,7 @@ answers, records; those are groups.py's. Source: Apache Kafka's classic groups, 
 | CompletingRebalance | Stable | the leader's assignment is on disk |
 | CompletingRebalance | PreparingRebalance | a member joins, leaves or fails; no SyncGroup in time; the disk fails |
 | Stable | PreparingRebalance | a member joins, leaves or fails; the leader joins again |
-| any | Dead | the broker stops |
+| any | Dead | the broker stops, or does not lead the partition any more |
 """
 
 from enum import StrEnum

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
 
 from edge_broker.coordinator.calls import (
+    NO_EPOCH,
     NOBODY,
     STEADY,
     Ahead,
@@ -58,15 +59,19 @@ NO_AGES: Mapping[bytes, int] = {}
 
 
 class GroupCoordinator:
-    """The groups of one partition of `__consumer_offsets`; every call runs to its end on one loop."""
+    """The groups of one partition of `__consumer_offsets`; every call runs to its end on one loop.
 
-    def __init__(self, settings: GroupSettings, partition: int = 0) -> None:
+    In a cluster it is good for one leader `epoch` of the partition.
+    """
+
+    def __init__(self, settings: GroupSettings, partition: int = 0, epoch: int = NO_EPOCH) -> None:
         self.settings = settings
         self.partition = partition
+        self.epoch = epoch
         self.offsets = CommittedOffsets()
         self.groups: dict[str, Group] = {}
         self.load_notes: list[str] = []
-        self._rebalances = Rebalances(settings, self.groups, self.offsets, partition)
+        self._rebalances = Rebalances(settings, self.groups, self.offsets, partition, epoch)
         self.memory = Memory(self.groups)
         self.room = Room(settings.groups_bytes_max)
         self.room.coordinators.append(self)
@@ -103,7 +108,7 @@ class GroupCoordinator:
         self._rebalances.forget(group_id, token, now_ms)
 
     def stop(self, now_ms: int) -> GroupEffects:
-        """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
+        """The broker stops, or another one leads: who waits is told to look for a coordinator, each group is Dead."""
         return self._rebalances.stop(now_ms)
 
     def join(self, join: Join, *, unique_id: str, now_ms: int) -> GroupEffects:
@@ -466,6 +471,7 @@ class GroupCoordinator:
         now_ms: int,
         *,
         partition: int = 0,
+        epoch: int = NO_EPOCH,
         ahead: Ahead = STEADY,
         ages_ms: Mapping[bytes, int] = NO_AGES,
     ) -> GroupCoordinator:
@@ -474,7 +480,7 @@ class GroupCoordinator:
         `ages_ms` has the age of each key that was stored with it; the others count as of now. Records that cannot be
         read are passed over, one sentence each in `load_notes`.
         """
-        coordinator = cls(settings, partition)
+        coordinator = cls(settings, partition, epoch)
         coordinator.ahead = ahead
         age_ms = now_ms + ahead.age_ms
         for number, (key, value) in enumerate(records):

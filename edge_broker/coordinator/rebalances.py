@@ -15,7 +15,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edge_broker.coordinator.calls import NOBODY, Ahead, GroupEffects, GroupSettings, JoinResult, SyncResult
+from edge_broker.coordinator.calls import (
+    NO_EPOCH,
+    NOBODY,
+    Ahead,
+    GroupEffects,
+    GroupSettings,
+    JoinResult,
+    SyncResult,
+)
 from edge_broker.coordinator.deadlines import Deadlines
 from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
 from edge_broker.coordinator.offset_records import group_key, group_value
@@ -34,18 +42,24 @@ class Rebalances:
     """A coordinator's groups and their deadlines; `groups` and `offsets` are shared with it."""
 
     def __init__(
-        self, settings: GroupSettings, groups: dict[str, Group], offsets: CommittedOffsets, partition: int
+        self,
+        settings: GroupSettings,
+        groups: dict[str, Group],
+        offsets: CommittedOffsets,
+        partition: int,
+        epoch: int = NO_EPOCH,
     ) -> None:
         self.settings = settings
         self.groups = groups
         self.offsets = offsets
         self.partition = partition
+        self.epoch = epoch
         self.ahead = Ahead()
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
 
     def effects(self, now_ms: int) -> GroupEffects:
         """The effects of a call at `now_ms`, none yet."""
-        return GroupEffects(now_ms, self.ahead, self.partition)
+        return GroupEffects(now_ms, self.ahead, self.partition, self.epoch)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
@@ -80,7 +94,7 @@ class Rebalances:
             return
 
     def stop(self, now_ms: int) -> GroupEffects:
-        """The broker stops: everyone who waits is told to look for a coordinator again, every group is Dead."""
+        """The broker stops, or another one leads: who waits is told to look for a coordinator, each group is Dead."""
         effects = self.effects(now_ms)
         for group in self.groups.values():
             if group.state is GroupState.DEAD:

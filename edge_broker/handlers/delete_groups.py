@@ -48,16 +48,15 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
 
 def _delete(broker: Broker, group_id: str, settling: Settling) -> Generator[None, None, None]:
     """What was checked just now holds in the same step; behind a pause it is looked at again."""
-    coordinator = broker.groups.of(group_id)
-    for number, keys in enumerate(in_pieces(coordinator.offsets.keys_of(group_id))):
+    for number, keys in enumerate(in_pieces(broker.groups.of(group_id).offsets.keys_of(group_id))):
         if number:
             yield None
-            error = coordinator.check_delete(group_id)
+            error = broker.groups.unready(group_id) or broker.groups.of(group_id).check_delete(group_id)
             if error != ErrorCode.NONE:
                 settling.errors[group_id] = error
                 return
-        settling.add(coordinator.drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
-    settling.add(coordinator.drop_group(group_id, broker.clock.steady_ms()), group_id)
+        settling.add(broker.groups.of(group_id).drop_offsets(group_id, keys, broker.clock.steady_ms()), group_id)
+    settling.add(broker.groups.of(group_id).drop_group(group_id, broker.clock.steady_ms()), group_id)
 
 
 def _refusal(broker: Broker, group_id: str, required: Mapping[str, Sequence[str]]) -> ErrorCode:

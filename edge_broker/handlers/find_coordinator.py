@@ -1,15 +1,19 @@
-"""FindCoordinator (key 10): this broker, for every group; `__consumer_offsets` is made when it is first needed.
+"""FindCoordinator (key 10): who leads the partition of `__consumer_offsets` that has a group; it is made when needed.
+
+A board that stands alone coordinates every group.
 
 Source: Kafka protocol, FindCoordinator 0 to 6; KIP-699 for batched keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
+from edge_broker.broker.groups import partition_for
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.config import Endpoint
@@ -19,6 +23,10 @@ from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoor
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
+
+NOBODY = -1
 GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
 
@@ -40,14 +48,14 @@ BATCHED_FROM = 4
 )
 @reads_in_steps
 def find_coordinator(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Taken:
-    """Name this broker; transactions have no coordinator here yet."""
+    """Name the coordinators; transactions have none here yet."""
     if request.key_type != GROUP:
         return (yield from _answer(broker, context, request, _other_type(request.key_type)))
-    if broker.topics.exists(OFFSETS_TOPIC) or not (yield from _any_shown(broker, context, request)):
+    if broker.groups.partitions or not (yield from _any_shown(broker, context, request)):
         return (yield from _answer(broker, context, request, None))
 
     def made(errors: Errors) -> Outcome:
-        return Steps(_answer(broker, context, request, errors.get(OFFSETS_TOPIC)))
+        return Steps(_answer(broker, context, request, _unmade(broker, errors.get(OFFSETS_TOPIC))))
 
     return create(broker, [offsets_topic(broker)], again=lambda: find_coordinator(broker, context, request), then=made)
 
@@ -66,11 +74,11 @@ def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]
 
 
 def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorRequest, refusal: Refusal | None) -> Taken:
-    advertised = broker.advertised_to(context.session)
+    nodes = _nodes(broker, context)
     found: list[Coordinator] = []
     for key in _keys(context, request):
         denied = _denied(broker, context, key) if request.key_type == GROUP else None
-        found.append(_coordinator(broker, advertised, key, denied or refusal))
+        found.append(_coordinator(broker, nodes, key, denied or refusal))
         yield found[-1]
     if context.api_version >= BATCHED_FROM:
         return Reply(FindCoordinatorResponse(coordinators=found))
@@ -99,7 +107,31 @@ def _denied(broker: Broker, context: RequestContext, group_id: str) -> Refusal |
     return Refusal(code, f"no right to describe group {group_id!r}") if code else None
 
 
-def _coordinator(broker: Broker, advertised: Endpoint, key: str, refusal: Refusal | None) -> Coordinator:
+def _unmade(broker: Broker, refusal: Refusal | None) -> Refusal | None:
+    """Why there are no coordinators; in a cluster another broker may have made the topic, or will."""
+    if broker.cluster is None or refusal is None:
+        return refusal
+    if broker.groups.partitions:
+        return None
+    return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be made: {refusal.message}")
+
+
+def _nodes(broker: Broker, context: RequestContext) -> dict[int, Endpoint]:
+    """The brokers that are there, by their addresses for clients that come the way this one came."""
+    if broker.cluster is None:
+        return {broker.node_id: broker.advertised_to(context.session)}
+    return {node.broker: node.endpoint for node in broker.cluster.brokers(context.session.listener)}
+
+
+def _coordinator(broker: Broker, nodes: Mapping[int, Endpoint], key: str, refusal: Refusal | None) -> Coordinator:
+    leader = broker.node_id if broker.cluster is None else _leader(broker.cluster, broker.groups.partitions, key)
+    if refusal is None and leader not in nodes:
+        text = f"nobody who is there leads the partition of {OFFSETS_TOPIC} that has the group; ask again"
+        refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
     if refusal is not None:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=refusal.code, error_message=refusal.message)
-    return Coordinator(key=key, node_id=broker.node_id, host=advertised.host, port=advertised.port, error_message="")
+    return Coordinator(key=key, node_id=leader, host=nodes[leader].host, port=nodes[leader].port, error_message="")
+
+
+def _leader(cluster: Cluster, partitions: int, key: str) -> int:
+    return cluster.leader(OFFSETS_TOPIC, partition_for(key, partitions)) if partitions else NOBODY

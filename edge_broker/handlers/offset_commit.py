@@ -14,6 +14,7 @@ from edge_broker.broker.groups import Parked
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.settling import settle
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
+from edge_broker.coordinator.offsets import commit_result
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import (
@@ -91,6 +92,10 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     for number, part in enumerate(parts):
         yield None  # not behind the last part: the request must be parked before it is answered
         commit = _commit(context, request, part, context.token + number * TOKENS)
+        error = broker.groups.unready(request.group_id)
+        if error != ErrorCode.NONE:  # another broker leads since
+            come(commit_result(commit, {}, error))
+            continue
         broker.groups.parked[commit.token] = Parked(request.group_id, come)
         settle(broker, broker.groups.of(request.group_id).commit(commit, broker.clock.steady_ms()))
     return Park(keeps=True)

@@ -66,6 +66,8 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
         refused = _in_use(broker, group_id, keys)
         errors.update(((key.topic, key.partition), error) for key, error in refused.items())
         free = [key for key in keys if key not in refused]
+        if not free:
+            continue
         settling.add(broker.groups.of(group_id).drop_offsets(group_id, free, broker.clock.steady_ms()), group_id)
 
     def answer() -> Steps:
@@ -75,7 +77,10 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
 
 
 def _in_use(broker: Broker, group_id: str, keys: Sequence[OffsetKey]) -> dict[OffsetKey, ErrorCode]:
-    """Which offsets may not go, and why; members come and go between the steps of a request."""
+    """Which offsets may not go, and why; members, and the coordinator, come and go between the steps of a request."""
+    error = broker.groups.unready(group_id)
+    if error != ErrorCode.NONE:
+        return dict.fromkeys(keys, error)
     coordinator = broker.groups.of(group_id)
     error = coordinator.check_offset_delete(group_id)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:

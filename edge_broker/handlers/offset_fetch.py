@@ -12,7 +12,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.coordinator.offsets import Fetched
+from edge_broker.coordinator.offsets import CommittedOffsets, Fetched
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_FETCH
 from edge_broker.protocol.messages.offset_fetch import (
@@ -59,8 +59,9 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
             error = _error(broker, context, group.group_id)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=[])
             groups.append(answer)
+            committed = _fetch(broker, context, group.group_id, [] if error else group.topics)
             yield answer
-            for found, denied in _fetch(broker, context, group.group_id, [] if error else group.topics):
+            for found, denied in committed:
                 if found is None:
                     yield None
                     continue
@@ -93,10 +94,16 @@ def _error(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
 def _fetch(
     broker: Broker, context: RequestContext, group_id: str, topics: Asked
 ) -> Iterator[tuple[Fetched | None, ErrorCode]]:
-    """What is committed, a topic at a time; None for one that the session may not describe, empty where it is named."""
-    if topics == []:
-        return
-    offsets = broker.groups.of(group_id).offsets
+    """What is committed, a topic at a time; None for one that the session may not describe, empty where it is named.
+
+    It is what the coordinator of this step has: in a cluster there may be none in the next.
+    """
+    return iter(()) if topics == [] else _look_up(broker, context, group_id, topics, broker.groups.of(group_id).offsets)
+
+
+def _look_up(
+    broker: Broker, context: RequestContext, group_id: str, topics: Asked, offsets: CommittedOffsets
+) -> Iterator[tuple[Fetched | None, ErrorCode]]:
     if topics is None:
         for found in offsets.fetch(group_id, None):
             yield found if broker.topics.shown_to(context, found[0]) else None, ErrorCode.NONE

@@ -1,0 +1,375 @@
+"""Coordinators in a cluster: they come and go with the leaders of their partitions of `__consumer_offsets`.
+
+Who leads is said by a stand-in for `broker.cluster`; the logs are replicas on a simulated disk, the rest is the broker.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from edge_broker.broker.cluster import Node
+from edge_broker.broker.group_loading import lead_offsets, resign_offsets
+from edge_broker.broker.groups import partition_for
+from edge_broker.cluster.state import NO_LEADER, Topic
+from edge_broker.config import Endpoint
+from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value
+from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.network.metrics import health_problem
+from edge_broker.protocol.api import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH
+from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
+from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from edge_broker.protocol.messages.list_groups import ListGroupsRequest
+from edge_broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from edge_broker.protocol.record_batch import build_batch
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.registrations import Registrations
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.testing.client import Client
+from edge_broker.testing.site import Site
+from tests.support.storage import append
+from tests.unit.broker.test_groups_and_ids import commit, commit_codes
+
+PARTITIONS = 4
+HERE = 0  # the partition that these tests are about
+GROUP = next(f"g{number}" for number in range(99) if partition_for(f"g{number}", PARTITIONS) == HERE)
+OTHER = next(f"g{number}" for number in range(99) if partition_for(f"g{number}", PARTITIONS) == 1)
+ME = 0
+
+
+class StandIn:
+    """What groups ask of a cluster; `epochs` are those in which this broker leads, `others` whether they keep up."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.epochs: dict[int, int] = {}
+        self.leaders: dict[int, int] = {}
+        self.there = {ME: "edge.local:9092", 7: "other.local:9099"}
+        self.serves = True
+        self.others_keep_up = True
+        replicas = tuple((ME, 7) for _ in range(PARTITIONS))
+        self.topics = {OFFSETS_TOPIC: Topic("x" * 22, replicas, {}), "t": Topic("y" * 22, ((ME, 7),), {})}
+
+    def log(self, partition: int = HERE) -> PartitionLog:
+        return self.site.store.topics[OFFSETS_TOPIC].partitions[partition]
+
+    def lead(self, epoch: int, partition: int = HERE, *, settled: bool = True) -> None:
+        """This broker begins to lead."""
+        Replica(self.log(partition)).begin_epoch(epoch)
+        self.epochs[partition], self.leaders[partition] = epoch, ME
+        self.site.dispatcher.start(lambda: lead_offsets(self.site.broker, partition))
+        if settled:
+            self.site.settle()
+
+    def resign(self, partition: int = HERE) -> None:
+        """Another one leads."""
+        del self.epochs[partition]
+        self.leaders[partition] = 7
+        self.site.dispatcher.start(lambda: resign_offsets(self.site.broker, partition))
+        self.site.dispatcher.moved(self.log(partition))
+
+    # as Cluster
+
+    def brokers(self, listener: str) -> list[Node]:
+        assert listener == "PLAINTEXT"
+        return [Node(broker, Endpoint(*_split(at)), None) for broker, at in sorted(self.there.items())]
+
+    def described(self, name: str) -> Any:
+        topic = self.topics.get(name)
+        return topic and SimpleNamespace(name=name, partitions=topic.replicas, config=topic.config)
+
+    def refuse_unless_led(self, log: PartitionLog) -> None:
+        """What is committed for may be led elsewhere."""
+
+    def leader(self, topic: str, partition: int) -> int:
+        assert topic == OFFSETS_TOPIC
+        return self.leaders.get(partition, NO_LEADER)
+
+    def epoch_led(self, topic: str, partition: int) -> int | None:
+        assert topic == OFFSETS_TOPIC
+        return self.epochs.get(partition)
+
+    def check_append(self, log: PartitionLog, *, all_in_sync: bool) -> None:
+        assert (log.topic, all_in_sync) == (OFFSETS_TOPIC, True)
+        if log.partition not in self.epochs:
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads")
+        if not self.others_keep_up:
+            raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few keep up")
+
+    def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
+        led = self.epochs.get(log.partition) == leader_epoch
+        return None if led else Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads")
+
+    def late(self, log: PartitionLog) -> Refusal | None:
+        return None if self.others_keep_up else Refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few")
+
+    def log_moved(self, log: PartitionLog) -> None:
+        if self.others_keep_up:
+            Replica(log).show(log.synced.offset)
+
+
+def _split(at: str) -> tuple[str, int]:
+    host, _, port = at.rpartition(":")
+    return host, int(port)
+
+
+@pytest.fixture
+def site() -> Site:
+    made = Site()
+    made.store.registrations = Registrations("here")
+    made.topic("t")
+    made.topic(OFFSETS_TOPIC, PARTITIONS, {"cleanup.policy": "compact"})
+    return made
+
+
+@pytest.fixture
+def cluster(site: Site) -> StandIn:
+    cluster = StandIn(site)
+    site.broker.join(cast(Any, cluster))
+    return cluster
+
+
+def committed(site: Site, group: str = GROUP) -> tuple[int, int]:
+    """The error, and the offset that is committed for t-0."""
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+    (found,) = site.client().ask(OFFSET_FETCH, asked).groups
+    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
+
+
+def commits(site: Site, offset: int, group: str = GROUP) -> list[int]:
+    return commit_codes(site.client().ask(OFFSET_COMMIT, commit(offset, group=group)))
+
+
+def begin_commit(site: Site, offset: int) -> Client:
+    client = site.client()
+    client.send(OFFSET_COMMIT, commit(offset, group=GROUP))
+    site.settle()
+    return client
+
+
+def write_offset(log: PartitionLog, offset: int) -> None:
+    """What another leader wrote, and this one fetched."""
+    value = offset_value(CommittedOffset(offset, 0, "", 1000, 1000))
+    batch = build_batch([(offset_key(OffsetKey(GROUP, "t", 0)), value)], timestamp_ms=1000)
+    append(log, memoryview(bytearray(batch)))
+
+
+def join(site: Site, protocol: str = "range") -> Client:
+    client = site.client()
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=protocol, metadata=b"")],
+    )
+    client.send(JOIN_GROUP, request, 2)
+    return client
+
+
+# who is the coordinator
+
+
+def test_groups_of_partitions_that_others_lead_are_sent_there_and_none_is_made(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3, partition=1)
+    assert commits(site, 5) == [ErrorCode.NOT_COORDINATOR]
+    assert committed(site) == (ErrorCode.NOT_COORDINATOR, -1)
+    client = join(site)
+    assert client.answer().error_code == ErrorCode.NOT_COORDINATOR
+    assert [one.partition for one in site.broker.groups.coordinators] == [1]
+    assert commits(site, 6, OTHER) == [ErrorCode.NONE]
+
+
+def find(site: Site, *groups: str) -> list[tuple[int, int, str, int]]:
+    answer = site.client().ask(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=list(groups), key_type=0))
+    return [(one.error_code, one.node_id, one.host, one.port) for one in answer.coordinators]
+
+
+def test_the_leader_of_the_groups_partition_is_named_by_its_address(site: Site, cluster: StandIn) -> None:
+    cluster.leaders = {HERE: 7, 1: ME}
+    assert find(site, GROUP, OTHER) == [(0, 7, "other.local", 9099), (0, ME, "edge.local", 9092)]
+
+
+def test_without_a_leader_that_is_there_clients_ask_again(site: Site, cluster: StandIn) -> None:
+    cluster.leaders = {1: 9}
+    assert [one[:2] for one in find(site, GROUP, OTHER)] == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)] * 2
+
+
+def test_a_groups_partition_follows_from_the_clusters_topic_and_not_from_what_lies_here(
+    site: Site, cluster: StandIn
+) -> None:
+    cluster.topics[OFFSETS_TOPIC] = Topic("x" * 22, ((7,),) * 50, {})
+    assert site.broker.groups.partitions == 50
+    cluster.leaders = {partition_for(GROUP, 50): 7}
+    assert find(site, GROUP)[0][:2] == (0, 7)
+    del cluster.topics[OFFSETS_TOPIC]
+    assert commits(site, 5) == [ErrorCode.NOT_COORDINATOR]
+
+
+# loading
+
+
+def test_a_new_leader_serves_what_the_former_one_wrote_whether_or_not_it_may_be_shown(
+    site: Site, cluster: StandIn
+) -> None:
+    log = cluster.log()
+    write_offset(log, 41)
+    write_offset(log, 42)
+    assert log.high_watermark == 0
+    cluster.others_keep_up = False
+    cluster.lead(3, settled=False)
+    assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert health_problem(site.broker) == "committed offsets are still being loaded"
+    site.settle()
+    assert committed(site) == (ErrorCode.NONE, 42)
+    assert health_problem(site.broker) is None
+
+
+def commits_while_loading(site: Site) -> list[int]:
+    client = site.client()
+    client.send(OFFSET_COMMIT, commit(1, group=GROUP))
+    return commit_codes(client.answer())
+
+
+def test_loading_that_ends_when_another_leads_is_served_to_nobody(site: Site, cluster: StandIn) -> None:
+    write_offset(cluster.log(), 41)
+    cluster.lead(3, settled=False)
+    cluster.resign()
+    site.settle()
+    assert committed(site) == (ErrorCode.NOT_COORDINATOR, -1)
+    assert site.broker.groups.coordinators == []
+
+
+def test_loading_for_an_epoch_is_not_served_in_a_later_one(site: Site, cluster: StandIn) -> None:
+    log = cluster.log()
+    write_offset(log, 41)
+    cluster.lead(3, settled=False)
+    site.loop.run()
+    site.reader.work()  # it has read epoch 3's log; the loop does not know yet
+    cluster.resign()
+    write_offset(log, 57)  # of the one that led meanwhile
+    cluster.lead(5, settled=False)
+    site.reader.report()
+    assert site.broker.groups.coordinators == []
+    assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    site.settle()
+    assert committed(site) == (ErrorCode.NONE, 57)
+    assert [one.epoch for one in site.broker.groups.coordinators] == [5]
+
+
+def test_an_epoch_that_the_shell_has_not_told_yet_is_not_served_by_the_one_before(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.epochs[HERE] = 4
+    assert committed(site) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+    cluster.lead(4)
+    assert committed(site) == (ErrorCode.NONE, 5)
+
+
+def test_to_be_told_twice_changes_nothing(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    (before,) = site.broker.groups.coordinators
+    cluster.lead(3)
+    assert site.broker.groups.coordinators == [before]
+    cluster.resign()
+    site.dispatcher.start(lambda: resign_offsets(site.broker, HERE))
+    assert site.broker.groups.coordinators == []
+
+
+# resigning
+
+
+def test_who_waits_for_a_group_is_sent_to_the_new_leader(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    client = join(site)
+    site.settle()
+    first = client.answer()
+    assert first.error_code == ErrorCode.NONE
+    second = join(site)  # waits for the first to come again
+    site.settle()
+    assert second.answers() == []
+    cluster.resign()
+    assert second.answer().error_code == ErrorCode.NOT_COORDINATOR
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=first.generation_id, member_id=first.member_id)
+    assert client.ask(HEARTBEAT, beat).error_code == ErrorCode.NOT_COORDINATOR
+    assert site.broker.groups.parked == {}
+
+
+def test_a_commit_that_others_do_not_have_yet_is_no_commit_of_a_leader_that_resigns(
+    site: Site, cluster: StandIn
+) -> None:
+    cluster.lead(3)
+    cluster.log_moved = lambda log: None  # type: ignore[method-assign] # nobody has fetched it
+    client = begin_commit(site, 5)
+    assert client.answers() == []
+    cluster.resign()
+    assert commit_codes(client.answer()) == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_too_few_replicas_mean_no_coordinator_and_nothing_is_written(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    cluster.others_keep_up = False
+    assert commits(site, 5) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert cluster.log().log_end_offset == 0
+    cluster.others_keep_up = True
+    assert committed(site) == (ErrorCode.NONE, -1)
+    assert commits(site, 6) == [ErrorCode.NONE]
+
+
+def test_too_few_replicas_behind_the_append_are_said_when_the_time_is_over(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    cluster.log_moved = lambda log: setattr(cluster, "others_keep_up", False)  # type: ignore[method-assign]
+    client = begin_commit(site, 5)
+    assert client.answers() == []
+    site.loop.advance(60_000)
+    assert commit_codes(client.answer()) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_what_a_former_coordinator_wanted_to_write_is_not_written_in_a_later_epoch(
+    site: Site, cluster: StandIn
+) -> None:
+    cluster.lead(3)
+    log = cluster.log()
+    log.writer.rolling = True
+    late = begin_commit(site, 5)
+    assert late.answers() == []
+    cluster.resign()
+    log.writer.rolling = False
+    end = log.log_end_offset
+    cluster.lead(4)
+    site.dispatcher.moved(log)  # the roll is over
+    assert commit_codes(late.answer()) == [ErrorCode.NOT_COORDINATOR]
+    assert log.log_end_offset == end
+    assert committed(site) == (ErrorCode.NONE, -1)
+
+
+# lists
+
+
+def listed(site: Site) -> tuple[int, set[str]]:
+    answer = site.run(LIST_GROUPS, ListGroupsRequest()).response
+    return answer.error_code, {one.group_id for one in answer.groups}
+
+
+def test_each_broker_lists_the_groups_of_what_it_leads(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    cluster.lead(2, partition=1)
+    assert commits(site, 5) == commits(site, 5, OTHER) == [ErrorCode.NONE]
+    assert listed(site) == (ErrorCode.NONE, {GROUP, OTHER})
+    cluster.resign()
+    assert listed(site) == (ErrorCode.NONE, {OTHER})
+    cluster.lead(4, settled=False)
+    assert listed(site) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, set())
+    site.settle()
+    cluster.serves = False
+    assert listed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, set())
