@@ -8,23 +8,30 @@ of the cluster now; others may know more. All calls come from the loop.
 | may this partition be read here | `refuse_unless_led`, `latest_offset` |
 | may it be written, is it safe | `check_append`, `left_behind`, `late` |
 | who leads, who follows | `brokers`, `controller`, `topics`, `state` |
+| what is a topic's name, id, configuration | `described`, `described_by_id` |
 | topics | `make_topic`, `change_topic`, `delete_topic`: any broker's, as one Multi holds as a whole or not at all |
+| when is something known here | `until`: looked at again at each `changed`, until its time is over by `tick` |
 
 Lives here: those questions. Must never come in: how decisions are made (edge_broker.cluster), messages of the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.broker.leaders import Node
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
+from edge_broker.cluster.placement import Replicas
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.storage.topics import id_of
 
 if TYPE_CHECKING:
     from edge_broker.storage.log import PartitionLog
@@ -32,12 +39,20 @@ if TYPE_CHECKING:
 Told = Callable[[ErrorCode], None]
 
 
-class Node(NamedTuple):
-    """A broker that is there, by its address for clients of one listener."""
+class DescribedTopic(NamedTuple):
+    """A topic of the cluster, as clients are told of it; `partitions` has the brokers of each."""
 
-    broker: int
-    endpoint: Endpoint
-    rack: str | None
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[Replicas, ...]
+    config: Mapping[str, str]
+    topic: Topic  # as its znode has it
+
+
+class _Waiter(NamedTuple):
+    look: Callable[[], bool]
+    until_ms: float
+    late: Callable[[], None]
 
 
 class Cluster:
@@ -47,6 +62,43 @@ class Cluster:
         self.member = member
         self._now_ms = now_ms
         self._carry_out = carry_out
+        self.images = 0  # so many times everything was read, the times before included
+        self._complete = False
+        self._waiters: list[_Waiter] = []
+        self._described: dict[str, DescribedTopic] = {}
+        self._names: dict[uuid.UUID, str] | None = None  # by id; None: to be gathered again
+
+    # what is known changes
+
+    def changed(self) -> None:
+        """Look again for whoever waits: once behind each turn in which effects were carried out.
+
+        What they leave is among the broker's effects, for the caller to apply; so it is with `tick`, and with what is
+        `told`.
+        """
+        complete = self.member.image.is_complete
+        if complete and not self._complete:
+            self.images += 1
+        self._complete, self._names = complete, None
+        if len(self._described) > len(self.topics):
+            self._described = {name: each for name, each in self._described.items() if name in self.topics}
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            self._waiters += [each for each in waiters if not each.look()]
+
+    def tick(self, now_ms: float) -> None:
+        """Time has passed."""
+        if any(now_ms >= each.until_ms for each in self._waiters):
+            waiters, self._waiters = self._waiters, []
+            for each in waiters:
+                if now_ms >= each.until_ms:
+                    each.late()
+                else:
+                    self._waiters.append(each)
+
+    def until(self, look: Callable[[], bool], wait_ms: float, late: Callable[[], None]) -> None:
+        """Ask `look` at each change until it says True; `late` is called where it has not behind so many ms."""
+        self._waiters.append(_Waiter(look, self._now_ms() + wait_ms, late))
 
     # who is there
 
@@ -63,11 +115,25 @@ class Cluster:
     def brokers(self, listener: str) -> list[Node]:
         """Those that are there and serve a listener of this name, by id."""
         found = []
-        for registration in sorted(self.member.registrations.values()):
+        for broker, registration in sorted(self.member.registrations.items()):
             at = dict(registration.endpoints).get(listener)
             if at is not None:
-                found.append(Node(registration.broker, endpoint_of(at), registration.rack))
+                found.append(Node(broker, endpoint_of(at), registration.rack))
         return found
+
+    @property
+    def there(self) -> Collection[int]:
+        """The ids of those that are there."""
+        return self.member.registrations.keys()
+
+    @property
+    def partitions_at_most(self) -> int:
+        """How many partitions the broker has that has most."""
+        held: Counter[int] = Counter()
+        for topic in self.topics.values():
+            for replicas in topic.replicas:
+                held.update(replicas)
+        return max(held.values(), default=0)
 
     # topics and their partitions, also those that others hold
 
@@ -75,6 +141,27 @@ class Cluster:
     def topics(self) -> Mapping[str, Topic]:
         """By name, all of the cluster's; `replicas` has the brokers of each partition, the preferred leader first."""
         return self.member.image.topics
+
+    def version(self, name: str) -> int:
+        """Of what is known of a topic; -1: nothing."""
+        return self.member.image.versions.get(name, -1) if name in self.topics else -1
+
+    def described(self, name: str) -> DescribedTopic | None:
+        """The topic of a name."""
+        topic, known = self.topics.get(name), self._described.get(name)
+        if topic is None:
+            return None
+        if known is None or known.topic is not topic:
+            known = DescribedTopic(name, id_of(topic.topic_id), topic.replicas, topic.config, topic)
+            self._described[name] = known
+        return known
+
+    def described_by_id(self, topic_id: uuid.UUID) -> DescribedTopic | None:
+        """The topic of an id."""
+        if self._names is None:
+            self._names = {id_of(topic.topic_id): name for name, topic in self.topics.items()}
+        name = self._names.get(topic_id)
+        return self.described(name) if name is not None else None
 
     def state(self, topic: str, partition: int) -> PartitionState | None:
         """Leader (NO_LEADER: nobody), leader epoch and in-sync set; None: not known yet, or no such partition."""
@@ -86,6 +173,10 @@ class Cluster:
         if state is None or self.member.is_gone(state.entry(state.leader)):
             return NO_LEADER
         return state.leader
+
+    def is_there(self, state: PartitionState, broker: int) -> bool:
+        """Whether a broker of the in-sync set is there under the registration that the set names."""
+        return not self.member.is_gone(state.entry(broker))
 
     def led(self, topic: str, partition: int) -> Partition | None:
         """The partition, if this broker leads it."""
@@ -100,12 +191,13 @@ class Cluster:
     def refuse_unless_led(self, log: PartitionLog) -> None:
         """Refuse with NOT_LEADER_OR_FOLLOWER what is asked of another broker's partition."""
         if log.topic != LEDGER_TOPIC and self.led(log.topic, log.partition) is None:
-            raise self._not_led(log)
+            raise self.not_led(log.topic, log.partition)
 
-    def _not_led(self, log: PartitionLog) -> Refusal:
+    def not_led(self, topic: str, partition: int) -> Refusal:
+        """What is answered where another broker leads, or none."""
         return Refusal(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"broker {self.member.identity.broker} does not lead {log.topic}-{log.partition}; refresh the metadata",
+            f"broker {self.member.identity.broker} does not lead {topic}-{partition}; refresh the metadata",
         )
 
     # writes
@@ -121,7 +213,7 @@ class Cluster:
             text = f"fewer than min.insync.replicas ({found.topic.min_in_sync}) keep up; nothing was written"
             raise Refusal(error, f"{log.topic}-{log.partition}: {text}")
         if error is not ErrorCode.NONE:
-            raise self._not_led(log)
+            raise self.not_led(log.topic, log.partition)
 
     def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
         """Why what was appended in an epoch will not be answered: another one leads, and may not have it."""
@@ -130,7 +222,7 @@ class Cluster:
         led = self.led(log.topic, log.partition)
         if led is not None and led.leading is not None and led.leading.epoch == leader_epoch:
             return None
-        return self._not_led(log)
+        return self.not_led(log.topic, log.partition)
 
     def late(self, log: PartitionLog) -> Refusal | None:
         """NOT_ENOUGH_REPLICAS_AFTER_APPEND where what was appended is not answered in time for want of replicas."""
@@ -196,8 +288,3 @@ def endpoint_of(text: str) -> Endpoint:
     """HOST:PORT of a registration, [HOST]:PORT where the host has colons."""
     host, _, port = text.rpartition(":")
     return Endpoint(host.strip("[]"), int(port))
-
-
-def replicas_of(topic: Topic, partition: int) -> Sequence[int]:
-    """The brokers of a partition, the preferred leader first."""
-    return topic.replicas[partition]

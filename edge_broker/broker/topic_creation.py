@@ -1,15 +1,16 @@
 """Making topics and partitions: the checks and the work that CreateTopics, Metadata and others share.
 
-Lives here: what a valid new topic is, and the outcome that makes one, or more partitions of one. Must never come in:
-the shape of any request.
+Lives here: what a valid new topic is, and the outcome that makes one, or more partitions of one: on this disk, or in
+the cluster (agreeing.py). Must never come in: the shape of any request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.broker.agreeing import WAIT_MS, Change, agree
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.outcome import Behind, Outcome
@@ -17,17 +18,28 @@ from edge_broker.broker.topics import metric_name
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import check_new_config
-from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name
+from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name, id_text
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, Told
 
 Errors = dict[str, Refusal]
+Replicas = tuple[int, ...]
+SAFE_FACTOR, SAFE_MIN_IN_SYNC = 3, 2
+MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made: `partitions` is at least 1, `config` holds explicitly set topic-level keys."""
+    """A topic to be made: `partitions` is at least 1, `config` holds explicitly set topic-level keys.
+
+    `factor` is how many replicas each has; `assigned`, unless it is empty, which brokers hold each partition.
+    """
 
     name: str
     partitions: int
     config: Mapping[str, str]
+    factor: int = 1
+    assigned: tuple[Replicas, ...] = ()
 
 
 class _Making(NamedTuple):
@@ -46,14 +58,42 @@ def offsets_topic(broker: Broker) -> NewTopic:
     """How `__consumer_offsets` is made: never left to the kernel, whatever holds for other topics."""
     segment_bytes = broker.config.text("offsets.topic.segment.bytes")
     config = {"cleanup.policy": "compact", "flush.ms": "1000", "segment.bytes": segment_bytes}
-    return NewTopic(OFFSETS_TOPIC, broker.config.integer("offsets.topic.num.partitions"), config)
+    factor = 1
+    if broker.cluster is not None:  # as many as there are: no group would wait for another board
+        factor = max(1, min(broker.config.integer("offsets.topic.replication.factor"), len(broker.cluster.there)))
+    partitions = broker.config.integer("offsets.topic.num.partitions")
+    return NewTopic(OFFSETS_TOPIC, partitions, replicated_config(broker, config, factor), factor)
 
 
 def automatic_topic(broker: Broker, name: str) -> NewTopic:
     """How a topic is made that somebody merely asked for."""
     if name == OFFSETS_TOPIC:
         return offsets_topic(broker)
-    return NewTopic(name, broker.config.integer("num.partitions"), {})
+    factor = default_factor(broker)
+    return NewTopic(name, broker.config.integer("num.partitions"), replicated_config(broker, {}, factor), factor)
+
+
+def default_factor(broker: Broker) -> int:
+    """Replicas of a topic that is made without saying how many."""
+    return 1 if broker.cluster is None else broker.config.integer("default.replication.factor")
+
+
+def replicated_config(broker: Broker, config: Mapping[str, str], factor: int) -> dict[str, str]:
+    """A topic's configuration with what it says of replicas, which in a cluster no broker's own keys can say later.
+
+    Brokers may be configured differently, and a leader must go by what its followers go by.
+    """
+    config = dict(config)
+    if broker.cluster is None:
+        return config
+    told = MIN_IN_SYNC in broker.config.explicit
+    safe = SAFE_MIN_IN_SYNC if factor >= SAFE_FACTOR else 1
+    min_in_sync = broker.config.integer(MIN_IN_SYNC) if told else safe
+    if min_in_sync != 1:
+        config.setdefault(MIN_IN_SYNC, str(min_in_sync))
+    if broker.config.boolean(UNCLEAN):
+        config.setdefault(UNCLEAN, "true")
+    return config
 
 
 def names_in_metrics(broker: Broker) -> Callable[[], Mapping[str, str]]:
@@ -82,15 +122,47 @@ def check_new_topic(broker: Broker, topic: NewTopic, room: int, in_metrics: Call
             ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
         )
     check_new_config(topic.config)
+    check_replicas(broker, topic.factor, topic.assigned)
     broker.space.check_room(topic.name)
     if topic.partitions > room and topic.name != OFFSETS_TOPIC:
         raise _too_many(topic.partitions)
 
 
+def check_replicas(broker: Broker, factor: int, assigned: Sequence[Replicas] = ()) -> None:
+    """Refuse more replicas than there are brokers, and brokers that are not there."""
+    if broker.cluster is None:
+        return
+    there = broker.cluster.there
+    for number, replicas in enumerate(assigned):
+        if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {number} is assigned to brokers {list(replicas)}; name as many for each, and each once",
+            )
+        if not set(replicas) <= set(there):
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {number} is assigned to brokers {list(replicas)}; those that are there: {sorted(there)}",
+            )
+    if not 1 <= factor <= len(there):
+        raise _too_few_brokers(factor, len(there))
+
+
+def _too_few_brokers(factor: int, there: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {factor} with {there} brokers that are there; 1 to {there} are possible",
+    )
+
+
 def create(
-    broker: Broker, topics: Sequence[NewTopic], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
+    broker: Broker,
+    topics: Sequence[NewTopic],
+    again: Callable[[], Outcome],
+    then: Callable[[Errors], Outcome],
+    timeout_ms: int = WAIT_MS,
 ) -> Outcome:
-    """Make topics on disk, then show them; `then` gets the refusals by name.
+    """Make topics, then show them; `then` gets the refusals by name. `timeout_ms` is what a cluster has for it.
 
     When another request is making or erasing one of them, `again` is called once that is over. The names are free
     again however the making ends. What was checked in steps is looked at once more: another request may be quicker.
@@ -99,7 +171,7 @@ def create(
     if taken is not None:
         return Behind(taken, again)
     errors: Errors = {}
-    making: list[_Making] = []
+    making: list[NewTopic] = []
     room, in_metrics = room_for_partitions(broker), broker.topics.in_metrics()
     for topic in topics:
         try:
@@ -112,8 +184,40 @@ def create(
         else:
             room -= topic.partitions
             in_metrics[metric_name(topic.name)] = topic.name
-            making.append(_Making(topic.name, topic.partitions, _making_topic(broker, topic), "could not be made"))
-    return _make(broker, making, errors, then)
+            making.append(topic)
+    if broker.cluster is not None:
+        changes = [_NewInCluster(broker, topic) for topic in making]
+        return agree(broker, changes, lambda failed: then(errors | failed), timeout_ms)
+    pieces = [_Making(one.name, one.partitions, _making_topic(broker, one), "could not be made") for one in making]
+    return _make(broker, pieces, errors, then)
+
+
+class _NewInCluster(Change):
+    """A topic of the cluster to be made: it holds once this broker can tell who leads each partition."""
+
+    def __init__(self, broker: Broker, new: NewTopic) -> None:
+        super().__init__(new.name)
+        self._new, self._new_uuid = new, broker.clock.new_uuid
+        self._ids: set[str] = set()  # one of each time that it was asked for: one that is gone is never used again
+
+    def ask(self, cluster: Cluster, told: Told) -> None:
+        """As Change."""
+        new, topic_id = self._new, id_text(self._new_uuid())
+        self._ids.add(topic_id)
+        try:
+            topic = cluster.place(topic_id, new.partitions, new.factor, new.config)
+        except ValueError:  # somebody has gone since it was looked at
+            raise _too_few_brokers(new.factor, len(cluster.there)) from None
+        cluster.make_topic(new.name, topic._replace(replicas=new.assigned or topic.replicas), told)
+
+    def holds(self, cluster: Cluster) -> bool:
+        """As Change."""
+        topic = cluster.topics.get(self.name)
+        return topic is not None and topic.topic_id in self._ids and _is_known(cluster, self.name, self._new.partitions)
+
+
+def _is_known(cluster: Cluster, name: str, partitions: int) -> bool:
+    return all(cluster.state(name, number) is not None for number in range(partitions))
 
 
 def _making_topic(broker: Broker, new: NewTopic) -> Callable[[], Callable[[], None]]:
@@ -211,5 +315,7 @@ def _too_many(partitions: int) -> Refusal:
 
 def room_for_partitions(broker: Broker) -> int:
     """How many more partitions there may be: each takes memory and file descriptors."""
+    if broker.cluster is not None:  # a new one may come to the broker that has most
+        return broker.config.integer("edge.partitions.max") - broker.cluster.partitions_at_most
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
     return broker.config.integer("edge.partitions.max") - known - broker.topics.coming

@@ -5,9 +5,12 @@
 | what the session may not do to a topic of this name | INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED |
 | a topic that is not there | UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID |
 | a partition outside the topic's range | UNKNOWN_TOPIC_OR_PARTITION |
+| in a cluster, a partition that another broker leads, or none | NOT_LEADER_OR_FOLLOWER |
 | another leader epoch than the log's | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320) |
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
-| in a cluster, a partition that another broker leads | NOT_LEADER_OR_FOLLOWER |
+
+In a cluster its image says which topics there are, wherever their partitions lie; what lies here is only asked for the
+log of a partition that this broker leads. `__edge_ledger` is each broker's own for now, and in no image.
 
 Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
@@ -16,21 +19,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.ledger_access import Networks, check_writer
 from edge_broker.broker.rights import Rights
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster import Cluster, DescribedTopic
+
+    AnyTopic: TypeAlias = Topic | DescribedTopic
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
@@ -69,7 +74,7 @@ class Topics:
         """Refuse what nobody may do to a topic that belongs to the broker, or not from where the session comes."""
         if name not in OWN_TOPICS:
             return
-        if operation in (Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS) and name in self._store.topics:
+        if operation in (Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS) and self.exists(name):
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} belongs to the broker")
         if operation == Operation.WRITE:
             if name in INTERNAL_TOPICS:
@@ -78,26 +83,43 @@ class Topics:
                 check_writer(self._ledger_writers, context.session.host)
 
     def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
-        """The topic of a name or an id; Refusal."""
+        """The topic of a name or an id, as it lies here; Refusal. In a cluster, the ledger's alone."""
+        found = self.described(context, asked, operation)
+        assert isinstance(found, Topic), "what lies here of a cluster's topic is asked for by partition"
+        return found
+
+    def described(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> AnyTopic:
+        """The topic of a name or an id, wherever it lies; Refusal."""
         if isinstance(asked, str):
             self.authorize(context, asked, operation)
-            return self.there(asked)
+            return self.described_there(asked)
         topic = self.by_id(asked)
         self.authorize(context, topic.name, operation)
         return topic
 
-    def by_id(self, topic_id: uuid.UUID) -> Topic:
+    def by_id(self, topic_id: uuid.UUID) -> AnyTopic:
         """The topic of an id, for a session that is not authorized yet; Refusal."""
-        topic = self._store.topics_by_id.get(topic_id)
+        topic: AnyTopic | None = self._store.topics_by_id.get(topic_id)
+        if self.cluster is not None and not (topic is not None and topic.name == LEDGER_TOPIC):
+            topic = self.cluster.described_by_id(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return topic
 
+    def described_there(self, name: str) -> AnyTopic:
+        """The topic of a name that the session was authorized for, wherever it lies; Refusal."""
+        if self.cluster is None or name == LEDGER_TOPIC:
+            return self.there(name)
+        topic = self.cluster.described(name)
+        if topic is None:
+            raise _unknown(name)
+        return topic
+
     def there(self, name: str) -> Topic:
-        """The topic of a name that the session was authorized for; Refusal."""
+        """The topic of a name that the session was authorized for, as it lies here; Refusal."""
         topic = self._store.topics.get(name)
         if topic is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist; create it first")
+            raise _unknown(name)
         return topic
 
     def partition(
@@ -110,38 +132,70 @@ class Topics:
         leader_epoch: int = -1,
     ) -> PartitionLog:
         """The log of a partition; Refusal, StorageFault. `leader_epoch` is what the client knows, -1: nothing."""
+        if self.cluster is not None:
+            return self._led(self.cluster, context, asked, index, operation, leader_epoch)
         topic = self._open.get(asked) if isinstance(asked, str) and asked not in OWN_TOPICS else None
         if topic is None:  # else the short way, without an authorizer: it is there, and anybody may do anything to it
             topic = self.topic(context, asked, operation)
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
-            raise Refusal(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic.name!r} has {len(partitions)} partitions, none is {index}",
-            )
+            raise _out_of_range(topic, index)
         log = partitions[index]
         state = log.state
         if leader_epoch not in (-1, state.leader_epoch):
             raise _fenced(leader_epoch, state.leader_epoch)
         if state.fault is not None:
             raise state.fault.kept()
-        if self.cluster is not None:
-            self.cluster.refuse_unless_led(log)
         return log
 
+    def _led(
+        self,
+        cluster: Cluster,
+        context: RequestContext,
+        asked: str | uuid.UUID,
+        index: int,
+        operation: Operation,
+        leader_epoch: int,
+    ) -> PartitionLog:
+        """As `partition`, of one that this broker leads."""
+        topic = self.described(context, asked, operation)
+        if not 0 <= index < len(topic.partitions):
+            raise _out_of_range(topic, index)
+        log = self.here(topic.name, index)
+        if log is None or (topic.name != LEDGER_TOPIC and cluster.led(topic.name, index) is None):
+            raise cluster.not_led(topic.name, index)
+        if leader_epoch not in (-1, log.state.leader_epoch):
+            raise _fenced(leader_epoch, log.state.leader_epoch)
+        if log.state.fault is not None:
+            raise log.state.fault.kept()
+        return log
+
+    def here(self, name: str, index: int) -> PartitionLog | None:
+        """What lies here of a partition, whoever leads it; None: nothing. A broker has some partitions of a topic."""
+        topic = self._store.topics.get(name)
+        logs = topic.partitions if topic is not None else []
+        if index < len(logs) and logs[index].partition == index:
+            return logs[index]
+        return next((log for log in logs if log.partition == index), None)
+
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
-        """Why there is no such partition for this session, or NONE; whether its storage works does not matter."""
+        """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does
+        not matter.
+        """
         try:
-            self.partition(context, asked, index, operation)
+            topic = self.described(context, asked, operation)
+            if not 0 <= index < len(topic.partitions):
+                raise _out_of_range(topic, index)
         except Refusal as refusal:
             return refusal.code
-        except StorageFault:
-            pass
         return ErrorCode.NONE
 
-    def all(self) -> Sequence[Topic]:
-        """The topics that are there, whoever may see them."""
-        return list(self._store.topics.values())
+    def all(self) -> Sequence[AnyTopic]:
+        """The topics that are there, wherever they lie, whoever may see them."""
+        if self.cluster is None:
+            return list(self._store.topics.values())
+        found: list[AnyTopic] = [self._store.topics[name] for name in (LEDGER_TOPIC,) if name in self._store.topics]
+        return [*found, *(each for name in self.cluster.topics if (each := self.cluster.described(name)) is not None)]
 
     def shown_to(self, context: RequestContext, name: str) -> bool:
         """Whether a session may describe a topic that it has not named."""
@@ -158,11 +212,16 @@ class Topics:
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name, for whom it may be."""
-        return name in self._store.topics
+        if self.cluster is None or name == LEDGER_TOPIC:
+            return name in self._store.topics
+        return name in self.cluster.topics
 
     def in_metrics(self) -> dict[str, str]:
         """By its name in metrics: each topic that is there, is made or goes."""
-        return {metric_name(name): name for name in (*self.changing, *self._store.topics)}
+        return {metric_name(name): name for name in (*self.changing, *self._names())}
+
+    def _names(self) -> Iterable[str]:
+        return self._store.topics if self.cluster is None else (LEDGER_TOPIC, *self.cluster.topics)
 
     def taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""
@@ -177,6 +236,17 @@ class Topics:
         """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
         self._effects.freed(names)
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist; create it first")
+
+
+def _out_of_range(topic: AnyTopic, index: int) -> Refusal:
+    return Refusal(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic.name!r} has {len(topic.partitions)} partitions, none is {index}",
+    )
 
 
 def _not_authorized(context: RequestContext, name: str, operation: Operation) -> Refusal:

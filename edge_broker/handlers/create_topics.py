@@ -1,5 +1,7 @@
 """CreateTopics (key 19): answered when the topic is on disk and synced.
 
+In a cluster it is answered when the cluster has agreed, and this broker knows who leads each partition.
+
 Source: Kafka protocol, CreateTopics 0 to 7; KIP-464 (defaults by -1), KIP-525 (configs in the answer), KIP-516 (topic
 ids).
 """
@@ -15,10 +17,13 @@ from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.topic_creation import (
     Errors,
     NewTopic,
+    Replicas,
     check_new_topic,
     check_not_there,
     create,
+    default_factor,
     names_in_metrics,
+    replicated_config,
     room_for_partitions,
 )
 from edge_broker.broker.topics import INTERNAL_TOPICS
@@ -26,6 +31,7 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.protocol.api import CREATE_TOPICS
 from edge_broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -52,7 +58,7 @@ DEFAULT = -1
         6: "quotas (KIP-599)",
         7: "topic ids (KIP-516)",
     },
-    left_out="more than one replica",
+    left_out="more than one replica, where a board stands alone",
 )
 @changes_in_steps
 def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Taken:
@@ -81,6 +87,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
         list(wanted.values()),
         again=lambda: create_topics(broker, context, request),
         then=lambda failed: _reply(broker, context, request, wanted, errors | failed),
+        timeout_ms=request.timeout_ms,
     )
 
 
@@ -93,27 +100,39 @@ def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
         if entry.value is None:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value; leave it out or give it one")
         config[entry.name] = entry.value
-    return NewTopic(asked.name, _partitions(broker, asked), config)
+    partitions, factor, assigned = _layout(broker, asked)
+    return NewTopic(asked.name, partitions, replicated_config(broker, config, factor), factor, assigned)
 
 
-def _partitions(broker: Broker, asked: CreatableTopic) -> int:
+def _layout(broker: Broker, asked: CreatableTopic) -> tuple[int, int, tuple[Replicas, ...]]:
+    """How many partitions, replicas of each, and where they go if the request says it."""
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST, "give either partitions and replication factor or assignments, not both"
             )
-        indexes = sorted(assignment.partition_index for assignment in asked.assignments)
-        if indexes != list(range(len(indexes))) or any(a.broker_ids != [broker.node_id] for a in asked.assignments):
-            raise Refusal(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"assign partitions 0, 1, … to broker {broker.node_id}, the only one here",
-            )
-        return len(indexes)
-    if asked.replication_factor not in (DEFAULT, 1):
+        assigned = _assigned(broker, asked.assignments)
+        return len(assigned), len(assigned[0]), assigned if broker.cluster is not None else ()
+    factor = asked.replication_factor
+    if broker.cluster is None and factor not in (DEFAULT, 1):
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {asked.replication_factor} on one broker; use 1"
         )
-    return broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
+    partitions = broker.config.integer("num.partitions") if asked.num_partitions == DEFAULT else asked.num_partitions
+    return partitions, default_factor(broker) if factor == DEFAULT else factor, ()
+
+
+def _assigned(broker: Broker, assignments: list[CreatableReplicaAssignment]) -> tuple[Replicas, ...]:
+    by_number = {assignment.partition_index: tuple(assignment.broker_ids) for assignment in assignments}
+    in_order = sorted(by_number) == list(range(len(assignments)))
+    if broker.cluster is None and not (in_order and all(ids == (broker.node_id,) for ids in by_number.values())):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"assign partitions 0, 1, … to broker {broker.node_id}, the only one here",
+        )
+    if not in_order:
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assign partitions 0, 1, …, each once")
+    return tuple(by_number[number] for number in range(len(by_number)))
 
 
 def _reply(
@@ -146,13 +165,13 @@ def _result(
     topic = wanted[name]
     result = CreatableTopicResult(name=name, error_message=None, configs=[])
     if broker.rights.may(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
-        result.num_partitions, result.replication_factor = topic.partitions, 1
+        result.num_partitions, result.replication_factor = topic.partitions, topic.factor
         result.configs = _configs(broker, topic)
     else:  # as Kafka, which counts the number of partitions among what is configured
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions = result.replication_factor = -1
     with suppress(Refusal):  # it was only validated
-        result.topic_id = broker.topics.there(name).topic_id
+        result.topic_id = broker.topics.described_there(name).topic_id
     return result
 
 

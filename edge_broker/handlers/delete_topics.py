@@ -1,5 +1,7 @@
 """DeleteTopics (key 20): answered when the name is gone from the disk; requests that wait for the topic are told.
 
+In a cluster it is answered when this broker knows that the topic is gone; each broker erases its logs then. Else:
+
 | step | it is over when | if it fails |
 |---|---|---|
 | names taken, topics hidden, tombstones for committed offsets | these are synced | shown again, KAFKA_STORAGE_ERROR |
@@ -19,8 +21,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.broker.agreeing import Change, agree
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -33,7 +36,11 @@ from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, De
 from edge_broker.runs_in import runs_in
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.broker.topics import AnyTopic
 
 BY_STATE_FROM = 6
 
@@ -94,14 +101,18 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     taken = broker.topics.taken(wanted)
     if taken is not None:  # it is being altered, or gets partitions
         return Behind(taken, lambda: delete_topics(broker, context, request))
-    hidden: list[Topic] = []
+    going: list[AnyTopic] = []
     for one, result in wanted.values():  # in one step, as is all that follows: a name is hidden and taken at once
         topic = _checked(broker, context, one, result)
         if topic is not None:
-            hidden.append(broker.store.hide_topic(topic.name))
+            going.append(topic)
             result.name, result.topic_id = topic.name, topic.topic_id
-    if not hidden:
+    if not going:
         return Reply(DeleteTopicsResponse(responses=results))
+    if broker.cluster is not None:
+        changes = [_Deleting(topic.name, id_text(topic.topic_id)) for topic in going]
+        return agree(broker, changes, lambda errors: _agreed(results, errors), request.timeout_ms)
+    hidden = [broker.store.hide_topic(topic.name) for topic in going]
 
     def ended(failures: Failures) -> None:
         for result in results:
@@ -114,7 +125,32 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     return Park(keeps=True)
 
 
-def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic | None:
+class _Deleting(Change):
+    """A topic of the cluster that goes."""
+
+    def __init__(self, name: str, topic_id: str) -> None:
+        super().__init__(name)
+        self._topic_id = topic_id
+
+    def ask(self, cluster: Cluster, told: Told) -> None:
+        """As Change."""
+        cluster.delete_topic(self.name, told)
+
+    def holds(self, cluster: Cluster) -> bool:
+        """As Change."""
+        topic = cluster.topics.get(self.name)
+        return topic is None or topic.topic_id != self._topic_id
+
+
+def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) -> Reply:
+    for result in results:
+        refusal = errors.get(result.name) if result.error_code == 0 and result.name is not None else None
+        if refusal is not None:
+            result.error_code, result.error_message = refusal.code, refusal.message
+    return Reply(DeleteTopicsResponse(responses=results))
+
+
+def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic | None:
     """The topic if it may be deleted; why not goes into its result."""
     try:
         return _deletable(broker, context, asked, result)
@@ -198,7 +234,7 @@ class _Deletion:
         return self._erased(dict.fromkeys(self._names, str(error)))
 
 
-def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic:
+def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic:
     if not broker.config.boolean("delete.topic.enable"):
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
     if asked.name is not None and asked.topic_id != NO_UUID:
@@ -211,7 +247,7 @@ def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: D
     return topic
 
 
-def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> Topic:
+def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic:
     """The topic, if the session may delete it; one that it may not describe is not told to be there, nor its name."""
     topics, rights = broker.topics, broker.rights
     deletes_all = rights.may(context, Operation.DELETE, ResourceType.CLUSTER, noted=False)
@@ -222,7 +258,7 @@ def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: Del
     else:
         if not deletes_all:
             topics.authorize(context, asked.name, Operation.DESCRIBE)
-        topic = topics.there(asked.name)
+        topic = topics.described_there(asked.name)
     if deletes_all:
         topics.spare_own(context, topic.name, Operation.DELETE)
     else:

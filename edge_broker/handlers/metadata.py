@@ -1,5 +1,4 @@
-"""Metadata (key 3): brokers and topics; a topic that is asked for and missing is made here, and its leader returned at
-once.
+"""Metadata (key 3): brokers and topics; a topic that is asked for and missing is made, and its leader returned at once.
 
 Must never come in: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for
 topic ids.
@@ -9,7 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -39,8 +40,15 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import check_topic_name
 
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.topics import AnyTopic
+
 NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
+LISTENER_ERROR_FROM = 6
+NOT_YET = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+"""Why a topic that was to be made is not known here: it may be soon."""
 
 
 @Served(
@@ -125,7 +133,7 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
             if not broker.topics.shown_to(context, topic.name):
                 yield None
                 continue
-            topics.append(_topic(broker, topic))
+            topics.append(_topic(broker, context, topic))
             yield topics[-1]
     else:
         answered: set[str | uuid.UUID] = set()
@@ -144,12 +152,16 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
                 answer.topic_authorized_operations = broker.rights.operations(
                     context, ResourceType.TOPIC, answer.name or ""
                 )
-    advertised = broker.advertised_to(context.session)
     return Reply(
         MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=broker.node_id, host=advertised.host, port=advertised.port)],
+            brokers=[
+                MetadataResponseBroker(
+                    node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack
+                )
+                for node in leaders.brokers(broker, context.session)
+            ],
             cluster_id=broker.store.cluster_id,
-            controller_id=broker.node_id,
+            controller_id=leaders.controller(broker),
             cluster_authorized_operations=broker.rights.cluster_operations(
                 context, told=request.include_cluster_authorized_operations
             ),
@@ -164,13 +176,16 @@ def _asked(
     if name is None and topic_id == NO_UUID:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_UUID, partitions=[])
     try:
-        return _topic(broker, broker.topics.topic(context, topic_id if name is None else name, Operation.DESCRIBE))
+        known = topic_id if name is None else name
+        return _topic(broker, context, broker.topics.described(context, known, Operation.DESCRIBE))
     except Refusal as refusal:
         code = refusal.code
     if name is None:
         return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id, partitions=[])
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         code = (refused.get(name) or _absent(name)).code
+        if broker.cluster is not None and code in NOT_YET:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
@@ -183,12 +198,17 @@ def _absent(name: str) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
 
 
-def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def _topic(broker: Broker, context: RequestContext, topic: AnyTopic) -> MetadataResponseTopic:
+    if isinstance(topic, Topic):
+        partitions = [_partition(broker, log) for log in topic.partitions]
+    else:
+        assert broker.cluster is not None
+        partitions = _partitions(broker.cluster, context, topic)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(broker, log) for log in topic.partitions],
+        partitions=partitions,
     )
 
 
@@ -200,3 +220,25 @@ def _partition(broker: Broker, log: PartitionLog) -> MetadataResponsePartition:
         replica_nodes=[broker.node_id],
         isr_nodes=[broker.node_id],
     )
+
+
+def _partitions(cluster: Cluster, context: RequestContext, topic: DescribedTopic) -> list[MetadataResponsePartition]:
+    return [
+        MetadataResponsePartition(
+            error_code=_error(context, shown.error),
+            partition_index=shown.partition,
+            leader_id=shown.leader,
+            leader_epoch=shown.leader_epoch,
+            replica_nodes=shown.replicas,
+            isr_nodes=shown.in_sync,
+            offline_replicas=shown.offline,
+        )
+        for shown in leaders.partitions(cluster, topic, context.session.listener)
+    ]
+
+
+def _error(context: RequestContext, error: ErrorCode) -> ErrorCode:
+    """As older versions tell that a leader has no listener for these clients."""
+    if error == ErrorCode.LISTENER_NOT_FOUND and context.api_version < LISTENER_ERROR_FROM:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return error

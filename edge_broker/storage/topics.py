@@ -117,6 +117,11 @@ def id_text(topic_id: uuid.UUID) -> str:
     )
 
 
+def id_of(text: str) -> uuid.UUID:
+    """The UUID that Kafka prints so: what `id_text` made; ValueError."""
+    return uuid.UUID(bytes=binascii.a2b_base64(text.encode().translate(bytes.maketrans(b"-_", b"+/")) + b"=="))
+
+
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
     """The text of `partition.metadata`, as Kafka writes it."""
     return f"version: 0\ntopic_id: {id_text(topic_id)}\n".encode()
@@ -128,7 +133,7 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID | None:
         key, _, value = line.partition(b": ")
         if key == b"topic_id":
             try:
-                return uuid.UUID(bytes=binascii.a2b_base64(value.translate(bytes.maketrans(b"-_", b"+/")) + b"=="))
+                return id_of(value.decode())
             except ValueError:
                 return None
     return None

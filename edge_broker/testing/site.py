@@ -57,7 +57,10 @@ def mark(store: LogStore, *logs: PartitionLog) -> None:
 
 
 class Site:
-    """A broker on a simulated disk; `settings` are broker keys, `chance` makes ids and tokens."""
+    """A broker on a simulated disk; `settings` are broker keys, `chance` makes ids and tokens.
+
+    `in_cluster`: its logs are replicas; the caller makes it join. Brokers of one cluster share a `loop`.
+    """
 
     def __init__(
         self,
@@ -68,15 +71,24 @@ class Site:
         settled: bool = True,
         chance: random.Random | None = None,
         start_ms: int = NOW_MS,
+        loop: Loop | None = None,
+        in_cluster: bool = False,
     ) -> None:
         self.settings = dict(settings or {})
         self.handlers = dict(handlers)
         self.disk = disk or SimulatedDisk(1)
-        self.loop = Loop()
+        self.loop = loop or Loop()
         self.chance = chance or random.Random(1)
         self.clock = HandClock(self.loop, self.chance, start_ms)
         config = BrokerConfig(self.settings)
-        self.store = LogStore.open(self.disk, "/data", log_settings(config), self.clock.look(), self.clock.new_uuid)
+        self.store = LogStore.open(
+            self.disk,
+            "/data",
+            log_settings(config),
+            self.clock.look(),
+            self.clock.new_uuid,
+            in_cluster=in_cluster,
+        )
         self.broker = Broker(config, self.store, self.clock, [plaintext(Endpoint("edge.local", 9092))])
         self.workers = {name: HandWorker(self.loop, name) for name in get_args(WorkerName)}
         self.disk_worker, self.files, self.reader = (self.workers[name] for name in ("disk", "files", "reader"))

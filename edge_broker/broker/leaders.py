@@ -1,0 +1,90 @@
+"""Who is there and who leads, as clients are told: in Metadata, DescribeCluster and DescribeTopicPartitions alike.
+
+| of a partition of the cluster | is told |
+|---|---|
+| leader | who leads and is there; else -1, and LEADER_NOT_AVAILABLE |
+| one that has no listener of the name by which the client came | -1, LISTENER_NOT_FOUND |
+| in-sync replicas | those of the in-sync set that are there |
+| eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
+| offline replicas | those that are not there, or have no such listener |
+
+A topic of the store itself has one replica, the broker that is asked: each topic of a broker that stands alone, and
+`__edge_ledger`, which is each broker's own for now. A cluster forwards it to one leader later.
+
+Lives here: that. Must never come in: messages of the protocol, decisions (edge_broker.cluster).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.context import Session
+from edge_broker.config import Endpoint
+from edge_broker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, DescribedTopic
+
+NOBODY = -1
+
+
+class Node(NamedTuple):
+    """A broker that is there, by its address for clients of one listener."""
+
+    broker: int
+    endpoint: Endpoint
+    rack: str | None
+
+
+class ShownPartition(NamedTuple):
+    """A partition of the cluster; brokers by their ids, replicas in their order: the preferred leader first."""
+
+    error: ErrorCode
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    eligible: list[int]
+    offline: list[int]
+
+
+def brokers(broker: Broker, session: Session) -> list[Node]:
+    """Those that are there, by the addresses of the listener that the session came in by."""
+    if broker.cluster is None:
+        return [Node(broker.node_id, broker.advertised_to(session), None)]
+    return broker.cluster.brokers(session.listener)
+
+
+def controller(broker: Broker) -> int:
+    """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now."""
+    return broker.node_id if broker.cluster is None else broker.cluster.controller
+
+
+def partitions(
+    cluster: Cluster, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
+) -> Iterator[ShownPartition]:
+    """The partitions of a topic of the cluster from `first` on, `limit` at most."""
+    there = {node.broker for node in cluster.brokers(listener)}
+    end = len(topic.partitions) if limit is None else min(first + limit, len(topic.partitions))
+    for number in range(first, end):
+        replicas = topic.partitions[number]
+        state = cluster.state(topic.name, number)
+        leader = cluster.leader(topic.name, number)
+        error = ErrorCode.NONE
+        if leader not in there:
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
+            leader = NOBODY
+        in_sync = {each.broker: cluster.is_there(state, each.broker) for each in state.in_sync} if state else {}
+        yield ShownPartition(
+            error,
+            number,
+            leader,
+            state.leader_epoch if state is not None else -1,
+            list(replicas),
+            [each for each in replicas if in_sync.get(each) is True],
+            [each for each in replicas if in_sync.get(each) is False],
+            [each for each in replicas if each not in there],
+        )

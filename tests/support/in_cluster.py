@@ -1,0 +1,275 @@
+"""Brokers of a cluster in this process: real members over the model of ZooKeeper, real stores and handlers.
+
+    cluster = InCluster(3)                       # boards 1, 2, 3, all of them served
+    answer = cluster.ask(1, METADATA, MetadataRequest(topics=None))
+
+What members want done is done at once: there is no network between them but a list, and a board that is `stop`ped is
+out of it. Time passes by `settle`, in steps, until nothing moves any more. A board has whole topics on its disk, though
+it serves only the partitions that it is a replica of.
+
+Must never come in: what the product's own shell does for speed and for safety (network/cluster.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edge_broker.broker.cluster import Cluster
+from edge_broker.cluster import effects
+from edge_broker.cluster.effects import Effect
+from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.messages import Message, ReplicaFetched
+from edge_broker.cluster.partition import Settings
+from edge_broker.cluster.state import Identity, PartitionId
+from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.protocol.message import Message as Request
+from edge_broker.runs_in import LOOP, within
+from edge_broker.settings import Value
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.topics import id_of
+from edge_broker.testing.client import Client
+from edge_broker.testing.loop import Loop
+from edge_broker.testing.site import Site
+from edge_broker.testing.zookeeper import Ensemble, GoodLinks
+
+SESSION_MS = 6000
+TICK_MS = 100.0
+STEP_MS = 10.0
+SETTLED_STEPS = 40  # without anything that moves
+BYTES_MAX = 1 << 20
+
+
+class Board:
+    """One broker, and what carries out its member's effects."""
+
+    def __init__(self, cluster: InCluster, number: int, settings: Mapping[str, Value], rack: str | None) -> None:
+        self.cluster, self.number = cluster, number
+        self.alive, self.turns = True, 0
+        self.site = Site(
+            {"broker.id": number, **settings}, loop=cluster.loop, in_cluster=True, chance=random.Random(number)
+        )
+        registrations = self.site.store.registrations
+        assert registrations is not None
+        self.member = ClusterMember(
+            Identity(number, registrations.directory),
+            Settings(),
+            rack,
+            (("PLAINTEXT", f"edge{number}.local:9092"),),
+            new_cluster="cluster-of-tests",
+        )
+        self.replicas: dict[PartitionId, Replica] = {}
+        self.refused = ""
+        self._doing = False
+        self.broker = self.site.broker
+        self.facade = Cluster(self.member, self.now_ms, self.carry_out)
+        self.broker.join(self.facade)
+        self.client = Client(self.site)
+        dice = random.Random(100 + number)
+        self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
+        cluster.loop.call_later(TICK_MS / 1000, self._tick)
+
+    def now_ms(self) -> float:
+        return self.cluster.loop.time() * 1000
+
+    # what comes in
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.member.tick(self.now_ms())
+            self.facade.tick(self.now_ms())
+            self.carry_out()
+            self.cluster.loop.call_later(TICK_MS / 1000, self._tick)
+
+    def answered(self, token: int, answer: Answer) -> None:
+        if self.alive:
+            self.member.answered(token, answer, self.now_ms())
+            self.carry_out()
+
+    def happened(self, event: Event) -> None:
+        if self.alive:
+            self.member.happened(event, self.now_ms())
+            self.carry_out()
+
+    def received(self, message: Message) -> None:
+        if self.alive:
+            self.member.received(message, self.now_ms())
+            self.carry_out()
+
+    def stop(self) -> None:
+        """The process ends; its session does, too, at once."""
+        self.alive = False
+        self.session.close()
+
+    # what goes out
+
+    def carry_out(self) -> None:
+        """Do all effects, then let waiters look, in a turn of its own where one is under way."""
+        if self._doing:
+            return
+        self._doing = True
+        with within(LOOP):
+            while self.member.effects:
+                self.turns += 1
+                self._do(self.member.effects.pop(0))
+            self.facade.changed()
+        self._doing = False
+        if self.member.effects:
+            self.carry_out()
+        self.site.dispatcher.apply()
+
+    def _do(self, effect: Effect) -> None:
+        member, now_ms = self.member, self.now_ms()
+        if isinstance(effect, effects.Ask):
+            self.session.ask(effect.token, effect.request)
+        elif isinstance(effect, effects.Send):
+            self.cluster.send(effect.to, self._with_records(effect.message))
+        elif isinstance(effect, effects.Record):
+            self.work(lambda: self.site.store.register(effect.epoch, effect.cluster))
+            member.recorded(effect.epoch, now_ms)
+        elif isinstance(effect, effects.Contradicts):
+            self.refused = effect.sentence
+        elif isinstance(effect, effects.Configure):
+            self._configure(effect)
+        elif isinstance(effect, effects.OpenLog):
+            self._open(effect.partition, effect.topic_id)
+        elif isinstance(effect, effects.RemoveLog):
+            self._remove(effect.partition)
+        elif isinstance(effect, effects.Append):
+            assert isinstance(effect.records, bytes)
+            log = self.replicas[effect.partition]
+            log.append(memoryview(bytearray(effect.records)), self.broker.time.now())
+            self.site.dispatcher.syncer.sync_soon(log.log)
+        elif isinstance(effect, effects.BeginEpoch):
+            replica = self.replicas[effect.partition]
+            replica.begin_epoch(effect.epoch)
+            self.work(replica.keep_epoch, "disk")
+            member.epoch_begun(effect.partition, effect.epoch, now_ms)
+        elif isinstance(effect, effects.Advance):
+            replica = self.replicas[effect.partition]
+            replica.show(effect.high_watermark)
+            self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
+        else:
+            raise AssertionError(f"board {self.number}: {effect}")
+
+    def _with_records(self, message: Message) -> Message:
+        if isinstance(message, ReplicaFetched) and message.wants_records:
+            data = self.replicas[message.partition].read(message.fetch_offset, BYTES_MAX, blocking=True)
+            return message._replace(records=bytes(data or b""))
+        return message
+
+    def work(self, call: Callable[[], Any], worker: str = "files") -> Any:
+        """As a worker does it."""
+        with within(worker):
+            return call()
+
+    def _configure(self, effect: effects.Configure) -> None:
+        store = self.site.store
+        topic = store.topics.get(effect.topic)
+        if topic is not None:
+            config = dict(effect.config)
+            store.use_config(topic, config, self.work(lambda: store.write_config(topic, config)))
+            if effect.partitions > len(topic.partitions):
+                store.add_partitions(topic, self.work(lambda: store.make_partitions(topic, effect.partitions)))
+
+    def _open(self, partition: PartitionId, topic_id: str) -> None:
+        store, known = self.site.store, self.member.image.topics[partition.topic]
+        if partition.topic not in store.topics:
+            made = self.work(
+                lambda: store.make_topic(partition.topic, len(known.replicas), dict(known.config), id_of(topic_id))
+            )
+            store.add_topic(made)
+        self.replicas[partition] = replica = Replica(self.log(partition))
+        self.cluster.loop.call_soon(self._opened, partition, topic_id, replica)
+
+    def _opened(self, partition: PartitionId, topic_id: str, replica: Replica) -> None:
+        self.member.opened(partition, topic_id, replica, self.now_ms())
+        self.carry_out()
+
+    def _remove(self, partition: PartitionId) -> None:
+        del self.replicas[partition]
+        store = self.site.store
+        if partition.topic in store.topics:
+            topic = store.remove_topic(partition.topic)
+            self.broker.effects.offline(topic.partitions)
+            self.work(lambda: store.erase_topic(topic))
+            store.forget_topic(topic)
+
+    def log(self, partition: PartitionId) -> PartitionLog:
+        return self.site.store.topics[partition.topic].partitions[partition.partition]
+
+
+class InCluster:
+    """So many boards, numbered from 1, and the ensemble."""
+
+    def __init__(
+        self,
+        boards: int = 3,
+        settings: Mapping[str, Value] | None = None,
+        racks: Mapping[int, str] | None = None,
+    ) -> None:
+        self.loop = Loop()
+        self.ensemble = Ensemble(self.loop, random.Random(7), servers=1)
+        self.boards = {
+            number: Board(self, number, settings or {}, (racks or {}).get(number)) for number in range(1, boards + 1)
+        }
+        self.pass_until(lambda: all(each.member.standing is Standing.SERVING for each in self.boards.values()))
+        self.settle()
+
+    def send(self, to: int, message: Message) -> None:
+        """From one board to another, at once."""
+        board = self.boards.get(to)
+        if board is not None:
+            self.loop.call_later(0.001, board.received, message)
+
+    def work(self) -> None:
+        """What loop and workers can do without time passing."""
+        for board in self.boards.values():
+            board.site.settle()
+
+    def pass_until(self, reached: Callable[[], bool], ms_max: float = 60_000) -> None:
+        """Let time pass until something holds."""
+        end = self.loop.time() + ms_max / 1000
+        while not reached():
+            assert self.loop.time() < end, "it does not come to hold"
+            self.loop.advance(STEP_MS)
+            self.work()
+
+    def settle(self) -> None:
+        """Let time pass until the image of no board has changed for a while."""
+        quiet, before = 0, self._seen()
+        while quiet < SETTLED_STEPS:
+            self.loop.advance(STEP_MS)
+            self.work()
+            now = self._seen()
+            quiet, before = (quiet + 1 if now == before else 0), now
+
+    def _seen(self) -> list[object]:
+        return [
+            (
+                board.member.standing,
+                sorted(board.facade.there),
+                dict(board.facade.topics),
+                {each: found.role for each, found in board.member.partitions.items()},
+                {each: board.member.state(each) for each in board.member.partitions},
+                {each: replica.log.high_watermark for each, replica in board.replicas.items()},
+            )
+            for board in self.boards.values()
+            if board.alive
+        ]
+
+    def ask(self, board: int, key: int, request: Request, version: int = -1) -> Any:
+        """The answer of one board, time passing until it comes."""
+        client = self.boards[board].client
+        client.send(key, request, version)
+        found: list[Any] = []
+
+        def answered() -> bool:
+            found.extend(client.answers())
+            return bool(found)
+
+        self.pass_until(answered, 120_000)
+        assert len(found) == 1, found
+        return found[0]
