@@ -36,7 +36,7 @@ class Following:
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.due_ms = 0.0  # of the next fetch
-        self.reported_end = -1  # the synced end that the last fetch told
+        self.reported_end = -1  # what the last fetch acknowledged
 
     def fetch(
         self, partition: PartitionId, me: InSyncReplica, log: ReplicaLog, now_ms: float, timeout_ms: float
@@ -57,7 +57,7 @@ class Following:
 
 def acknowledged_end(log: ReplicaLog) -> int:
     """What a follower tells the leader that it has."""
-    return log.synced_offset
+    return log.acknowledged_offset
 
 
 def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:

@@ -7,6 +7,7 @@
 | it stands still while fewer than `needed` are certainly in the set | what is shown lies on so many disks |
 | who joins has all before the high watermark and before the start of the leader's epoch, synced | a new leader's mark begins low |
 | the set never becomes smaller than `needed` for slowness or absence | those named have all that counts: they may be elected, and the mark could not move without them anyway (KIP-966 keeps them in a list of their own) |
+| what a topic without syncs has acknowledged counts when written; after a power cut its entry does not | it may lack that: only the last one that is named may go on |
 | an entry is one disk under one registration | a restarted broker's acknowledgements count once its entry names its new epoch |
 
 Lives here: those rules. Must never come in: messages, writes. Source: KIP-497, KIP-966 (strict min ISR), KIP-903.

@@ -22,8 +22,11 @@ class ReplicaLog(Protocol):
         """End of what is written."""
 
     @property
-    def synced_offset(self) -> int:
-        """End of what the disk has confirmed."""
+    def acknowledged_offset(self) -> int:
+        """End of what counts as replicated: the disk has confirmed it, or the topic does not ask for that."""
+
+    def may_lack(self, epoch: int) -> bool:
+        """Whether a power cut may have taken what it had acknowledged under a registration."""
 
     @property
     def epochs(self) -> LeaderEpochs:

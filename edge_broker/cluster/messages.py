@@ -26,7 +26,7 @@ class EpochEnd(NamedTuple):
 
 
 class ReplicaFetch(NamedTuple):
-    """A follower has everything before `fetch_offset`, of which its disk has confirmed what is before `synced_end`."""
+    """A follower has everything before `fetch_offset`, of which what is before `synced_end` counts as replicated."""
 
     partition: PartitionId
     replica: InSyncReplica

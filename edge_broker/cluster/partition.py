@@ -13,6 +13,7 @@
 | handing over | too late | leading |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write |
+| any | the log may lack what it had acknowledged, and others are named, too | the same |
 | any | the session ended | idle, and nothing of the old state holds |
 
 Everything that is certain comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
@@ -205,7 +206,11 @@ class Partition:
         return election.without(state, me) if leaves else election.resigned(state, me)
 
     def _is_mine(self, entry: InSyncReplica) -> bool:
-        return self._around.identity.is_named_by(entry)
+        """Whether an entry speaks of this very log; of one that may lack something, only if nobody else is named."""
+        if not self._around.identity.is_named_by(entry):
+            return False
+        assert self.state is not None
+        return not self.log.may_lack(entry.epoch) or self.state.in_sync == (entry,)
 
     def _may_lead(self, state: PartitionState) -> bool:
         identity = self._around.identity
@@ -259,7 +264,7 @@ class Partition:
             return
         pending = self._write.pending
         mark = high_watermark(
-            self.leading.ends(self.log.synced_offset),
+            self.leading.ends(self.log.acknowledged_offset),
             self.state.in_sync,
             pending.in_sync if pending is not None else None,
             self.needed,
@@ -419,7 +424,7 @@ class Partition:
         if answer.diverging is not None:
             self._cut(truncation_end(self.log, answer.diverging))
             return
-        self.high_watermark = max(self.high_watermark, min(answer.high_watermark, self.log.synced_offset))
+        self.high_watermark = max(self.high_watermark, min(answer.high_watermark, self.log.acknowledged_offset))
         if answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))

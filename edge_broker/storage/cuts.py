@@ -37,6 +37,11 @@ class Cut:
         self._keys = keys
         self._kept = kept
 
+    @property
+    def took_nothing(self) -> bool:
+        """Whether all that was ever written is there, of every partition."""
+        return self._kept and not self._keys
+
     def kernel_had_all(self, topic_id: str, partition: int) -> bool:
         """Whether all that was ever written to a partition is there."""
         return self._kept and self._keys is not None and (topic_id, partition) not in self._keys

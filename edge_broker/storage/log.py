@@ -66,6 +66,7 @@ class PartitionLog:
         self.roller = LogRoller(self.writer)
         self.may_come_online = True  # False: it never was open, so nothing is known that one could go back to
         self.marked = False  # on the disk it says that answers may have come before their sync (in_use.py)
+        self.cut_epoch = -1  # in a cluster: the newest registration before the last power cut (registrations.py)
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's

@@ -82,6 +82,16 @@ class Replica:
         return self.log.state.synced.offset
 
     @property
+    def acknowledged_offset(self) -> int:
+        """End of what counts as replicated: what is synced, or written where the topic's answers wait for no sync."""
+        state = self.log.state
+        return state.synced.offset if state.settings.sync_awaited else state.log_end_offset
+
+    def may_lack(self, epoch: int) -> bool:
+        """Whether a power cut may have taken what it had acknowledged under a registration."""
+        return epoch <= self.log.cut_epoch and not self.log.settings.sync_awaited
+
+    @property
     def epochs(self) -> LeaderEpochs:
         """Where each leader epoch began."""
         return self.log.state.epochs

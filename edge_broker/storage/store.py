@@ -211,6 +211,8 @@ class LogStore:
         self.in_use.session = Session(reading.boot_id, self.fs.mount(self.data_dir))
         opening = RecoveryContext(self._files, self.leader_epoch, clean, now, self.recovery_notes, walked, [])
         opening = opening._replace(cut=None if clean else self._cut())
+        if self.registrations is not None and opening.cut is not None and not opening.cut.took_nothing:
+            self._register(self.registrations.behind_a_cut())
         opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
             if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
@@ -245,16 +247,22 @@ class LogStore:
 
         StorageFault leaves `registrations` as it was.
         """
-        from edge_broker.storage.registrations import write_registrations  # noqa: PLC0415 - for a cluster alone
-
         assert self.registrations is not None, "a broker that stands alone has no registration"
         kept = self.registrations.with_epoch(epoch, cluster)
         try:
-            write_registrations(self.fs, self.data_dir, kept)
+            self._register(kept)
         except OSError as error:
             raise fault_of(error, self._path(REGISTRATIONS), 0) from error
-        self.registrations, self.cluster_id = kept, cluster
+        self.cluster_id = cluster
         return kept
+
+    def _register(self, kept: Registrations) -> None:
+        """Keep registrations, if they say something new. OSError."""
+        from edge_broker.storage.registrations import write_registrations  # noqa: PLC0415 - for a cluster alone
+
+        if kept != self.registrations:
+            write_registrations(self.fs, self.data_dir, kept)
+            self.registrations = kept
 
     def is_replicated(self, topic: str) -> bool:
         """Whether the logs of a topic are replicas, whose epochs elections alone raise."""
@@ -566,6 +574,8 @@ class LogStore:
     def _adopt(self, topic: Topic) -> None:
         for log in topic.partitions:
             log.topic_id = id_text(topic.topic_id)
+            if self.registrations is not None:
+                log.cut_epoch = self.registrations.cut_epoch
             log.ledger = self.ledger
             log.spare = self.spare
             log.writer.producer_memory = self.producer_memory

@@ -85,7 +85,7 @@ class Unsynced:
     """A log whose every byte counts as synced."""
 
     def __init__(self, log: ReplicaLog) -> None:
-        self.synced_offset = log.log_end_offset
+        self.acknowledged_offset = log.log_end_offset
 
 
 def advance_over_what_is_written(self: Partition) -> None:
@@ -121,6 +121,10 @@ def join_at_the_mark(synced_end: int, mark: int, epoch_start: int) -> bool:
 
 def every_disk_is_the_one(self: Identity, entry: InSyncReplica) -> bool:
     return True
+
+
+def no_log_lacks_anything(self: Partition, entry: InSyncReplica) -> bool:
+    return self._around.identity.is_named_by(entry)
 
 
 def whoever_is_registered(entry: InSyncReplica, registrations: election.Registrations) -> bool:
@@ -216,6 +220,7 @@ BROKEN: dict[str, list[Place]] = {
         (Identity, "is_named_by", every_disk_is_the_one),
         (election, "is_there", whoever_is_registered),
     ],
+    "a log that was not synced is believed to be whole": [(Partition, "_is_mine", no_log_lacks_anything)],
     "an election keeps the epoch": [(election, "claimed", claim_in_the_same_epoch)],
     "an election names everybody in sync": [(election, "claimed", forget_the_set)],
     "one disk is enough": [(Topic, "needed", one_is_enough)],
@@ -236,6 +241,7 @@ SEEDS: dict[str, int] = {
     "a state is written over any version": 49,
     "who joins need not reach the epoch's start": 117,
     "a disk is not looked at": 0,
+    "a log that was not synced is believed to be whole": 73,
     "an election keeps the epoch": 0,
     "an election names everybody in sync": 0,
     "one disk is enough": 26,
@@ -245,7 +251,9 @@ SEEDS: dict[str, int] = {
     "the end is told before it is known": 0,
 }
 BROKEN_STORAGE: dict[str, list[Place]] = {
-    "a replica calls synced what is written": [(Replica, "synced_offset", property(lambda self: self.log_end_offset))],
+    "a replica calls synced what is written": [
+        (Replica, "acknowledged_offset", property(lambda self: self.log_end_offset))
+    ],
     "a follower stamps batches as its own": [(Replica, "append", append_as_ones_own)],
     "a replica shows what is written": [(Replica, "show", show_all)],
     "a cut is not synced": [(SimulatedFile, "datasync", sync_no_cut)],

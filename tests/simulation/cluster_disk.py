@@ -47,7 +47,8 @@ class SimLog:
 
     log_start_offset = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, synced: bool = True) -> None:
+        self._synced, self.cut_epoch = synced, -1
         self.records: list[Record] = []
         self.epochs = LeaderEpochs()
         self.synced_offset = 0
@@ -61,6 +62,13 @@ class SimLog:
     @property
     def log_end_offset(self) -> int:
         return len(self.records)
+
+    @property
+    def acknowledged_offset(self) -> int:
+        return self.synced_offset if self._synced else len(self.records)
+
+    def may_lack(self, epoch: int) -> bool:
+        return epoch <= self.cut_epoch and not self._synced
 
     def append(self, records: Sequence[Record]) -> None:
         """Write; an epoch that began at the end, and has no record, is forgotten."""
@@ -186,8 +194,8 @@ class Disk:
     def register(self, epoch: int) -> None:
         self.epochs = (*self.epochs, epoch)
 
-    def open(self, partition: PartitionId, topic_id: str) -> SimLog:
-        return self.logs.setdefault((partition, topic_id), SimLog())
+    def open(self, partition: PartitionId, topic_id: str, *, synced: bool) -> SimLog:
+        return self.logs.setdefault((partition, topic_id), SimLog(synced=synced))
 
     def remove(self, partition: PartitionId, topic_id: str) -> None:
         self.logs.pop((partition, topic_id), None)
@@ -198,6 +206,8 @@ class Disk:
 
     def cut_power(self, dice: Random) -> set[int]:
         """The values that are gone."""
+        for log in self.logs.values():
+            log.cut_epoch = max(self.epochs)  # whoever has a log has served
         return set().union(*[log.cut_power(dice) for log in self.logs.values()])
 
     def calm(self) -> None:

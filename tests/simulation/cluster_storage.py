@@ -103,6 +103,13 @@ class RealLog:
         return self.replica.synced_offset
 
     @property
+    def acknowledged_offset(self) -> int:
+        return self.replica.acknowledged_offset
+
+    def may_lack(self, epoch: int) -> bool:
+        return self.replica.may_lack(epoch)
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self.replica.epochs
 
@@ -284,7 +291,7 @@ class RealDisk:
         self._new = True
         for where in before:
             if where[0].topic in self.store.topics:
-                self.open(*where).take_over(before[where])
+                self.open(*where, synced=True).take_over(before[where])
         notes = [note for note in self.store.recovery_notes if "are lost" in note or "offline" in note]
         if notes:
             raise Damaged(f"a start says: {notes}")
@@ -336,14 +343,16 @@ class RealDisk:
         with at("files"):
             self.store.register(epoch, CLUSTER)
 
-    def open(self, partition: PartitionId, topic_id: str) -> RealLog:
+    def open(self, partition: PartitionId, topic_id: str, *, synced: bool) -> RealLog:
+        """The log of a partition; `synced` counts where the topic is made."""
         found = self.logs.get((partition, topic_id))
         if found is None:
             topic = self.store.topics.get(partition.topic)
             if topic is None:
                 made = uuid.uuid5(uuid.NAMESPACE_OID, topic_id)
                 with at("files"):
-                    topic = self.store.make_topic(partition.topic, PARTITIONS, {}, made)
+                    config = {} if synced else {"edge.durability": "kernel"}
+                    topic = self.store.make_topic(partition.topic, PARTITIONS, config, made)
                 self.store.add_topic(topic)
             found = self.logs[partition, topic_id] = RealLog(self, partition, topic.partitions[partition.partition])
         return found
@@ -388,7 +397,7 @@ class RealDisk:
         disk = self.disk.fork(seed)
         other = RealDisk(seed, self._disturbed, disk)
         for where in self.logs:
-            other.open(*where).cut = self.logs[where].cut
+            other.open(*where, synced=True).cut = self.logs[where].cut
         return other
 
 

@@ -31,6 +31,7 @@ TICK_MS = 40.0
 FETCH_RECORDS = 40
 FEW_RECORDS = 5
 WRITTEN_AT_ONCE = 0.7
+UNSYNCED_LATE = 300
 SETTINGS = Settings(
     lag_ms_max=900.0,
     fetch_wait_ms=60.0,
@@ -151,7 +152,9 @@ class Process:
             partition, topic_id = effect
             self.later(
                 self.world.dice.random() * 5,
-                lambda: member.opened(partition, topic_id, disk.open(partition, topic_id), self.now_ms),
+                lambda: member.opened(
+                    partition, topic_id, disk.open(partition, topic_id, synced=self.world.synced), self.now_ms
+                ),
             )
         elif isinstance(effect, effects.RemoveLog):
             disk.remove(effect.partition, effect.topic_id)
@@ -271,7 +274,8 @@ class Process:
 
             self.later(self.board.sync_ms(), end)
 
-        self.later(self.world.dice.random() * 10, begin)
+        late = 1 if self.world.synced else UNSYNCED_LATE
+        self.later(self.world.dice.random() * 10 * late, begin)
 
     # clients
 
@@ -381,6 +385,7 @@ class World:
 
     def __init__(self, seed: int, boards: int, *, real: bool = False) -> None:
         self._seed, self.real = seed, real
+        self.synced = True  # False: the topic's answers wait for no sync
         self.disturbed = False  # real disks: the power may go amid an act
         self.dice = Random(f"cluster {seed}")
         self.loop = Loop()

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from edge_broker.cluster.effects import Append, BeginEpoch, Effect, Send
+from edge_broker.cluster.layout import decode_state
 from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import Partition, Role, Settings
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import SetData
+from edge_broker.cluster.state import (
+    NO_LEADER,
+    Identity,
+    InSyncReplica,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
+from edge_broker.cluster.zookeeper import Node, SetData, Stat
 from tests.simulation.cluster_disk import Record, SimLog
 
 PARTITION = PartitionId("t", 0)
@@ -54,8 +63,8 @@ class Around:
         return [each for each in found if isinstance(each, ReplicaFetch)]
 
 
-def replica_of(*epochs: int) -> tuple[Partition, SimLog, Around]:
-    log, around = SimLog(), Around()
+def replica_of(*epochs: int, synced: bool = True) -> tuple[Partition, SimLog, Around]:
+    log, around = SimLog(synced=synced), Around()
     log.append(tuple(Record(epoch, offset) for offset, epoch in enumerate(epochs)))
     log.restart()
     return Partition(PARTITION, TOPIC, log, around, around.ask), log, around
@@ -113,3 +122,47 @@ def test_nobody_is_handed_the_lead_before_the_last_write_is_there() -> None:
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 3, 5, 3))
     made.tick()
     assert [b'"leader":2' in each.data.replace(b" ", b"") for each in around.written] == [True]
+
+
+def written(around: Around) -> list[PartitionState]:
+    """States that were to be written."""
+    return [decode_state(PARTITION, Node(each.data, Stat(0, 0, 0, 0))) for each in around.written]
+
+
+def behind_a_cut(*in_sync: InSyncReplica, synced: bool = False) -> tuple[Partition, Around]:
+    """A replica whose power was cut since its registration 4; nobody leads."""
+    made, log, around = replica_of(4, 4, synced=synced)
+    log.cut_epoch = 4
+    made.take_in(PartitionState(NO_LEADER, 4, in_sync), 1)
+    return made, around
+
+
+def test_who_may_lack_what_no_sync_has_kept_leaves_the_set_before_it_may_lead() -> None:
+    _, around = behind_a_cut(ME._replace(epoch=4), B)
+    assert written(around) == [PartitionState(NO_LEADER, 4, (B,))]
+
+
+def test_who_was_caught_up_since_the_cut_may_lead() -> None:
+    _, around = behind_a_cut(ME, B)
+    assert written(around) == [PartitionState(1, 5, (ME, B))]
+
+
+def test_what_is_synced_is_there_behind_a_cut() -> None:
+    _, around = behind_a_cut(ME._replace(epoch=4), B, synced=True)
+    assert written(around) == [PartitionState(1, 5, (ME, B))]
+
+
+def test_the_last_one_that_is_named_leads_with_what_it_has() -> None:
+    _, around = behind_a_cut(ME._replace(epoch=4))
+    assert written(around) == [PartitionState(1, 5, (ME,))]
+
+
+def test_what_is_written_counts_where_answers_wait_for_no_sync() -> None:
+    for synced in (False, True):
+        made, log, around = replica_of(4, 4, synced=synced)
+        log.append((Record(4, 2),))
+        made.take_in(PartitionState(2, 4, (ME, B, C)), 1)
+        assert [(each.fetch_offset, each.synced_end) for each in around.fetches()] == [(3, 2 if synced else 3)]
+        made.take_in(PartitionState(1, 5, (ME,)), 2)
+        made.epoch_begun(5)
+        assert made.high_watermark == (2 if synced else 3)

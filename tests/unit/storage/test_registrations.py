@@ -7,17 +7,21 @@ import uuid
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
 from edge_broker.storage.registrations import (
     EPOCHS_KEPT,
     FILE,
+    NO_CUT,
     Registrations,
     read_registrations,
     write_registrations,
 )
+from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
 from tests.support.storage import READING, cut_off, failing, open_store
 
 PATH = f"/data/{FILE}"
@@ -44,7 +48,7 @@ def test_a_registration_is_on_the_disk_when_it_may_be_used() -> None:
     store = member(disk)
     assert store.register(17, CLUSTER).epochs == (17,)
     assert store.register(40, CLUSTER).epochs == (17, 40)
-    disk.crash()
+    disk.kill()
     assert member(disk).registrations == store.registrations
 
 
@@ -58,6 +62,8 @@ def test_a_power_cut_leaves_the_old_epochs_or_the_new_ones(seed: int) -> None:
         assert store.registrations == before.with_epoch(40, CLUSTER)
     disk.kill() if dice.random() < 0.3 else disk.crash()
     found = member(disk).registrations
+    assert found is not None
+    found = found._replace(cut_epoch=NO_CUT)
     assert found in (before, before.with_epoch(40, CLUSTER))
     assert found == before.with_epoch(40, CLUSTER) or store.registrations == before
 
@@ -114,3 +120,60 @@ def test_a_board_that_stands_alone_has_no_such_file() -> None:
     assert store.registrations is None
     assert not disk.exists(PATH)
     assert not store.is_replicated("t")
+
+
+def test_a_power_cut_is_kept_until_the_next_one_and_ends_no_trust_in_what_came_after() -> None:
+    disk = SimulatedDisk(1)
+    member(disk).register(17, CLUSTER)
+    disk.kill()
+    store = member(disk)
+    assert cut_of(store) == NO_CUT, "the kernel had all"
+    store.close()
+    assert cut_of(member(disk)) == NO_CUT
+    disk.crash()
+    store = member(disk)
+    assert cut_of(store) == 17
+    store.register(40, CLUSTER)
+    disk.kill()
+    store = member(disk)
+    assert (cut_of(store), store.registrations and store.registrations.epochs) == (17, (17, 40))
+    store.close()
+    store = member(disk)
+    assert cut_of(store) == 17
+    disk.crash()
+    assert cut_of(member(disk)) == 40
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_that_comes_again_at_the_start_is_told(seed: int) -> None:
+    disk = SimulatedDisk(seed, ordered=bool(seed % 2))
+    member(disk).register(17, CLUSTER)
+    disk.crash()
+    while cut_off(disk, random.Random(seed).randrange(1, 30), lambda: member(disk)):
+        disk.crash() if seed % 3 else disk.kill()
+        seed += 1
+    disk.crash_at = -1
+    disk.kill()
+    assert cut_of(member(disk)) == 17
+
+
+def test_logs_know_of_it_and_those_that_are_synced_lack_nothing() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    store.register(17, CLUSTER)
+    make_topic(store, "synced")
+    for durability in ("kernel", "interval"):
+        make_topic(store, durability, config={"edge.durability": durability})
+    disk.crash()
+    store = member(disk)
+    found = {name: Replica(topic.partitions[0]) for name, topic in store.topics.items() if name != LEDGER_TOPIC}
+    assert {name: (replica.may_lack(17), replica.may_lack(18)) for name, replica in found.items()} == {
+        "synced": (False, False),
+        "kernel": (True, False),
+        "interval": (True, False),
+    }
+
+
+def cut_of(store: LogStore) -> int:
+    assert store.registrations is not None
+    return store.registrations.cut_epoch

@@ -396,3 +396,12 @@ def test_a_worker_that_fails_takes_the_replica_offline() -> None:
         replica.end_append(writing)
     assert not replica.online
     assert replica.log_end_offset == 0
+
+
+@pytest.mark.parametrize(("durability", "counts"), [("sync", 0), ("interval", 2), ("kernel", 2)])
+def test_what_counts_as_replicated_goes_by_the_topics_durability(durability: str, counts: int) -> None:
+    replica = opened(edge_durability=durability)
+    take(replica, of_leader(0, 1, b"a", b"b"))
+    assert replica.acknowledged_offset == counts
+    synced(replica.log)
+    assert replica.acknowledged_offset == 2
