@@ -81,6 +81,7 @@ class Broker:
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
         self.producer_ids: range = range(0)
+        self.waiting_for_ids: list[int] = []  # in a cluster, the tokens of who waits for the next block
         retention_minutes = config.integer("offsets.retention.minutes")
         self.offsets_retention_ms = None if retention_minutes < 0 else retention_minutes * 60_000
         self.fetch_bytes_max = config.integer("fetch.max.bytes")

@@ -9,6 +9,7 @@ of the cluster now; others may know more. All calls come from the loop.
 | may it be written, is it safe | `check_append`, `left_behind`, `late` |
 | who leads, who follows | `brokers`, `controller`, `topics`, `state` |
 | what is a topic's name, id, configuration | `described`, `described_by_id` |
+| producer ids | `take_producer_ids` |
 | topics | `make_topic`, `change_topic`, `delete_topic`: any broker's, as one Multi holds as a whole or not at all |
 | when is something known here | `until`: looked at again at each `changed`, until its time is over by `tick` |
 
@@ -28,6 +29,7 @@ from edge_broker.cluster.controller import placed
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.placement import Replicas
+from edge_broker.cluster.producer_ids import ProducerIds
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
@@ -67,6 +69,7 @@ class Cluster:
         self._waiters: list[_Waiter] = []
         self._described: dict[str, DescribedTopic] = {}
         self._names: dict[uuid.UUID, str] | None = None  # by id; None: to be gathered again
+        self._producer_ids = ProducerIds(member.ask, member.unreadable)
 
     # what is known changes
 
@@ -245,6 +248,11 @@ class Cluster:
         return found.latest_offset() if found is not None else None
 
     # changes; `told` is called on the loop, once
+
+    def take_producer_ids(self, told: Callable[[range | None], None]) -> None:
+        """Take producer ids that no broker was given before; None: none could be taken, now."""
+        self._producer_ids.take(told)
+        self._carry_out()
 
     def place(self, topic_id: str, partitions: int, factor: int, config: Mapping[str, str]) -> Topic:
         """A topic whose replicas are placed on who is there; ValueError: there are fewer than `factor`."""

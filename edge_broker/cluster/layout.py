@@ -15,6 +15,7 @@ VERSION = 1
 FORMAT = "/format"
 BROKERS = "/brokers"
 CONTROLLER = "/controller"
+PRODUCER_IDS = "/producer-ids"
 TOPICS = "/topics"
 DELETED = "/deleted"
 ROOTS = (BROKERS, TOPICS, DELETED)
@@ -88,6 +89,22 @@ def decode_controller(node: Node) -> int:
         return int(decode(CONTROLLER, node.data)["broker"])
     except (KeyError, TypeError, ValueError) as error:
         raise LayoutFault(CONTROLLER, f"lacks a field ({error!r})") from error
+
+
+def encode_producer_ids(following: int) -> bytes:
+    """Which producer id was given to no broker yet, nor any behind it."""
+    return encode({"next": following})
+
+
+def decode_producer_ids(node: Node) -> int:
+    """The first producer id that was given to no broker; LayoutFault."""
+    try:
+        following = int(decode(PRODUCER_IDS, node.data)["next"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LayoutFault(PRODUCER_IDS, f"lacks a field ({error!r})") from error
+    if following < 0:
+        raise LayoutFault(PRODUCER_IDS, f"has {following} as the next producer id")
+    return following
 
 
 def encode_registration(registration: Registration) -> bytes:

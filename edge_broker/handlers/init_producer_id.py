@@ -1,19 +1,26 @@
 """InitProducerId (key 22): a producer id that was never given out before, also not before a crash.
 
-Ids come from blocks whose reservation is synced before the first one is used; a crash skips the rest of its block.
+Ids come from blocks whose reservation is synced before the first one is used; a crash skips the rest of its block. In a
+cluster brokers take blocks of one znode (cluster/producer_ids.py), and all who wait for a block share it.
 Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.outcome import Do, Outcome, Park, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from edge_broker.security.acls import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
 
 
 @Served(
@@ -40,8 +47,9 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refuse(ErrorCode.INVALID_REQUEST)  # one without the other
     if broker.producer_ids:
-        producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
-        return Reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        return Reply(_next(broker))
+    if broker.cluster is not None:
+        return _from_cluster(broker, broker.cluster, context.token)
 
     def reserved(block: range) -> Outcome:
         if not broker.producer_ids:
@@ -49,6 +57,27 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
         return init_producer_id(broker, context, request)
 
     return Do(broker.store.reserve_producer_ids, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
+
+
+def _next(broker: Broker) -> InitProducerIdResponse:
+    producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _from_cluster(broker: Broker, cluster: Cluster, token: int) -> Park:
+    broker.waiting_for_ids.append(token)
+    if len(broker.waiting_for_ids) == 1:
+        cluster.take_producer_ids(partial(_taken, broker))
+    return Park()
+
+
+def _taken(broker: Broker, block: range | None) -> None:
+    """Answer all who wait; those for whom there is no id are told to ask again, in Kafka's word for it."""
+    waiting, broker.waiting_for_ids = broker.waiting_for_ids, []
+    broker.producer_ids = block or range(0)
+    for token in waiting:
+        refused = None if broker.producer_ids else _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        broker.effects.answer(token, refused or _next(broker))
 
 
 def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
@@ -65,4 +94,8 @@ def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequ
 
 
 def _refuse(code: ErrorCode) -> Reply:
-    return Reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+    return Reply(_refused(code))
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -5,6 +5,7 @@ Who leads is said by a stand-in for `broker.cluster`; the logs are replicas on a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,9 +19,18 @@ from edge_broker.config import Endpoint
 from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.network.metrics import health_problem
-from edge_broker.protocol.api import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH
+from edge_broker.protocol.api import (
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+)
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from edge_broker.protocol.messages.list_groups import ListGroupsRequest
 from edge_broker.protocol.messages.offset_fetch import (
@@ -55,6 +65,7 @@ class StandIn:
         self.there = {ME: "edge.local:9092", 7: "other.local:9099"}
         self.serves = True
         self.others_keep_up = True
+        self.takers: list[Callable[[range | None], None]] = []
         replicas = tuple((ME, 7) for _ in range(PARTITIONS))
         self.topics = {OFFSETS_TOPIC: Topic("x" * 22, replicas, {}), "t": Topic("y" * 22, ((ME, 7),), {})}
 
@@ -76,7 +87,15 @@ class StandIn:
         self.site.dispatcher.start(lambda: resign_offsets(self.site.broker, partition))
         self.site.dispatcher.moved(self.log(partition))
 
+    def give(self, block: range | None) -> None:
+        """ZooKeeper has answered."""
+        self.takers.pop(0)(block)
+        self.site.dispatcher.apply()
+
     # as Cluster
+
+    def take_producer_ids(self, told: Callable[[range | None], None]) -> None:
+        self.takers.append(told)
 
     def brokers(self, listener: str) -> list[Node]:
         assert listener == "PLAINTEXT"
@@ -373,3 +392,44 @@ def test_each_broker_lists_the_groups_of_what_it_leads(site: Site, cluster: Stan
     site.settle()
     cluster.serves = False
     assert listed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, set())
+
+
+# producer ids
+
+
+def ask_id(site: Site) -> Client:
+    client = site.client()
+    client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+    return client
+
+
+def test_all_who_wait_for_a_block_share_it(site: Site, cluster: StandIn) -> None:
+    waiting = [ask_id(site) for _ in range(3)]
+    gone = ask_id(site)
+    gone.lose()
+    assert len(cluster.takers) == 1
+    assert [client.answers() for client in waiting] == [[]] * 3
+    cluster.give(range(5000, 6000))
+    assert [client.answer().producer_id for client in waiting] == [5000, 5001, 5002]
+    assert ask_id(site).answer().producer_id == 5004, "what was given to one that is gone is nobody's"
+    assert cluster.takers == []
+
+
+def test_the_next_block_is_taken_when_one_is_used_up(site: Site, cluster: StandIn) -> None:
+    waiting = [ask_id(site) for _ in range(3)]
+    cluster.give(range(5000, 5002))
+    answers = [client.answer() for client in waiting]
+    assert [one.error_code for one in answers] == [0, 0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    client = ask_id(site)
+    cluster.give(range(8000, 9000))
+    assert client.answer().producer_id == 8000
+
+
+def test_without_a_block_clients_are_told_to_ask_again(site: Site, cluster: StandIn) -> None:
+    client = ask_id(site)
+    cluster.give(None)
+    answer = client.answer()
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+    client = ask_id(site)
+    cluster.give(range(1000))
+    assert client.answer().producer_id == 0
