@@ -83,10 +83,10 @@ class _Agreeing:
 
     def begin(self, wait_ms: float) -> None:
         """Ask, and look whenever something changes."""
-        if self.change.holds(self._cluster):
-            self._end(None)
-        else:
+        if not self.change.holds(self._cluster):
             self._ask()
+        if not self.over and self.change.holds(self._cluster):
+            self._end(None)
         if not self.over:
             self._cluster.until(self._look, wait_ms, self._late)
 

@@ -9,6 +9,10 @@
 | what a topic showed while it was left to the kernel is synced, where it is not left to it any more | |
 | the answer | |
 
+In a cluster the topic's znode is replaced in place of a file, by its version, so that nobody's change is lost; it is
+answered once this broker's image shows it, and each broker's logs go by it as it comes. What a topic says of its
+replicas never gets lost by not being named (topic_creation.py: replicated_config).
+
 A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
 
 Lives here: those steps. Must never come in: what a request may say of a key, what keys mean (storage/topic_config.py).
@@ -19,13 +23,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from edge_broker.broker import agreeing
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.rights import FAILED
+from edge_broker.broker.topic_creation import replicated_config
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -41,8 +47,12 @@ from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import check_new_config
-from edge_broker.storage.topics import check_topic_name
+from edge_broker.storage.topic_config import check_new_config, topic_settings
+from edge_broker.storage.topics import check_topic_name, id_text
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, DescribedTopic, Told
+    from edge_broker.broker.topics import AnyTopic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _RESOURCES = {
@@ -56,7 +66,15 @@ KEYS_MAX = 1000  # of one resource; a topic has some 20, and MirrorMaker deletes
 SYNC_MS_MAX = 30_000
 DURABILITIES = ("kernel", "interval", "sync")  # each keeps more than the one before
 
-Change: TypeAlias = Callable[[Topic], dict[str, str]]
+
+class Configured(NamedTuple):
+    """How a topic is configured: `config` holds the explicitly set keys, `settings` what follows from them."""
+
+    config: Mapping[str, str]
+    settings: LogSettings
+
+
+Change: TypeAlias = Callable[[Configured], dict[str, str]]
 """Makes the new configuration of the old; Refusal."""
 
 
@@ -77,7 +95,7 @@ def alter(
     broker: Broker,
     context: RequestContext,
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    change: Callable[[list[Any], Topic], dict[str, str]],
+    change: Callable[[list[Any], Configured], dict[str, str]],
     response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
     again: Callable[[], Outcome],
 ) -> Generator[None, None, Outcome]:
@@ -108,7 +126,7 @@ def alter(
                 )
             topic = _topic(broker, context, alteration)
             if request.validate_only:
-                _changed(topic, alteration)
+                _changed(broker, topic, alteration)
             wanted[number] = alteration
         except Refusal as refusal:
             refused[number] = refusal.kept()
@@ -146,7 +164,7 @@ def check_config_rights(
         raise Refusal(FAILED[kind], f"{context.session.principal} has no right to {operation.name} of {whose}")
 
 
-def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:
+def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> AnyTopic:
     check_config_rights(broker, context, Operation.ALTER_CONFIGS, asked.resource_type, asked.name)
     if asked.resource_type == BROKER:
         raise Refusal(
@@ -160,16 +178,45 @@ def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> Topic:
     if not asked.name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "no topic is named; defaults of all topics are the broker's own keys")
     check_topic_name(asked.name)
-    topic = broker.topics.topic(context, asked.name, Operation.ALTER_CONFIGS)
-    if not any(log.may_come_online for log in topic.partitions):
+    topic = broker.topics.described(context, asked.name, Operation.ALTER_CONFIGS)
+    if isinstance(topic, Topic) and not any(log.may_come_online for log in topic.partitions):
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is altered")
     return topic
 
 
-def _changed(topic: Topic, asked: Alteration) -> dict[str, str]:
-    config = asked.change(topic)
+def _changed(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, str]:
+    if isinstance(topic, Topic):
+        config = asked.change(Configured(topic.config, topic.settings))
+    else:
+        settings = topic_settings(broker.store.settings, topic.config)
+        config = replicated_config(broker, asked.change(Configured(topic.config, settings)), len(topic.partitions[0]))
     check_new_config(config)
     return config
+
+
+class _Altering(agreeing.Change):
+    """Another configuration of a topic of the cluster, worked out anew where somebody else was quicker."""
+
+    def __init__(self, broker: Broker, topic: DescribedTopic, asked: Alteration) -> None:
+        super().__init__(topic.name)
+        self._broker, self._asked, self._topic_id = broker, asked, topic.topic_id
+        self._config: dict[str, str] | None = None  # that was asked for
+
+    def ask(self, cluster: Cluster, told: Told) -> None:
+        """As Change."""
+        topic = cluster.described(self.name)
+        if topic is None or topic.topic_id != self._topic_id:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
+        self._config = _changed(self._broker, topic, self._asked)
+        if self._config == topic.config:
+            told(ErrorCode.NONE)
+        else:
+            cluster.change_topic(self.name, topic.topic._replace(config=self._config), told)
+
+    def holds(self, cluster: Cluster) -> bool:
+        """As Change."""
+        topic = cluster.topics.get(self.name)
+        return topic is not None and topic.topic_id == id_text(self._topic_id) and topic.config == self._config
 
 
 class _Altered(NamedTuple):
@@ -188,14 +235,18 @@ def _carry_out(
     taken = broker.topics.taken(one.name for one in wanted.values())
     if taken is not None:
         return Behind(taken, again)
-    topics: dict[int, Topic] = {}
+    found: dict[int, AnyTopic] = {}
     for number, one in wanted.items():
         try:
-            topics[number] = broker.topics.there(one.name)
+            found[number] = broker.topics.described_there(one.name)
         except Refusal as refusal:  # it was deleted since it was looked at
             refused[number] = refusal.kept()
-    if not topics:
+    if not found:
         return then(refused)
+    topics = {number: topic for number, topic in found.items() if isinstance(topic, Topic)}
+    if broker.cluster is not None:
+        of_cluster = {number: topic for number, topic in found.items() if not isinstance(topic, Topic)}
+        return _agree(broker, wanted, of_cluster, refused, then)
 
     def piece(number: int, topic: Topic) -> Callable[[], _Altered]:
         return lambda: _written(broker, topic, wanted[number])
@@ -215,8 +266,21 @@ def _carry_out(
     return change(broker, [topic.name for topic in topics.values()], pieces, show)
 
 
+def _agree(
+    broker: Broker,
+    wanted: Mapping[int, Alteration],
+    topics: Mapping[int, DescribedTopic],
+    refused: Refusals,
+    then: Callable[[Refusals], Outcome],
+) -> Outcome:
+    def over(failed: Mapping[str, Refusal]) -> Outcome:
+        return then(refused | {number: failed[topic.name] for number, topic in topics.items() if topic.name in failed})
+
+    return agreeing.agree(broker, [_Altering(broker, topic, wanted[number]) for number, topic in topics.items()], over)
+
+
 def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered:
-    config = _changed(topic, asked)
+    config = _changed(broker, topic, asked)
     return _Altered(topic, config, broker.store.write_config(topic, config))
 
 

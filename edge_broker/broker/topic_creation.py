@@ -22,6 +22,7 @@ from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.broker.topics import AnyTopic
 
 Errors = dict[str, Refusal]
 Replicas = tuple[int, ...]
@@ -230,7 +231,14 @@ def _making_topic(broker: Broker, new: NewTopic) -> Callable[[], Callable[[], No
     return make
 
 
-def check_more_partitions(broker: Broker, topic: Topic, count: int) -> None:
+class MorePartitions(NamedTuple):
+    """How many partitions a topic is to have; `assigned`, unless it is empty, says which brokers hold the new ones."""
+
+    in_all: int
+    assigned: tuple[Replicas, ...] = ()
+
+
+def check_more_partitions(broker: Broker, topic: AnyTopic, count: int) -> None:
     """Refuse a number of partitions that a topic cannot have."""
     have, partitions_max = len(topic.partitions), broker.config.integer("edge.topic.partitions.max")
     if count <= have:
@@ -239,34 +247,76 @@ def check_more_partitions(broker: Broker, topic: Topic, count: int) -> None:
         )
     if count > partitions_max:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; {partitions_max} are allowed")
-    if not any(log.may_come_online for log in topic.partitions):
+    if isinstance(topic, Topic) and not any(log.may_come_online for log in topic.partitions):
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is added")
     broker.space.check_room(topic.name)
 
 
 def add_partitions(
-    broker: Broker, counts: Mapping[str, int], again: Callable[[], Outcome], then: Callable[[Errors], Outcome]
+    broker: Broker,
+    wanted: Mapping[str, MorePartitions],
+    again: Callable[[], Outcome],
+    then: Callable[[Errors], Outcome],
+    timeout_ms: int = WAIT_MS,
 ) -> Outcome:
-    """Give topics so many partitions in all, on disk, then show them; as `create`."""
-    taken = broker.topics.taken(counts)
+    """Give topics more partitions, then show them; as `create`."""
+    taken = broker.topics.taken(wanted)
     if taken is not None:
         return Behind(taken, again)
     errors: Errors = {}
-    making: list[_Making] = []
+    growing: list[tuple[AnyTopic, MorePartitions]] = []
     room = room_for_partitions(broker)
-    for name, count in counts.items():
+    for name, asked in wanted.items():
         try:
-            topic = broker.topics.there(name)
-            check_more_partitions(broker, topic, count)
-            more = count - len(topic.partitions)
+            topic = broker.topics.described_there(name)
+            check_more_partitions(broker, topic, asked.in_all)
+            more = asked.in_all - len(topic.partitions)
             if more > room:
                 raise _too_many(more)
         except Refusal as refusal:
             errors[name] = refusal.kept()
         else:
             room -= more
-            making.append(_Making(name, more, _making_partitions(broker, topic, count), "got no more partitions"))
+            growing.append((topic, asked))
+    if broker.cluster is not None:
+        changes = [_MoreInCluster(topic.name, id_text(topic.topic_id), asked) for topic, asked in growing]
+        return agree(broker, changes, lambda failed: then(errors | failed), timeout_ms)
+    making = [_growing(broker, topic, asked.in_all) for topic, asked in growing if isinstance(topic, Topic)]
     return _make(broker, making, errors, then)
+
+
+def _growing(broker: Broker, topic: Topic, count: int) -> _Making:
+    more = count - len(topic.partitions)
+    return _Making(topic.name, more, _making_partitions(broker, topic, count), "got no more partitions")
+
+
+class _MoreInCluster(Change):
+    """More partitions of a topic of the cluster: they hold once this broker can tell who leads each."""
+
+    def __init__(self, name: str, topic_id: str, asked: MorePartitions) -> None:
+        super().__init__(name)
+        self._topic_id, self._wanted = topic_id, asked
+
+    def ask(self, cluster: Cluster, told: Told) -> None:
+        """As Change."""
+        topic, (count, assigned) = cluster.topics.get(self.name), self._wanted
+        if topic is None or topic.topic_id != self._topic_id:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
+        if assigned and count - len(topic.replicas) != len(assigned):
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, f"topic {self.name!r} has got more partitions meanwhile")
+        try:
+            grown = cluster.place_more(self.name, count)
+        except ValueError:
+            raise _too_few_brokers(len(topic.replicas[0]), len(cluster.there)) from None
+        if assigned:
+            grown = grown._replace(replicas=(*topic.replicas, *assigned))
+        cluster.change_topic(self.name, grown, told)
+
+    def holds(self, cluster: Cluster) -> bool:
+        """As Change."""
+        topic, count = cluster.topics.get(self.name), self._wanted.in_all
+        known = topic is not None and topic.topic_id == self._topic_id and len(topic.replicas) >= count
+        return known and _is_known(cluster, self.name, count)
 
 
 def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[], Callable[[], None]]:

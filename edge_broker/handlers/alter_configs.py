@@ -11,11 +11,10 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Taken, changes_in_steps
-from edge_broker.broker.topic_configs import alter
+from edge_broker.broker.topic_configs import Configured, alter
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_CONFIGS
 from edge_broker.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResponse
-from edge_broker.storage.store import Topic
 
 
 @Served(
@@ -32,7 +31,7 @@ def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigs
     return (yield from alter(broker, context, request, _replaced, AlterConfigsResponse, again))
 
 
-def _replaced(configs: list[AlterableConfig], _topic: Topic) -> dict[str, str]:
+def _replaced(configs: list[AlterableConfig], _topic: Configured) -> dict[str, str]:
     config: dict[str, str] = {}
     for entry in configs:
         if entry.name in config:

@@ -1,5 +1,7 @@
 """CreatePartitions (key 37): a topic gets more partitions, answered when they are on disk and synced.
 
+In a cluster it is answered when the cluster has agreed, and this broker knows who leads each of them.
+
 Source: Kafka protocol, CreatePartitions 0 to 3; KIP-195, KIP-599 (quotas).
 """
 
@@ -7,12 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topic_creation import Errors, add_partitions, check_more_partitions
+from edge_broker.broker.topic_creation import (
+    Errors,
+    MorePartitions,
+    add_partitions,
+    check_more_partitions,
+    check_replicas,
+)
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import CREATE_PARTITIONS
 from edge_broker.protocol.messages.create_partitions import (
@@ -23,6 +32,9 @@ from edge_broker.protocol.messages.create_partitions import (
 )
 from edge_broker.security.acls import Operation
 from edge_broker.storage.store import Topic
+
+if TYPE_CHECKING:
+    from edge_broker.broker.topics import AnyTopic
 
 
 @Served(
@@ -44,15 +56,14 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
         yield None
         named[asked.name] += 1
     errors: Errors = {}
-    wanted: dict[str, int] = {}
+    wanted: dict[str, MorePartitions] = {}
     for asked in request.topics:
         yield None
         try:
             if named[asked.name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
-            topic = broker.topics.topic(context, asked.name, Operation.ALTER)
-            _check(broker, topic, asked)
-            wanted[asked.name] = asked.count
+            topic = broker.topics.described(context, asked.name, Operation.ALTER)
+            wanted[asked.name] = _checked(broker, topic, asked)
         except Refusal as refusal:
             errors[asked.name] = refusal.kept()
 
@@ -61,24 +72,32 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
 
     if request.validate_only or not wanted:
         return reply({})
-    return add_partitions(broker, wanted, again=lambda: create_partitions(broker, context, request), then=reply)
+    return add_partitions(
+        broker,
+        wanted,
+        again=lambda: create_partitions(broker, context, request),
+        then=reply,
+        timeout_ms=request.timeout_ms,
+    )
 
 
-def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
+def _checked(broker: Broker, topic: AnyTopic, asked: CreatePartitionsTopic) -> MorePartitions:
     check_more_partitions(broker, topic, asked.count)
     more = asked.count - len(topic.partitions)
     assignments = asked.assignments
-    if assignments is None:
-        return
-    if len(assignments) != more:
+    if assignments is not None and len(assignments) != more:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{more} partitions more, {len(assignments)} are assigned",
         )
-    if any(assignment.broker_ids != [broker.node_id] for assignment in assignments):
+    assigned = tuple(tuple(one.broker_ids) for one in assignments or ())
+    if broker.cluster is None and any(ids != (broker.node_id,) for ids in assigned):
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assign each to broker {broker.node_id}, the only one here"
         )
+    if not isinstance(topic, Topic):
+        check_replicas(broker, len(topic.partitions[0]), assigned)
+    return MorePartitions(asked.count, assigned)
 
 
 def _answer(names: Iterable[str], errors: Errors, failed: Errors) -> Taken:

@@ -1,7 +1,8 @@
-"""DescribeCluster (key 60): the one broker there is. Source: KIP-700, KIP-919."""
+"""DescribeCluster (key 60): the brokers that are there, and the controller. Source: KIP-700, KIP-919."""
 
 from __future__ import annotations
 
+from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -29,7 +30,7 @@ BROKERS, CONTROLLERS = 1, 2
     left_out="controllers as endpoints of their own",
 )
 def describe_cluster(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> Outcome:
-    """Cluster id, controller and brokers; controllers cannot be asked for, as the broker is its own."""
+    """Cluster id, controller and brokers; controllers cannot be asked for, as brokers are their own."""
     if request.endpoint_type != BROKERS:
         message = "this cluster has no separate controllers; ask for brokers (endpoint type 1)"
         code = (
@@ -38,13 +39,16 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
         return Reply(DescribeClusterResponse(error_code=code, error_message=message))
-    advertised = broker.advertised_to(context.session)
-    node = DescribeClusterBroker(broker_id=broker.node_id, host=advertised.host, port=advertised.port)
     return Reply(
         DescribeClusterResponse(
             cluster_id=broker.store.cluster_id,
-            controller_id=broker.node_id,
-            brokers=[node],
+            controller_id=leaders.controller(broker),
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack
+                )
+                for node in leaders.brokers(broker, context.session)
+            ],
             cluster_authorized_operations=broker.rights.cluster_operations(
                 context, told=request.include_cluster_authorized_operations
             ),

@@ -88,7 +88,7 @@ def _entries(
 
 def _topic_entries(broker: Broker, context: RequestContext, name: str) -> list[DescribeConfigsResourceResult]:
     check_topic_name(name)
-    topic = broker.topics.topic(context, name, Operation.DESCRIBE_CONFIGS)
+    topic = broker.topics.described(context, name, Operation.DESCRIBE_CONFIGS)
     return [
         _entry(
             entry.key,

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from heapq import merge
 from itertools import groupby
+from typing import TYPE_CHECKING
 
+from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -26,8 +28,13 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from edge_broker.security.acls import Operation, ResourceType
+from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import is_topic_name
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.topics import AnyTopic
 
 PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
@@ -62,7 +69,7 @@ def describe_topic_partitions(
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         try:
-            found = broker.topics.topic(context, name, Operation.DESCRIBE)
+            found = broker.topics.described(context, name, Operation.DESCRIBE)
         except Refusal as refusal:
             missing = _missing(name, refusal.code)
             if refusal.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -74,7 +81,7 @@ def describe_topic_partitions(
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
-        shown = _topic(broker, found, max(first, 0), left)
+        shown = _topic(broker, context, found, max(first, 0), left)
         shown.topic_authorized_operations = broker.rights.operations(context, ResourceType.TOPIC, name)
         response.topics.append(shown)
         left -= len(shown.partitions)
@@ -119,22 +126,48 @@ def _in_order(names: list[str]) -> Generator[None, None, Iterator[str]]:
     return (name for name, _ in groupby(merge(*pieces)))
 
 
-def _topic(broker: Broker, topic: Topic, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
-    partitions = [
-        DescribeTopicPartitionsResponsePartition(
-            partition_index=log.partition,
-            leader_id=broker.node_id,
-            leader_epoch=log.leader_epoch,
-            replica_nodes=[broker.node_id],
-            isr_nodes=[broker.node_id],
-            eligible_leader_replicas=[],  # the Java client takes the stream of these unasked; null ends its call
-            last_known_elr=[],
-        )
-        for log in topic.partitions[first : first + limit]
-    ]
+def _topic(
+    broker: Broker, context: RequestContext, topic: AnyTopic, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    if isinstance(topic, Topic):
+        partitions = [_partition(broker, log) for log in topic.partitions[first : first + limit]]
+    else:
+        assert broker.cluster is not None
+        partitions = _partitions(broker.cluster, context, topic, first, limit)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
     )
+
+
+def _partition(broker: Broker, log: PartitionLog) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=log.partition,
+        leader_id=broker.node_id,
+        leader_epoch=log.leader_epoch,
+        replica_nodes=[broker.node_id],
+        isr_nodes=[broker.node_id],
+        eligible_leader_replicas=[],  # the Java client takes the stream of these unasked; null ends its call
+        last_known_elr=[],
+    )
+
+
+def _partitions(
+    cluster: Cluster, context: RequestContext, topic: DescribedTopic, first: int, limit: int
+) -> list[DescribeTopicPartitionsResponsePartition]:
+    return [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=shown.error,
+            partition_index=shown.partition,
+            leader_id=shown.leader,
+            leader_epoch=shown.leader_epoch,
+            replica_nodes=shown.replicas,
+            isr_nodes=shown.in_sync,
+            eligible_leader_replicas=shown.eligible,
+            last_known_elr=[],
+            offline_replicas=shown.offline,
+        )
+        for shown in leaders.partitions(cluster, topic, context.session.listener, first, limit)
+    ]

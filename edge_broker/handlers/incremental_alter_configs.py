@@ -18,7 +18,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Taken, changes_in_steps
-from edge_broker.broker.topic_configs import alter
+from edge_broker.broker.topic_configs import Configured, alter
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import INCREMENTAL_ALTER_CONFIGS
 from edge_broker.protocol.messages.incremental_alter_configs import (
@@ -26,7 +26,6 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from edge_broker.storage.store import Topic
 from edge_broker.storage.topic_config import list_of
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -48,7 +47,7 @@ def incremental_alter_configs(
     return (yield from alter(broker, context, request, _changed, IncrementalAlterConfigsResponse, again))
 
 
-def _changed(configs: list[AlterableConfig], topic: Topic) -> dict[str, str]:
+def _changed(configs: list[AlterableConfig], topic: Configured) -> dict[str, str]:
     config = dict(topic.config)
     named: set[str] = set()
     for entry in configs:
@@ -62,7 +61,7 @@ def _changed(configs: list[AlterableConfig], topic: Topic) -> dict[str, str]:
     return config
 
 
-def _value(entry: AlterableConfig, topic: Topic) -> str:
+def _value(entry: AlterableConfig, topic: Configured) -> str:
     name, operation, value = entry.name, entry.config_operation, entry.value
     if operation not in (SET, APPEND, SUBTRACT):
         raise Refusal(ErrorCode.INVALID_REQUEST, f"{operation} is no operation on {name}; use 0 to 3")

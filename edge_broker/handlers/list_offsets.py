@@ -8,6 +8,10 @@
 | -5 | none: there is no tiered storage |
 | ≥ 0 | the first record at or after that time, -1 when there is none |
 
+In a cluster the leader alone answers. A new one has to hear from its followers before it can say where what is shown
+ends: until then -1, -3 and times are OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5 (KIP-207). Nobody is
+waited for but this broker's own disk: others may be away for long.
+
 Nothing that a power cut could take back is ever shown, so who asks for the end or a time waits for a sync,
 SYNC_MS_MAX at most.
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405.
@@ -18,7 +22,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -38,10 +44,14 @@ from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster import Cluster
+
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NEVER = 1 << 15
 SYNC_MS_MAX = 5_000
+OFFSET_NOT_AVAILABLE_FROM = 5
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
@@ -73,10 +83,16 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
             unsynced[log] = log.log_end_offset
 
     def ready() -> Outcome | None:
-        waits = any(log.high_watermark < end and log.fault is None for log, end in unsynced.items())
+        waits = any(_waits(broker, log, end) for log, end in unsynced.items())
         return None if waits else _answer_all(broker, context, request)
 
     return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, context, request))
+
+
+def _waits(broker: Broker, log: PartitionLog, end: int) -> bool:
+    if log.high_watermark >= end or log.fault is not None:
+        return False
+    return broker.cluster is None or log.synced.offset < end
 
 
 def _asked_for_end(
@@ -155,12 +171,23 @@ def _partition(
         log = broker.topics.partition(
             context, topic, wanted.partition_index, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
         )
+        if broker.cluster is not None and wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
+            _check_end(broker.cluster, log)
         _answer(log, wanted.timestamp, answer, lookups)
     except Refusal as refusal:
         answer.error_code = refusal.code
+        if refusal.code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < OFFSET_NOT_AVAILABLE_FROM:
+            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
     except StorageFault:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer
+
+
+def _check_end(cluster: Cluster, log: PartitionLog) -> None:
+    """Refuse to say where what is shown ends while a former leader may have shown more."""
+    if log.topic != LEDGER_TOPIC and cluster.latest_offset(log.topic, log.partition) is None:
+        text = f"a leader of {log.topic}-{log.partition} has just begun, and hears from its followers first"
+        raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, text)
 
 
 def _answer(log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse, lookups: list[Lookup]) -> None:

@@ -139,9 +139,9 @@ class Board:
             self._remove(effect.partition)
         elif isinstance(effect, effects.Append):
             assert isinstance(effect.records, bytes)
-            log = self.replicas[effect.partition]
-            log.append(memoryview(bytearray(effect.records)), self.broker.time.now())
-            self.site.dispatcher.syncer.sync_soon(log.log)
+            records, replica = memoryview(bytearray(effect.records)), self.replicas[effect.partition]
+            self.work(lambda: replica.append(records, self.broker.time.now()), "writer")
+            self.site.dispatcher.syncer.sync_soon(replica.log)
         elif isinstance(effect, effects.BeginEpoch):
             replica = self.replicas[effect.partition]
             replica.begin_epoch(effect.epoch)
@@ -149,14 +149,15 @@ class Board:
             member.epoch_begun(effect.partition, effect.epoch, now_ms)
         elif isinstance(effect, effects.Advance):
             replica = self.replicas[effect.partition]
-            replica.show(effect.high_watermark)
+            self.work(lambda: replica.show(effect.high_watermark), "reader")
             self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
         else:
             raise AssertionError(f"board {self.number}: {effect}")
 
     def _with_records(self, message: Message) -> Message:
         if isinstance(message, ReplicaFetched) and message.wants_records:
-            data = self.replicas[message.partition].read(message.fetch_offset, BYTES_MAX, blocking=True)
+            replica = self.replicas[message.partition]
+            data = self.work(lambda: replica.read(message.fetch_offset, BYTES_MAX, blocking=True), "reader")
             return message._replace(records=bytes(data or b""))
         return message
 
