@@ -32,6 +32,7 @@ from edge_broker.protocol.messages.describe_configs import DescribeConfigsReques
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
@@ -295,6 +296,14 @@ ASKED = (
         ),
         (_topic(Operation.ALTER),),
         OF_TOPIC,
+    ),
+    Asked(
+        "elect leaders",
+        api.ELECT_LEADERS,
+        2,
+        lambda names: ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=names.topic, partitions=[0])]),
+        (_cluster(Operation.ALTER),),
+        OF_CLUSTER,
     ),
     Asked(
         "describe configs of a topic",

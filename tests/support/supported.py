@@ -16,7 +16,7 @@ NOT_SERVED = (
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
     ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
     ("delegation tokens", "38 to 41", "users log in by SCRAM or PLAIN"),
-    ("ElectLeaders, reassignments", "43, 45, 46", "one broker leads everything"),
+    ("reassignments", "45, 46", "partitions stay where they were made"),
     ("AlterClientQuotas", "49", "nobody is held to a quota; DescribeClientQuotas tells of none"),
     ("DescribeProducers, DescribeTransactions, ListTransactions", "61, 65, 66", "they belong to transactions"),
     ("ConsumerGroupHeartbeat, ConsumerGroupDescribe", "68, 69", "the new group protocol (KIP-848) comes later"),
