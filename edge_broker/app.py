@@ -57,10 +57,13 @@ from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore, served_anybody
 
 if TYPE_CHECKING:
+    from edge_broker.network.cluster import ClusterShell
     from edge_broker.network.encryption import Encryption
 
 GROUP_TICK_S = 0.1
 TRUSTED = "edge.network.trusted"
+ZOOKEEPER = "zookeeper.connect"
+CANNOT_BE_MEMBER = 2
 CLOCK_TICK_S = 10.0
 SPACE_TICK_S = 1.0
 SECURITY_TICK_S = 1.0
@@ -125,7 +128,10 @@ async def _serve(options: Options) -> int:
         log_line("warning", "network-not-trusted", text=network_note)
         broker.notes["network"] = [network_note]
     enter(LOOP)
-    dispatcher.start(lambda: load_groups(broker))
+    stop = asyncio.Event()
+    cluster = _join_cluster(broker, dispatcher, stop) if config.text(ZOOKEEPER) else None
+    if cluster is None:
+        dispatcher.start(lambda: load_groups(broker))
     chores = _start_chores(loop, broker, dispatcher)
     if config.boolean("log.cleaner.enable"):
         chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
@@ -134,7 +140,6 @@ async def _serve(options: Options) -> int:
     if encryption is not None:
         chores.append(loop.create_task(_keep_certificates(encryption, dispatcher)))
     sys.setswitchinterval(SWITCH_S)
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     log_line(
@@ -147,6 +152,9 @@ async def _serve(options: Options) -> int:
     )
     if missing := missing_codecs():
         log_line("warning", "codecs-missing", text=refused_codecs(missing))
+    if cluster is not None:
+        notifier.tell("STATUS=waiting for the cluster")
+        await cluster.joined(stop)
     announce(f"edge-broker ready on {addresses}")
     notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
     chores.append(
@@ -154,12 +162,23 @@ async def _serve(options: Options) -> int:
     )
     await stop.wait()
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
+    if cluster is not None:
+        await cluster.leave()
     for chore in chores:
         chore.cancel()
+    if cluster is not None:
+        await cluster.close()
     await _stop(server, dispatcher, [*workers.values(), *([encryption.worker] if encryption else [])], ledger)
     if http:
         http.close()
-    return 0
+    return 0 if cluster is None or not cluster.contradiction else CANNOT_BE_MEMBER
+
+
+def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -> ClusterShell:
+    """Be a member of a cluster; a broker that cannot be one as it is says so and stops."""
+    from edge_broker.network.cluster import ClusterShell  # noqa: PLC0415 - for a cluster alone, as kazoo
+
+    return ClusterShell(broker, dispatcher, asyncio.get_running_loop(), stop.set)
 
 
 async def _open_with_space(options: Options, clock: SystemClock, notifier: Notifier) -> LogStore:
@@ -180,8 +199,10 @@ async def _open_with_space(options: Options, clock: SystemClock, notifier: Notif
 
 def open_store(options: Options, clock: SystemClock) -> LogStore:
     """Recover the data directory and log what recovery found; StorageFault when the store itself cannot be used."""
-    begin_ms, node = clock.steady_ms(), options.config.text("broker.id")
-    store = LogStore.open(Disk(), options.data_dir, log_settings(options.config), clock.look(), clock.new_uuid, node)
+    begin_ms, config = clock.steady_ms(), options.config
+    where, node, in_cluster = options.data_dir, config.text("broker.id"), bool(config.text(ZOOKEEPER))
+    when = clock.look()
+    store = LogStore.open(Disk(), where, log_settings(config), when, clock.new_uuid, node, in_cluster=in_cluster)
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
     log_line(

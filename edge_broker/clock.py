@@ -38,6 +38,9 @@ class Clock(Protocol):
     def seconds(self) -> float:
         """Seconds that only ever grow, fine enough to time one write."""
 
+    def boot_ms(self) -> float:
+        """Milliseconds since the machine's boot, those in which it slept too."""
+
     def cpu_seconds(self) -> float:
         """Seconds of CPU time that the calling thread has used."""
 
@@ -79,6 +82,10 @@ class SystemClock:
 
     seconds = staticmethod(time.perf_counter)  # called around every write, so without a frame of its own
     cpu_seconds = staticmethod(time.thread_time)
+
+    def boot_ms(self) -> float:
+        """Milliseconds since the machine's boot, those in which it slept too."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
     def reading(self) -> Reading:
         """All clocks now; `trusted` as of the last `look`, False before the first one unless it was told."""

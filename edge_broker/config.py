@@ -49,6 +49,12 @@ _TABLE = (
         "The listener of this name is for other brokers of the cluster; empty: the first one is.",
     ),
     Key(
+        "edge.inter.broker.config.file",
+        "",
+        "A file of client properties, as for Kafka's --command-config: what this broker shows to others of the cluster "
+        "where the listener for brokers has TLS or log-ins.",
+    ),
+    Key(
         "default.replication.factor",
         1,
         "Replicas of a topic that is made without saying how many; more than one needs zookeeper.connect.",

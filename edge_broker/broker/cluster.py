@@ -21,11 +21,14 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from drupelet.addresses import is_loopback
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import Node
 from edge_broker.cluster.controller import placed
+from edge_broker.cluster.log import last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.placement import Replicas
@@ -36,7 +39,9 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.topics import id_of
 
 if TYPE_CHECKING:
+    from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
     from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.replica import Replica
 
 Told = Callable[[ErrorCode], None]
 
@@ -60,8 +65,13 @@ class _Waiter(NamedTuple):
 class Cluster:
     """What one member knows; `carry_out` has its effects carried out after each call that may leave some."""
 
-    def __init__(self, member: ClusterMember, now_ms: Callable[[], float], carry_out: Callable[[], None]) -> None:
+    def __init__(
+        self, member: ClusterMember, listener: str, now_ms: Callable[[], float], carry_out: Callable[[], None]
+    ) -> None:
+        """`listener` is the one for brokers, `now_ms` the broker's clock since boot."""
         self.member = member
+        self.listener = listener
+        self.fetches = FollowerFetches()
         self._now_ms = now_ms
         self._carry_out = carry_out
         self.images = 0  # so many times everything was read, the times before included
@@ -103,6 +113,11 @@ class Cluster:
         """Ask `look` at each change until it says True; `late` is called where it has not behind so many ms."""
         self._waiters.append(_Waiter(look, self._now_ms() + wait_ms, late))
 
+    @property
+    def now_ms(self) -> float:
+        """The time that decisions go by."""
+        return self._now_ms()
+
     # who is there
 
     @property
@@ -137,6 +152,14 @@ class Cluster:
             for replicas in topic.replicas:
                 held.update(replicas)
         return max(held.values(), default=0)
+
+    def is_member(self, host: str) -> bool:
+        """Whether a broker is registered with this address, which a name in its registration never is."""
+        for registration in self.member.registrations.values():
+            at = dict(registration.endpoints).get(self.listener)
+            if at is not None and endpoint_of(at).host in (host, "localhost" if is_loopback(host) else host):
+                return True
+        return False
 
     # topics and their partitions, also those that others hold
 
@@ -191,6 +214,26 @@ class Cluster:
         led = self.led(topic, partition)
         return led.leading.epoch if led is not None and led.leading is not None else None
 
+    def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
+        """Whether this broker leads a partition in this epoch."""
+        return self.epoch_led(*partition) == leader_epoch
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        """The log of a partition that is held here."""
+        found = self.member.partitions.get(partition)
+        return cast("Replica", found.log) if found is not None else None
+
+    def log_end(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The epoch of the last record here, and the log's end; None: no replica of it is open here."""
+        found = self.member.partitions.get(PartitionId(topic, partition))
+        return None if found is None else (last_epoch(found.log), found.log.log_end_offset)
+
+    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+        """What a follower is answered, without the records."""
+        answer = self.member.fetch_from(fetch, self._now_ms())
+        self._carry_out()
+        return answer
+
     def refuse_unless_led(self, log: PartitionLog) -> None:
         """Refuse with NOT_LEADER_OR_FOLLOWER what is asked of another broker's partition."""
         if log.topic != LEDGER_TOPIC and self.led(log.topic, log.partition) is None:
@@ -222,8 +265,7 @@ class Cluster:
         """Why what was appended in an epoch will not be answered: another one leads, and may not have it."""
         if log.topic == LEDGER_TOPIC:
             return None
-        led = self.led(log.topic, log.partition)
-        if led is not None and led.leading is not None and led.leading.epoch == leader_epoch:
+        if self.epoch_led(log.topic, log.partition) == leader_epoch:
             return None
         return self.not_led(log.topic, log.partition)
 
@@ -239,7 +281,12 @@ class Cluster:
 
     def log_moved(self, log: PartitionLog) -> None:
         """A log was written, or the disk has confirmed more."""
-        self.member.log_moved(PartitionId(log.topic, log.partition), self._now_ms())
+        partition = PartitionId(log.topic, log.partition)
+        replica = self.replica(partition)
+        if replica is not None:
+            replica.wrote()
+        self.member.log_moved(partition, self._now_ms())
+        self.fetches.each(lambda session: session.moved(partition))
         self._carry_out()
 
     def latest_offset(self, topic: str, partition: int) -> int | None:

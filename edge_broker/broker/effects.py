@@ -3,6 +3,7 @@
 | effect | what the shell does |
 |---|---|
 | APPENDED log | has it synced, or wakes its waiters where the topic is left to the kernel |
+| SHOWN log | asks everybody who waits for this log: more may be shown, or another broker leads |
 | SYNC log | has its unsynced data synced for somebody who waits |
 | MARK log | has its in-use mark written, which an answer needs |
 | ROLL log | closes its active segment in the worker `disk` |
@@ -38,6 +39,7 @@ class Effect(IntEnum):
 
     APPENDED = 0
     SYNC = auto()
+    SHOWN = auto()
     MARK = auto()
     ROLL = auto()
     WRITE = auto()
@@ -65,6 +67,10 @@ class Effects:
     def appended(self, log: PartitionLog) -> None:
         """A batch was written to this log."""
         self.left.append((_APPENDED, log))
+
+    def shown(self, log: PartitionLog) -> None:
+        """More of this log may be shown, or it is another broker's to answer for."""
+        self.left.append((Effect.SHOWN, log))
 
     def sync(self, log: PartitionLog) -> None:
         """Somebody waits for what is not synced of this log."""

@@ -13,6 +13,7 @@
 | Enter | `entered(token)`: the synced journal has the losses |
 | Truncate | `truncated(partition)`: durable |
 | Advance | nothing: the log is told its high watermark |
+| Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Left | the member has handed over what it led: the session may be closed |
 
 Lives here: those values. Must never come in: how any of it is done.
@@ -133,6 +134,19 @@ class Advance(NamedTuple):
     high_watermark: int
 
 
+class Leads(NamedTuple):
+    """This broker answers for the partition in this epoch."""
+
+    partition: PartitionId
+    epoch: int
+
+
+class Resigned(NamedTuple):
+    """This broker does not answer for the partition any more."""
+
+    partition: PartitionId
+
+
 class Left(NamedTuple):
     """A controlled shutdown has nothing left to hand over."""
 
@@ -151,5 +165,7 @@ Effect: TypeAlias = (
     | Enter
     | Truncate
     | Advance
+    | Leads
+    | Resigned
     | Left
 )

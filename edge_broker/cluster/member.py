@@ -58,7 +58,7 @@ from edge_broker.cluster.layout import (
 from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import AskEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
-from edge_broker.cluster.partition import LEADS, Partition, Settings
+from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
 from edge_broker.cluster.state import (
     PROTOCOLS,
     Identity,
@@ -464,6 +464,12 @@ class ClusterMember:
         where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
         return ReplicaFetched(*where, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def connected_to(self, leader: int, now_ms: float) -> None:
+        """A connection to a broker is there, on which nothing was asked."""
+        self.now_ms = now_ms
+        for partition in list(self.partitions.values()):
+            partition.fetch_again(leader)
+
     # the log
 
     def log_moved(self, partition: PartitionId, now_ms: float) -> None:
@@ -546,5 +552,5 @@ class ClusterMember:
         led = [each for each in self.partitions.values() if each.role in LEADS]
         for partition in led:
             any(partition.hand_over(heir) for heir in partition.heirs())
-        if not led:
-            self.out(Left())
+        if all(partition.role is not Role.HANDING_OVER for partition in led):
+            self.out(Left())  # nobody else is there who could

@@ -28,7 +28,18 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from edge_broker.cluster import election
-from edge_broker.cluster.effects import Advance, Append, BeginEpoch, Effect, Enter, Lost, Send, Truncate
+from edge_broker.cluster.effects import (
+    Advance,
+    Append,
+    BeginEpoch,
+    Effect,
+    Enter,
+    Leads,
+    Lost,
+    Resigned,
+    Send,
+    Truncate,
+)
 from edge_broker.cluster.election import LogEnds, Registrations
 from edge_broker.cluster.following import Cutting, Following, Step, acknowledged_end, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
@@ -53,6 +64,7 @@ class Settings(NamedTuple):
     lag_ms_max: float = 30_000.0  # replica.lag.time.max.ms
     fetch_wait_ms: float = 500.0  # replica.fetch.wait.max.ms
     fetch_timeout_ms: float = 2_000.0
+    retry_ms: float = 100.0  # of a fetch that the leader refused
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next
     unclean_wait_ms: float = 2_000.0
@@ -160,7 +172,13 @@ class Partition:
             self.cutting = None
 
     def _become(self, role: Role) -> None:
+        led, leads = self.role in LEADS, role in LEADS
         self.role = role
+        if leads and not led:
+            assert self.leading is not None
+            self._around.out(Leads(self.partition, self.leading.epoch))
+        elif led and not leads:
+            self._around.out(Resigned(self.partition))
         if role not in (Role.BEGINNING, *LEADS):
             self.leading = None
         if role is not Role.FOLLOWING:
@@ -411,6 +429,12 @@ class Partition:
             )
             around.out(Send(following.leader, fetch))
 
+    def fetch_again(self, leader: int) -> None:
+        """What was asked of this leader is lost: another connection to it is there."""
+        if self.following is not None and self.following.leader == leader:
+            self.following.due_ms = self._around.now_ms
+            self.fetch_if_due()
+
     def fetched(self, answer: ReplicaFetched) -> None:
         """Take in what the leader says."""
         following, around = self.following, self._around
@@ -420,6 +444,7 @@ class Partition:
             return
         following.due_ms = around.now_ms + around.settings.fetch_wait_ms
         if answer.error is not ErrorCode.NONE:
+            following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, around.settings.retry_ms)
             return
         if answer.diverging is not None:
             self._cut(truncation_end(self.log, answer.diverging))

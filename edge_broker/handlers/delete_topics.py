@@ -150,6 +150,14 @@ def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) 
     return Reply(DeleteTopicsResponse(responses=results))
 
 
+def erase_here(broker: Broker, name: str, ended: Callable[[Failures], None]) -> Outcome:
+    """Take away what is here of a topic that the cluster has deleted; `ended` as of _Deletion."""
+    if broker.topics.taken([name]) is not None:
+        return Behind(name, lambda: erase_here(broker, name, ended))
+    _Deletion(broker, [broker.store.hide_topic(name)], ended).begin()
+    return Reply(None)
+
+
 def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic | None:
     """The topic if it may be deleted; why not goes into its result."""
     try:

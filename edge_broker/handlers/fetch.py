@@ -112,6 +112,10 @@ class _Gathered:
 )
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
+    if broker.cluster is not None and (request.replica_state is not None or request.replica_id >= 0):
+        from edge_broker.broker.follower_fetch import follower_fetch  # noqa: PLC0415 - for a cluster alone
+
+        return follower_fetch(broker, context, request)
     if request.session_epoch not in WITHOUT_SESSION:
         return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     if _has_many(request):

@@ -40,13 +40,17 @@ def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: Of
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         yield topics[-1]
         for wanted in topic.partitions:
-            partitions.append(_partition(broker, context, topic.topic, wanted))
+            partitions.append(_partition(broker, context, topic.topic, wanted, request.replica_id))
             yield partitions[-1]
     return Reply(OffsetForLeaderEpochResponse(topics=topics))
 
 
-def _partition(broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(
+    broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition, replica_id: int
+) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
+    if broker.cluster is not None and replica_id >= 0:
+        return _of_replica(broker, context, topic, wanted, answer)
     try:
         log = broker.topics.partition(
             context, topic, wanted.partition, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
@@ -56,4 +60,22 @@ def _partition(broker: Broker, context: RequestContext, topic: str, wanted: Offs
         answer.error_code = refusal.code
     except StorageFault:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return answer
+
+
+def _of_replica(
+    broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition, answer: EpochEndOffset
+) -> EpochEndOffset:
+    """How much is here, for another broker that would be elected though it may lack something."""
+    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+
+    cluster = broker.cluster
+    if cluster is None or not may_act_for_cluster(broker, context):
+        answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return answer
+    end = cluster.log_end(topic, wanted.partition)
+    if end is None:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        answer.leader_epoch, answer.end_offset = end
     return answer

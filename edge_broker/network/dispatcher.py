@@ -159,6 +159,7 @@ class Dispatcher:
         self._appliers: dict[Effect, Callable[[Any], None]] = {
             Effect.APPENDED: self._appended,
             Effect.SYNC: self.syncer.sync_awaited,
+            Effect.SHOWN: self._shown,
             Effect.MARK: self.syncer.mark,
             Effect.ROLL: self._roll,
             Effect.WRITE: self._write,
@@ -604,6 +605,9 @@ class Dispatcher:
             self.syncer.sync_soon(log)
         else:
             self.syncer.sync_later(log)
+
+    def _shown(self, log: PartitionLog) -> None:
+        self._moved[log] = None
 
     def _write(self, log: PartitionLog) -> None:
         """Have the worker write what the disk would make the loop wait for; appends to this partition wait."""

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 NO_UUID = UUID(int=0)
 LAST_VERSION = 0x7FFF
+OWN_TAGS = 10_000
+"""Tags from here on are of our own, for what brokers of ours tell each other; Kafka's schemas count from 0."""
 NEVER = LAST_VERSION + 1
 
 _NEW_LIST: Any = object()  # stands in an initialiser for "a list of its own", as None may be a value

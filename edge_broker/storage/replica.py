@@ -166,8 +166,9 @@ class Replica:
         self.log.roller.keep_epochs()
 
     def wrote(self) -> None:
-        """Batches were appended. Loop."""
-        self._ends.append(self.log.state.end())
+        """Batches were appended, or may have been. Loop."""
+        if not self._ends or self._ends[-1].offset < self.log.state.log_end_offset:
+            self._ends.append(self.log.state.end())
 
     def read(self, offset: int, bytes_max: int, *, blocking: bool) -> Bytes | None:
         """As LogReader.read, up to the end of what is written: a follower has it before anybody else may see it."""

@@ -39,6 +39,10 @@ class HandClock:
         """The loop's time."""
         return self._loop.now_s
 
+    def boot_ms(self) -> float:
+        """The loop's time, in ms."""
+        return self._loop.now_s * 1000
+
     def cpu_seconds(self) -> float:
         """The loop's time: work takes none."""
         return self._loop.now_s

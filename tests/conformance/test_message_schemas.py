@@ -17,7 +17,7 @@ import pytest
 
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import Api
-from edge_broker.protocol.message import NEVER, NO_UUID, Field, Message, MessageType, Versions
+from edge_broker.protocol.message import NEVER, NO_UUID, OWN_TAGS, Field, Message, MessageType, Versions
 from edge_broker.wire_client.apis import DESCRIBE_LOG_DIRS
 from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, END_TXN
 from spark.jars import connector_jars
@@ -107,7 +107,8 @@ class _Comparison:
 
     def differences(self, message: MessageType, schema_fields: list[dict[str, Any]]) -> Iterator[str]:
         theirs = [field for field in schema_fields if self.within(field["versions"])]
-        ours = [field for field in message.FIELDS if self.within(field.versions)]
+        shared = [field for field in message.FIELDS if field.tag is None or field.tag < OWN_TAGS]
+        ours = [field for field in shared if self.within(field.versions)]
         names = [_snake(field["name"]) for field in theirs]
         if [field.name for field in ours] != names:
             yield f"{message.__name__} has {[field.name for field in ours]}, Kafka has {names}"

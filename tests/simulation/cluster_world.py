@@ -162,7 +162,7 @@ class Process:
             self.board.refused(effect.sentence)
         elif isinstance(effect, effects.Contradicts | effects.Stray):
             raise AssertionError(f"board {self.board.number}: {effect}")
-        elif isinstance(effect, effects.Configure):
+        elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned):
             pass
         elif isinstance(effect, effects.Enter):
             self._enter(effect)

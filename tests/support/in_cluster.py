@@ -64,7 +64,7 @@ class Board:
         self.refused = ""
         self._doing = False
         self.broker = self.site.broker
-        self.facade = Cluster(self.member, self.now_ms, self.carry_out)
+        self.facade = Cluster(self.member, "PLAINTEXT", self.now_ms, self.carry_out)
         self.broker.join(self.facade)
         self.client = Client(self.site)
         dice = random.Random(100 + number)

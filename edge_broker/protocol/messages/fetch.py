@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.protocol.message import Message, array, nullable_array, struct
+from edge_broker.protocol.message import OWN_TAGS, Message, array, nullable_array, struct
 from edge_broker.protocol.scalars import int8, int16, int32, int64, nullable_string, records, string, uuid_
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class FetchPartition(Message):
     log_start_offset: int = int64("5+", default=-1)
     partition_max_bytes: int = int32()
     replica_directory_id: UUID = uuid_("17+", tag=0)
+    synced_end: int = int64("17+", tag=OWN_TAGS, default=-1)  # of a follower of ours: what its disk has confirmed
 
 
 class FetchTopic(Message):

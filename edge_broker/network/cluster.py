@@ -1,0 +1,342 @@
+"""A broker as a member of a cluster: its session with ZooKeeper, its links to other brokers, and the clock.
+
+Whatever the member is told, it is told in a turn on the loop: then its effects are carried out, then followers that
+wait are looked at, then what handlers left. Nothing here decides anything.
+
+| effect | who carries it out |
+|---|---|
+| Ask | zookeeper.py |
+| Send | replica_link.py, one for each broker that is spoken to |
+| Record | the worker `files` |
+| Contradicts | the sentence is logged, and the process ends |
+| of logs | replicas.py |
+| Leads, Resigned | group coordinators, who waits |
+
+Lives here: that. Must never come in: decisions (edge_broker.cluster), kazoo, files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drupelet.addresses import endpoint_text
+from drupelet.errors import ConfigurationError
+from drupelet.kafka_security import Security
+from drupelet.secret_files import check_private, first_line
+from edge_broker.broker.cluster import Cluster, endpoint_of
+from edge_broker.broker.group_loading import lead_offsets, resign_offsets
+from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.cluster import effects
+from edge_broker.cluster.effects import Effect
+from edge_broker.cluster.member import ClusterMember
+from edge_broker.cluster.messages import Message
+from edge_broker.cluster.partition import Settings
+from edge_broker.cluster.state import Identity, PartitionId
+from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.network.log_lines import LimitedLog, log_line
+from edge_broker.network.replica_link import Bounds, Owner, ReplicaLink
+from edge_broker.network.replicas import Replicas
+from edge_broker.network.zookeeper import Credentials, KazooSession
+from edge_broker.protocol.crc import crc32c
+from edge_broker.storage.topics import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from edge_broker.broker.broker import Broker
+    from edge_broker.config import BrokerConfig, Endpoint
+    from edge_broker.listeners import Listener
+    from edge_broker.network.dispatcher import Dispatcher
+
+TICK_S = 0.05
+LEAVE_S = 5.0
+JOIN_S = 30.0  # then clients are let in, and told that nobody leads
+NEVER_MS = 1e15
+UNDER_WAY_PER_LAG = 4  # of an idle partition's fetches within replica.lag.time.max.ms
+
+
+class ClusterShell:
+    """One member; `stop` is called where this broker cannot be one, `contradiction` says why."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], None],
+    ) -> None:
+        config, store = broker.config, broker.store
+        assert store.registrations is not None, "the store was not opened for a cluster"
+        self._broker, self._dispatcher, self._loop, self._stop = broker, dispatcher, loop, stop
+        self.contradiction = ""
+        self._listener = inter_broker_listener(config, list(broker.listeners.values()))
+        kept = store.registrations
+        identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
+        endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
+        rack = config.text("broker.rack") or None
+        self.member = ClusterMember(identity, member_settings(config), rack, endpoints, new_cluster=store.cluster_id)
+        self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
+        self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
+        self._links: dict[tuple[int, int], ReplicaLink] = {}  # by broker, and number of the connection to it
+        self._fetchers = config.integer("num.replica.fetchers")
+        self._security = link_security(config, self._listener)
+        self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
+        self._log = LimitedLog(loop.time)
+        self._carrying = self._looking = False
+        self._left = asyncio.Event()
+        self._carriers = self._table()
+        broker.join(self.cluster)
+        self._zookeeper = KazooSession(
+            config.text("zookeeper.connect"),
+            config.integer("zookeeper.session.timeout.ms"),
+            self,
+            loop.call_soon_threadsafe,
+            credentials(config),
+        )
+        self.replicas.found()
+        self._ticking = loop.create_task(self._tick())
+
+    def _table(self) -> dict[type[Any], Callable[[Any], None]]:
+        replicas = self.replicas
+        return {
+            effects.Ask: lambda effect: self._zookeeper.ask(effect.token, effect.request),
+            effects.Send: self._send,
+            effects.Record: self._record,
+            effects.Contradicts: lambda effect: self._failed(effect.sentence),
+            effects.OpenLog: replicas.open,
+            effects.RemoveLog: replicas.remove,
+            effects.Configure: replicas.configure,
+            effects.Stray: self._stray,
+            effects.Append: replicas.append,
+            effects.BeginEpoch: replicas.begin_epoch,
+            effects.Enter: replicas.enter,
+            effects.Truncate: replicas.truncate,
+            effects.Advance: self._advance,
+            effects.Leads: self._leads,
+            effects.Resigned: self._resigned,
+            effects.Left: lambda _: self._left.set(),
+        }
+
+    def _now_ms(self) -> float:
+        """The clock that leases go by: since boot, and with the time of a suspended board."""
+        return self._broker.clock.boot_ms()
+
+    def _failed(self, sentence: str) -> None:
+        if not self.contradiction:
+            self.contradiction = sentence
+            log_line("error", "no-member", text=sentence)
+            self._stop()
+
+    # turns
+
+    def turn(self, call: Callable[[float], None]) -> None:
+        """Tell the member something, at the time of now, and carry out what it wants."""
+        call(self._now_ms())
+        if not self._carrying:  # else whoever carries out goes on with what this has left
+            self._carry_out()
+            self.cluster.changed()
+            self._carry_out()  # who waits for a change may ask for the next
+            self._dispatcher.apply()
+
+    def _carry_out(self) -> None:
+        """In order, also what is left meanwhile; then followers that wait are answered."""
+        if self._carrying:
+            return
+        self._carrying = True
+        left = self.member.effects
+        try:
+            while left:
+                effect: Effect = left.pop(0)
+                self._carriers[type(effect)](effect)
+        finally:
+            self._carrying = False
+        self._look_at_followers()
+        self._tell_faults()
+
+    def _look_at_followers(self) -> None:
+        if not self._looking:  # a look may have effects of its own
+            self._looking = True
+            at_ms = self._now_ms()
+            try:
+                self.cluster.fetches.each(lambda session: session.look(at_ms))
+            finally:
+                self._looking = False
+
+    def _tell_faults(self) -> None:
+        faults, self.member.faults = self.member.faults, []
+        for fault in faults:
+            self._log.line("error", "znode-not-read", error=fault)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.turn(self.member.tick)
+            self.cluster.tick(self._now_ms())
+            self._dispatcher.apply()
+
+    # ZooKeeper, as its Listener
+
+    def answered(self, token: int, answer: Answer) -> None:
+        """As Listener."""
+        self.turn(lambda at_ms: self.member.answered(token, answer, at_ms))
+
+    def happened(self, event: Event) -> None:
+        """As Listener."""
+        if type(event).__name__ != "Watched":
+            log_line("info", "zookeeper", what=type(event).__name__)
+        self.turn(lambda at_ms: self.member.happened(event, at_ms))
+
+    # effects that are no log's
+
+    def _send(self, effect: effects.Send) -> None:
+        partition = effect.message.partition
+        many = self._fetchers > 1
+        number = (crc32c(partition.topic.encode()) + partition.partition) % self._fetchers if many else 0
+        which = effect.to, number
+        link = self._links.get(which)
+        if link is None:
+            owner = self._owner(effect.to)
+            link = self._links[which] = ReplicaLink(owner, self._security, self._bounds, self._log, effect.to)
+        link.send(effect.message)
+
+    def _owner(self, other: int) -> Owner:
+        member = self.member
+
+        def endpoint() -> Endpoint | None:
+            registration = member.registrations.get(other)
+            at = None if registration is None else dict(registration.endpoints).get(self._listener.name)
+            return None if at is None else endpoint_of(at)
+
+        def told(message: Message) -> None:
+            self.turn(lambda at_ms: member.received(message, at_ms))
+
+        return Owner(
+            self._broker.node_id,
+            lambda: member.identity.directory,
+            endpoint,
+            lambda: {name: topic.topic_id for name, topic in member.image.topics.items()},
+            told,
+            lambda: self.turn(partial(member.connected_to, other)),
+        )
+
+    def _record(self, effect: effects.Record) -> None:
+        epoch, cluster = effect
+
+        def recorded(_: object) -> Outcome:
+            log_line("info", "registered", broker=self._broker.node_id, epoch=epoch, cluster=cluster)
+            self.turn(lambda at_ms: self.member.recorded(epoch, at_ms))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            self._failed(f"the registration cannot be kept, and nothing may be done without: {error}")
+            return Reply(None)
+
+        self._broker.effects.start(Do(partial(self._broker.store.register, epoch, cluster), recorded, failed))
+
+    def _stray(self, effect: effects.Stray) -> None:
+        topic, topic_id = effect
+        notes = self._broker.notes.setdefault("strays", [])
+        note = f"topic {topic} ({topic_id}) is on this disk and not in the cluster: it is kept, and not served"
+        if note not in notes:
+            notes.append(note)
+            log_line("warning", "stray-topic", topic=topic, topic_id=topic_id)
+
+    def _advance(self, effect: effects.Advance) -> None:
+        self.replicas.advance(effect)
+        self.cluster.fetches.each(lambda session: session.advanced(effect.partition))
+
+    def _leads(self, effect: effects.Leads) -> None:
+        partition, epoch = effect
+        log_line("info", "leads", topic=partition.topic, partition=partition.partition, leader_epoch=epoch)
+        if partition.topic == OFFSETS_TOPIC:
+            self._broker.effects.start(lead_offsets(self._broker, partition.partition))
+        self._told(partition)
+
+    def _resigned(self, effect: effects.Resigned) -> None:
+        partition = effect.partition
+        log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
+        if partition.topic == OFFSETS_TOPIC:
+            self._broker.effects.start(resign_offsets(self._broker, partition.partition))
+        self._told(partition)
+
+    def _told(self, partition: PartitionId) -> None:
+        self.replicas.tell(partition)
+        self.cluster.fetches.each(lambda session: session.moved(partition))
+
+    # beginning and end
+
+    async def joined(self, stop: asyncio.Event) -> None:
+        """Return once this broker is a member and knows what there is, or is to stop; JOIN_S at most."""
+        until = self._loop.time() + JOIN_S
+        while not (self.cluster.serves or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(TICK_S)
+
+    async def leave(self) -> None:
+        """Let others lead, for LEAVE_S at most."""
+        if self._broker.config.boolean("controlled.shutdown.enable") and not self.contradiction:
+            self.turn(self.member.shut_down)
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    await self._left.wait()
+            except TimeoutError:
+                log_line("warning", "left-without-heirs", waited_s=LEAVE_S)
+
+    async def close(self) -> None:
+        """End the session, so that others need not wait for its end."""
+        self._ticking.cancel()
+        for link in self._links.values():
+            link.close()
+        await self._loop.run_in_executor(None, self._zookeeper.close)
+
+
+def member_settings(config: BrokerConfig) -> Settings:
+    """What members go by; a leader keeps what is ordered, so a follower orders again only to show that it lives."""
+    lag_ms = float(config.integer("replica.lag.time.max.ms"))
+    rebalances = config.boolean("auto.leader.rebalance.enable")
+    idle_ms = lag_ms / UNDER_WAY_PER_LAG
+    return Settings(
+        lag_ms_max=lag_ms,
+        fetch_wait_ms=idle_ms,
+        fetch_timeout_ms=idle_ms,
+        balance_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000.0 if rebalances else NEVER_MS,
+    )
+
+
+def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
+    """The listener for other brokers; ConfigurationError."""
+    name = config.text("inter.broker.listener.name")
+    found = next((each for each in listeners if each.name == (name or listeners[0].name)), None)
+    if found is None:
+        names = ", ".join(each.name for each in listeners)
+        raise ConfigurationError(f"inter.broker.listener.name is {name}; name one of the listeners, {names}")
+    return found
+
+
+def link_security(config: BrokerConfig, listener: Listener) -> Security:
+    """How other brokers' listeners are spoken to; ConfigurationError."""
+    path = config.text("edge.inter.broker.config.file")
+    if path:
+        from drupelet.kafka_properties import security_of  # noqa: PLC0415 - for secured clusters alone
+
+        return security_of(Path(path))
+    if listener.encrypted or listener.logs_in:
+        raise ConfigurationError(
+            f"listener {listener.name} for brokers speaks {listener.protocol}, and this broker has nothing to show "
+            "there; name a file of client properties in edge.inter.broker.config.file"
+        )
+    return Security()
+
+
+def credentials(config: BrokerConfig) -> Credentials | None:
+    """Who the znodes belong to; None: to everybody. ConfigurationError."""
+    key = "edge.zookeeper.digest.file"
+    path = config.text(key)
+    if not path:
+        return None
+    check_private(path, key)
+    user, colon, password = first_line(path, key).partition(":")
+    if not (user and colon and password):
+        raise ConfigurationError(f"{key} is {path}, and its first line is not USER:PASSWORD; write it so")
+    return Credentials(user, password)

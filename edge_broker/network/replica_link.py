@@ -1,0 +1,306 @@
+"""One connection to another broker of the cluster: a follower's fetches, and what else brokers ask each other.
+
+| a fetch that the member wants | on the wire |
+|---|---|
+| from an offset that is not ordered yet | an order |
+| the same order, as the disk has confirmed more, or as time has passed | no bytes wanted: the order stands |
+
+A request is under way while anything is ordered, so that the leader has something to answer; another one goes as soon
+as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
+the next one.
+
+Lives here: that, and its reconnecting. Must never come in: what answers mean (edge_broker.cluster). Source: KIP-227.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from drupelet.backoff import Backoff
+from edge_broker.cluster.messages import AskEnd, EpochEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.network.log_lines import LimitedLog
+from edge_broker.protocol import api
+from edge_broker.protocol.api import Asked, asked
+from edge_broker.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from edge_broker.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from edge_broker.storage.topics import id_of, id_text
+from kafka_wire.connection import Connection
+from kafka_wire.errors import WireError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from drupelet.kafka_security import Security
+    from edge_broker.config import Endpoint
+    from edge_broker.protocol import message
+
+FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)
+ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
+EPOCH_ENDS = asked(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
+
+UNDER_WAY_MAX = 4
+CONNECT_S = 5.0
+ANSWER_S = 10.0  # beyond what a leader may wait
+SILENT_S_MAX = 5.0
+RETRY_S, RETRY_S_MAX = 0.1, 2.0
+PREFERRED = 0  # of ElectLeaders
+ANY_EPOCH = -1
+Order = tuple[int, int, int]  # leader epoch, fetch offset, last fetched epoch
+R = TypeVar("R", bound="message.Message")
+
+
+class Bounds(NamedTuple):
+    """What a fetch asks for, as configured."""
+
+    partition_bytes_max: int
+    wait_ms: int
+
+
+class Owner(NamedTuple):
+    """Who has a link: where the other broker is, which topics there are, and who is told."""
+
+    broker: int
+    directory: Callable[[], str]
+    endpoint: Callable[[], Endpoint | None]
+    topic_ids: Callable[[], Mapping[str, str]]
+    told: Callable[[Message], None]
+    connected: Callable[[], None]
+
+
+class ReplicaLink:
+    """The link to one broker."""
+
+    def __init__(self, owner: Owner, security: Security, bounds: Bounds, log: LimitedLog, to: int) -> None:
+        self.to = to
+        self._owner, self._security, self._bounds, self._log = owner, security, bounds, log
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._wanted: dict[PartitionId, ReplicaFetch] = {}
+        self._ordered: dict[PartitionId, ReplicaFetch] = {}
+        self._under_way = 0
+        self._session_epoch = 0
+        self._sending = False
+        self._task = self._loop.create_task(self._run())
+
+    def close(self) -> None:
+        """End it."""
+        self._task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def send(self, message: Message) -> None:
+        """Say something, if the other can be reached; what it answers is told to the owner."""
+        if self._connection is None:
+            return  # the member asks again
+        if isinstance(message, ReplicaFetch):
+            self._wanted[message.partition] = message
+            self._send_soon()
+        elif isinstance(message, HandOver):
+            self._hand_over(message)
+        elif isinstance(message, AskEnd):
+            self._ask_end(message)
+
+    # the connection
+
+    async def _run(self) -> None:
+        backoff = Backoff(RETRY_S, RETRY_S_MAX)
+        while True:
+            endpoint = self._owner.endpoint()
+            if endpoint is not None:
+                try:
+                    await self._serve(endpoint)
+                except WireError as error:
+                    self._log.line("warning", "replica-link", broker=self.to, error=error)
+                else:
+                    backoff.reset()
+            await asyncio.sleep(backoff.next_s())
+
+    async def _serve(self, endpoint: Endpoint) -> None:
+        """Connect, and be of use until the connection ends. WireError: it could not be made."""
+        connection = await Connection.open(
+            self._security,
+            endpoint.host,
+            endpoint.port,
+            f"broker-{self._owner.broker}-replica",
+            timeout_s=CONNECT_S,
+            silent_s_max=SILENT_S_MAX,
+        )
+        connection.version(FETCH)
+        self._connection = connection
+        self._session_epoch = 0
+        try:
+            self._owner.connected()
+            why = await connection.wait_closed()
+            self._log.line("info", "replica-link-lost", broker=self.to, error=why)
+        finally:
+            self._connection = None
+            self._wanted.clear()
+            self._ordered.clear()
+
+    # fetches
+
+    def _send_soon(self) -> None:
+        if not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        """Say what is to be said, or only give the leader a request to answer."""
+        self._sending = False
+        connection = self._connection
+        if connection is None or self._under_way >= UNDER_WAY_MAX:
+            return
+        if not self._wanted and (self._under_way or not self._ordered):
+            return
+        wanted, self._wanted = self._wanted, {}
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._owner.broker, replica_epoch=_epoch_of(wanted)),
+            max_wait_ms=self._bounds.wait_ms,
+            min_bytes=1,
+            session_id=1,
+            session_epoch=self._session_epoch,
+            topics=self._topics(wanted),
+        )
+        self._session_epoch += 1
+        self._under_way += 1
+        answer = connection.send(FETCH, request, timeout_s=self._bounds.wait_ms / 1000 + ANSWER_S)
+        answer.add_done_callback(partial(self._answered, connection))
+
+    def _topics(self, wanted: dict[PartitionId, ReplicaFetch]) -> list[FetchTopic]:
+        ids, directory = self._owner.topic_ids(), id_of(self._owner.directory())
+        topics: dict[str, FetchTopic] = {}
+        for partition, fetch in wanted.items():
+            topic_id = ids.get(partition.topic)
+            if topic_id is None:
+                continue  # deleted meanwhile
+            if partition.topic not in topics:
+                topics[partition.topic] = FetchTopic(topic_id=id_of(topic_id), partitions=[])
+            topics[partition.topic].partitions.append(self._partition(fetch, directory))
+        return list(topics.values())
+
+    def _partition(self, fetch: ReplicaFetch, directory: UUID) -> FetchPartition:
+        before = self._ordered.get(fetch.partition)
+        stands = before is not None and _order(before) == _order(fetch)
+        self._ordered[fetch.partition] = fetch
+        return FetchPartition(
+            partition=fetch.partition.partition,
+            current_leader_epoch=fetch.leader_epoch,
+            fetch_offset=fetch.fetch_offset,
+            last_fetched_epoch=fetch.last_fetched_epoch,
+            partition_max_bytes=0 if stands else self._bounds.partition_bytes_max,
+            replica_directory_id=directory,
+            synced_end=fetch.synced_end,
+        )
+
+    def _answered(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:
+        self._under_way -= 1
+        if answer.cancelled() or answer.exception() is not None or connection is not self._connection:
+            return  # the connection has ended, which is said there
+        response = answer.result()
+        if response.error_code != ErrorCode.NONE:
+            self._log.line("error", "replica-fetch-refused", broker=self.to, error=error_name(response.error_code))
+            connection.close()
+            return
+        names = {topic_id: name for name, topic_id in self._owner.topic_ids().items()}
+        for topic in response.responses:
+            name = names.get(id_text(topic.topic_id))
+            for data in topic.partitions:
+                if name is not None:
+                    self._take(PartitionId(name, data.partition_index), data)
+        self._send_soon()
+
+    def _take(self, partition: PartitionId, data: PartitionData) -> None:
+        fetch = self._ordered.get(partition)
+        if fetch is None:
+            return
+        diverging = data.diverging_epoch
+        error = known_error(data.error_code)
+        if error is not ErrorCode.NONE or diverging is not None or data.records:
+            del self._ordered[partition]
+        end = None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset)
+        self._owner.told(
+            ReplicaFetched(
+                partition,
+                fetch.leader_epoch,
+                fetch.fetch_offset,
+                fetch.last_fetched_epoch,
+                error,
+                end,
+                max(data.high_watermark, 0),
+                data.records or None,
+            )
+        )
+
+    # what else brokers ask each other
+
+    def _ask(self, what: Asked[R], request: message.Message, then: Callable[[R], None]) -> None:
+        assert self._connection is not None
+        answer = self._connection.send(what, request, timeout_s=ANSWER_S)
+
+        def answered(done: asyncio.Future[R]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                then(done.result())
+
+        answer.add_done_callback(answered)
+
+    def _hand_over(self, wish: HandOver) -> None:
+        """Wish that the preferred replica leads; whoever leads finds out whether it can."""
+        topic = TopicPartitions(topic=wish.partition.topic, partitions=[wish.partition.partition])
+        request = ElectLeadersRequest(
+            election_type=PREFERRED, topic_partitions=[topic], timeout_ms=int(ANSWER_S * 1000)
+        )
+        self._ask(ELECT, request, lambda _: None)
+
+    def _ask_end(self, question: AskEnd) -> None:
+        partition = question.partition
+        wanted = OffsetForLeaderPartition(
+            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=(1 << 31) - 1
+        )
+        topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
+
+        def told(answer: OffsetForLeaderEpochResponse) -> None:
+            for found in (each for topic in answer.topics for each in topic.partitions):
+                if found.error_code == ErrorCode.NONE:
+                    end = (found.leader_epoch, found.end_offset)
+                    self._owner.told(TellEnd(partition, question.version, self.to, *end))
+
+        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
+
+
+def known_error(code: int) -> ErrorCode:
+    """What another broker says, UNKNOWN_SERVER_ERROR where it says what is not known here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _order(fetch: ReplicaFetch) -> Order:
+    return fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch
+
+
+def _epoch_of(wanted: Mapping[PartitionId, ReplicaFetch]) -> int:
+    """The registration under which they are asked, the same for all of one life; -1 where nothing is."""
+    return next((fetch.replica.epoch for fetch in wanted.values()), -1)

@@ -1,0 +1,421 @@
+"""What a member of a cluster wants done to logs, carried out by the broker's workers, one thing of a log at a time.
+
+| wish | how | then |
+|---|---|---|
+| OpenLog | the topic's logs are made in `files`, all of them with the first that is wanted | `opened` |
+| Configure | the topic's file is written, more partitions are made | its logs go by it |
+| RemoveLog | the topic is erased as DeleteTopics does it | |
+| Append | on the loop, or by `writer` where the disk would make it wait | `log_moved`, a sync |
+| BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
+| Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
+| Truncate | in `files` | `truncated` |
+| Advance | the log shows more | who waits is asked |
+
+What a worker cannot do takes the log offline, which the member sees.
+
+Lives here: those works. Must never come in: what is wanted and when (edge_broker.cluster), sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.cluster.effects import (
+    Advance,
+    Append,
+    BeginEpoch,
+    Configure,
+    Enter,
+    OpenLog,
+    RemoveLog,
+    Truncate,
+)
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import Refusal, StorageFault
+from edge_broker.handlers.delete_topics import erase_here
+from edge_broker.network.log_lines import log_line
+from edge_broker.network.offline_partitions import behind
+from edge_broker.storage.appending import RollDue, WriteUnderWay
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.topics import id_of, id_text
+from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, let_go, truncate
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from edge_broker.broker.broker import Broker
+    from edge_broker.cluster.member import ClusterMember
+    from edge_broker.network.dispatcher import Dispatcher
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.store import Topic
+
+RETRY_S = 0.5
+BUSY_S = 0.005
+Work = Callable[[Callable[[], None]], None]
+"""Begins something, and calls what it is given once that is over."""
+
+
+class Replicas:
+    """The logs of one member; `turn` runs a call on the member and carries out what it wants."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+        member: ClusterMember,
+        turn: Callable[[Callable[[float], None]], None],
+    ) -> None:
+        self._broker, self._dispatcher, self._loop = broker, dispatcher, loop
+        self._member, self._turn = member, turn
+        self._replicas: dict[PartitionLog, Replica] = {}
+        self._works: dict[str, deque[Work]] = {}  # of a topic, one after another
+        self._held: dict[PartitionId, Entered] = {}
+        self.strays: dict[str, str] = {}
+
+    def found(self) -> None:
+        """Tell the member which logs lie here from before."""
+        for topic in self._broker.store.topics.values():
+            if self._broker.store.is_replicated(topic.name):
+                for log in topic.partitions:
+                    self._member.has(PartitionId(topic.name, log.partition), id_text(topic.topic_id))
+
+    def _later(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
+        """Go on after a while, outside of whatever step this is."""
+
+        def go_on() -> None:
+            call(*arguments)
+            self._dispatcher.apply()
+
+        self._loop.call_later(delay_s, go_on)
+
+    # topics, one work of each at a time
+
+    def _queue(self, name: str, work: Work) -> None:
+        waiting = self._works.get(name)
+        if waiting is not None:
+            waiting.append(work)
+            return
+        self._works[name] = deque()
+        self._begin(name, work)
+
+    def _begin(self, name: str, work: Work) -> None:
+        self._later(0, work, partial(self._over, name))
+
+    def _over(self, name: str) -> None:
+        waiting = self._works[name]
+        if waiting:
+            self._begin(name, waiting.popleft())
+        else:
+            del self._works[name]
+
+    def _in_files(
+        self, work: Callable[[], Any], then: Callable[[Any], None], over: Callable[[], None], what: str
+    ) -> None:
+        """Have something done by the worker `files`; what it cannot do is tried again."""
+
+        def done(result: Any) -> Outcome:
+            then(result)
+            over()
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            log_line("error", "cluster-work-failed", what=what, error=error)
+            self._later(RETRY_S, self._in_files, work, then, over, what)
+            return Reply(None)
+
+        self._broker.effects.start(Do(work, done, failed))
+
+    def open(self, wish: OpenLog) -> None:
+        """As the table says."""
+        self._queue(wish.partition.topic, partial(self._open, wish))
+
+    def _open(self, wish: OpenLog, over: Callable[[], None]) -> None:
+        partition, topic_id = wish
+        wanted = self._member.image.topics.get(partition.topic)
+        topic = self._broker.store.topics.get(partition.topic)
+        if wanted is None or wanted.topic_id != topic_id:
+            over()
+        elif topic is None:
+            config, count = dict(wanted.config), len(wanted.replicas)
+
+            def shown(made: Topic) -> None:
+                self._broker.store.add_topic(made)
+                self._opened(wish, made)
+
+            make = partial(self._broker.store.make_topic, partition.topic, count, config, id_of(topic_id))
+            self._in_files(make, shown, over, f"making topic {partition.topic}")
+        elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
+            over()  # another topic of this name is on its way out, or gets partitions: it goes on behind that
+            self._later(RETRY_S, self.open, wish)
+        else:
+            self._opened(wish, topic)
+            over()
+
+    def _opened(self, wish: OpenLog, topic: Topic) -> None:
+        log = topic.partitions[wish.partition.partition]
+        replica = self._replicas.get(log)
+        if replica is None:
+            replica = self._replicas[log] = Replica(log)
+        self._turn(lambda now_ms: self._member.opened(wish.partition, wish.topic_id, replica, now_ms))
+
+    def configure(self, wish: Configure) -> None:
+        """As the table says."""
+        self._queue(wish.topic, partial(self._configure, wish))
+
+    def _configure(self, wish: Configure, over: Callable[[], None]) -> None:
+        store, config = self._broker.store, dict(wish.config)
+        topic = store.topics.get(wish.topic)
+        if topic is None or (topic.config == config and len(topic.partitions) >= wish.partitions):
+            over()
+            return
+
+        def work() -> Callable[[], None]:
+            settings = store.write_config(topic, config)
+            more = store.make_partitions(topic, wish.partitions) if wish.partitions > len(topic.partitions) else []
+
+            def show() -> None:
+                store.use_config(topic, config, settings)
+                if more:
+                    store.add_partitions(topic, more)
+
+            return show
+
+        self._in_files(work, lambda show: show(), over, f"changing topic {wish.topic}")
+
+    def remove(self, wish: RemoveLog) -> None:
+        """As the table says; the first partition of a topic takes all of it."""
+        self._queue(wish.partition.topic, partial(self._remove, wish))
+
+    def _remove(self, wish: RemoveLog, over: Callable[[], None]) -> None:
+        name = wish.partition.topic
+        topic = self._broker.store.topics.get(name)
+        if topic is None or id_text(topic.topic_id) != wish.topic_id:
+            over()
+            return
+        for log in topic.partitions:
+            self._replicas.pop(log, None)
+            self._held.pop(PartitionId(name, log.partition), None)
+
+        def ended(failures: Mapping[str, str]) -> None:
+            for reason in failures.values():
+                log_line("error", "topic-not-removed", topic=name, error=reason)
+                self._later(RETRY_S, self.remove, wish)
+            over()
+
+        self._broker.effects.start(erase_here(self._broker, name, ended))
+
+    # logs
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        """The log of a partition."""
+        topic = self._broker.store.topics.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return None
+        return self._replicas.get(topic.partitions[partition.partition])
+
+    def append(self, wish: Append) -> None:
+        """As the table says."""
+        replica = self.replica(wish.partition)
+        if replica is not None and isinstance(wish.records, memoryview) and len(wish.records):
+            self._append(wish.partition, replica, wish.records, wish.offset)
+
+    def _append(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
+        log = replica.log
+        if log.fault is not None or replica.log_end_offset != offset or self._leads(partition):
+            self._moved(partition)  # it was truncated meanwhile, or leads: the member asks anew
+            return
+        if log.writer.busy:
+            self._later(BUSY_S, self._append, partition, replica, records, offset)
+            return
+        try:
+            if self._broker.throttle.slow:
+                raise WouldBlockError
+            taken = replica.append(records, self._broker.time.now(), opens=False)
+        except WouldBlockError:
+            self._append_behind(partition, replica, records, offset)
+            return
+        except RollDue:
+            self._broker.effects.roll(log)
+            self._later(BUSY_S, self._append, partition, replica, records, offset)
+        except WriteUnderWay:
+            self._later(BUSY_S, self._append, partition, replica, records, offset)
+        except Refusal as refusal:
+            self._refused(partition, log, refusal)
+        except StorageFault as fault:
+            log.fail(fault)
+            self._broker.effects.offline([log])
+            self._moved(partition)
+        else:
+            self._appended(partition, replica, records, taken)
+
+    def _append_behind(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
+        """Leave it to the worker `writer`, which waits for the disk."""
+        log = replica.log
+        try:
+            writing = replica.begin_append(records, self._broker.time.now())
+        except RollDue:
+            self._broker.effects.roll(log)
+            self._later(BUSY_S, self._append, partition, replica, records, offset)
+            return
+        except (Refusal, StorageFault) as error:
+            self._refused(partition, log, error)
+            return
+
+        def done(_: object) -> Outcome:
+            try:
+                taken = replica.end_append(writing)
+            except StorageFault:
+                self._broker.effects.offline([log])
+                self._moved(partition)
+            except Refusal as refusal:
+                self._refused(partition, log, refusal)
+            else:
+                self._appended(partition, replica, records, taken)
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            raise error
+
+        self._broker.effects.start(Do(writing.run, done, failed, "writer"))
+
+    def _refused(self, partition: PartitionId, log: PartitionLog, error: Exception) -> None:
+        """What a leader sent cannot be appended, or there is no space: it is fetched again a while later."""
+        log_line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
+        self._later(RETRY_S, self._moved, partition)
+
+    def _appended(self, partition: PartitionId, replica: Replica, records: memoryview, taken: int) -> None:
+        log = replica.log
+        if replica.epoch_due:
+            self._keep_epoch(partition, replica, lambda: None)
+        if log.settings.sync_awaited:
+            self._dispatcher.syncer.sync_soon(log)
+        else:
+            self._dispatcher.syncer.sync_later(log)
+        if taken < len(records):
+            self._later(0, self._append, partition, replica, records[taken:], replica.log_end_offset)
+        self._moved(partition)
+
+    def _leads(self, partition: PartitionId) -> bool:
+        found = self._member.partitions.get(partition)
+        return found is not None and found.leading is not None
+
+    def _moved(self, partition: PartitionId) -> None:
+        self._turn(lambda now_ms: self._member.log_moved(partition, now_ms))
+
+    def begin_epoch(self, wish: BeginEpoch) -> None:
+        """As the table says."""
+        partition, epoch = wish
+        replica = self.replica(partition)
+        if replica is None or replica.log.fault is not None:
+            return
+        found = self._member.partitions.get(partition)
+        if found is None or found.leading is None or found.leading.epoch != epoch:
+            return
+        replica.begin_epoch(epoch)
+        self._show(replica, found.high_watermark)
+
+        def begun() -> None:
+            self._turn(lambda now_ms: self._member.epoch_begun(partition, epoch, now_ms))
+
+        self._keep_epoch(partition, replica, begun)
+
+    def _keep_epoch(self, partition: PartitionId, replica: Replica, then: Callable[[], None]) -> None:
+        """Have on the disk where epochs begin; behind rolls, which run in the same worker."""
+
+        def kept(_: object) -> Outcome:
+            then()
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            log = replica.log
+            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            self._broker.effects.offline([log])
+            self._moved(partition)
+            return Reply(None)
+
+        self._broker.effects.start(Do(replica.keep_epoch, kept, failed, "disk"))
+
+    # truncation
+
+    def enter(self, wish: Enter) -> None:
+        """As the table says."""
+        replica = self.replica(wish.partition)
+        if replica is None or replica.log.fault is not None:
+            return
+        lost = wish.losses[0].end_offset if wish.losses else 0
+        if lost is None:
+            work = partial(enter_unknown, replica.log, wish.losses[0].epoch, wish.cause)
+            self._in_files(work, lambda _: self._entered(wish), lambda: None, f"writing {wish.cause} down")
+            return
+        if not self._is_wanted(wish):
+            return
+        if wish.partition not in self._held and not hold(replica.log):
+            self._later(BUSY_S, self.enter, wish)
+            return
+        found = self._member.partitions[wish.partition]
+        assert found.cutting is not None
+        end_offset, log = found.cutting.end_offset, replica.log
+
+        def entered(end: Entered) -> None:
+            if self._is_wanted(wish):
+                self._held[wish.partition] = end
+                self._entered(wish)
+            else:
+                let_go(log)
+                self._moved(wish.partition)
+
+        self._in_files(partial(enter, log, end_offset), entered, lambda: None, f"writing {wish.cause} down")
+
+    def _is_wanted(self, wish: Enter) -> bool:
+        found = self._member.partitions.get(wish.partition)
+        return found is not None and found.cutting is not None and found.cutting.token == wish.token
+
+    def _entered(self, wish: Enter) -> None:
+        self._turn(lambda now_ms: self._member.entered(wish.partition, wish.token, now_ms))
+
+    def truncate(self, wish: Truncate) -> None:
+        """As the table says."""
+        replica, entered = self.replica(wish.partition), self._held.pop(wish.partition, None)
+        if replica is None or entered is None:
+            return
+        log = replica.log
+
+        def cut(fresh: PartitionLog) -> Outcome:
+            go_on(log, fresh)
+            log_line("warning", "truncated", topic=log.topic, partition=log.partition, log_end_offset=wish.end_offset)
+            self._turn(lambda now_ms: self._member.truncated(wish.partition, now_ms))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            let_go(log)
+            self._broker.effects.offline([log])
+            self._moved(wish.partition)
+            return Reply(None)
+
+        work = partial(truncate, self._broker.store, log, entered, self._broker.time.now())
+        self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
+
+    # what may be shown
+
+    def advance(self, wish: Advance) -> None:
+        """As the table says."""
+        replica = self.replica(wish.partition)
+        if replica is not None and replica.log.fault is None:
+            self._show(replica, wish.high_watermark)
+
+    def _show(self, replica: Replica, high_watermark: int) -> None:
+        replica.show(high_watermark)
+        self._broker.effects.shown(replica.log)
+
+    def tell(self, partition: PartitionId) -> None:
+        """Who waits for a log finds that another broker leads it now, or this one."""
+        replica = self.replica(partition)
+        if replica is not None:
+            self._broker.effects.shown(replica.log)
