@@ -151,6 +151,9 @@ class Board:
             replica = self.replicas[effect.partition]
             self.work(lambda: replica.show(effect.high_watermark), "reader")
             self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
+        elif isinstance(effect, effects.Leads | effects.Resigned):
+            replica = self.replicas[effect.partition]
+            self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
         else:
             raise AssertionError(f"board {self.number}: {effect}")
 
