@@ -21,6 +21,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from drupelet.addresses import is_loopback
@@ -126,6 +127,11 @@ class Cluster:
         return self.member.standing is Standing.SERVING
 
     @property
+    def knows(self) -> bool:
+        """Whether all that there was has been read once; until then nothing can be said of what is not known."""
+        return self.images > 0
+
+    @property
     def controller(self) -> int:
         """The broker that holds the office; -1: none that is known."""
         return self.member.controller.holder
@@ -147,11 +153,8 @@ class Cluster:
     @property
     def partitions_at_most(self) -> int:
         """How many partitions the broker has that has most."""
-        held: Counter[int] = Counter()
-        for topic in self.topics.values():
-            for replicas in topic.replicas:
-                held.update(replicas)
-        return max(held.values(), default=0)
+        replicas = chain.from_iterable(topic.replicas for topic in self.topics.values())
+        return max(Counter(chain.from_iterable(replicas)).values(), default=0)
 
     def is_member(self, host: str) -> bool:
         """Whether a broker is registered with this address, which a name in its registration never is."""

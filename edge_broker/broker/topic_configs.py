@@ -274,6 +274,11 @@ def _agree(
     then: Callable[[Refusals], Outcome],
 ) -> Outcome:
     def over(failed: Mapping[str, Refusal]) -> Outcome:
+        for topic in topics.values():
+            now = broker.cluster.described(topic.name) if broker.cluster is not None else None
+            if topic.name not in failed and now is not None:
+                before, after = (topic_settings(broker.store.settings, each.config) for each in (topic, now))
+                _note_durability(broker, topic.name, before, after)
         return then(refused | {number: failed[topic.name] for number, topic in topics.items() if topic.name in failed})
 
     return agreeing.agree(broker, [_Altering(broker, topic, wanted[number]) for number, topic in topics.items()], over)
@@ -284,12 +289,15 @@ def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered:
     return _Altered(topic, config, broker.store.write_config(topic, config))
 
 
+def _note_durability(broker: Broker, topic: str, before: LogSettings, after: LogSettings) -> None:
+    if DURABILITIES.index(after.durability) < DURABILITIES.index(before.durability):
+        broker.effects.note(f"topic {topic}: edge.durability went down from {before.durability} to {after.durability}")
+
+
 def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
     """Go by a new configuration; the logs that have shown more than they may show by it."""
     topic, config, settings = altered
-    before, after = topic.settings.durability, settings.durability
-    if DURABILITIES.index(after) < DURABILITIES.index(before):
-        broker.effects.note(f"topic {topic.name}: edge.durability went down from {before} to {after}")
+    _note_durability(broker, topic.name, topic.settings, settings)
     broker.store.use_config(topic, config, settings)
     online = [log for log in topic.partitions if log.fault is None]
     if not settings.left_to_kernel:

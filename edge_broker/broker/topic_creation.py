@@ -133,6 +133,9 @@ def check_replicas(broker: Broker, factor: int, assigned: Sequence[Replicas] = (
     """Refuse more replicas than there are brokers, and brokers that are not there."""
     if broker.cluster is None:
         return
+    if not broker.cluster.knows:
+        text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
+        raise Refusal(ErrorCode.NOT_CONTROLLER, text)
     there = broker.cluster.there
     for number, replicas in enumerate(assigned):
         if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:

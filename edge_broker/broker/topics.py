@@ -6,6 +6,7 @@
 | a topic that is not there | UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID |
 | a partition outside the topic's range | UNKNOWN_TOPIC_OR_PARTITION |
 | in a cluster, a partition that another broker leads, or none | NOT_LEADER_OR_FOLLOWER |
+| in a cluster of which this broker has not read yet what there is, another topic than its own | LEADER_NOT_AVAILABLE |
 | another leader epoch than the log's | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320) |
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
 
@@ -101,6 +102,7 @@ class Topics:
         """The topic of an id, for a session that is not authorized yet; Refusal."""
         topic: AnyTopic | None = self._store.topics_by_id.get(topic_id)
         if self.cluster is not None and not (topic is not None and topic.name == LEDGER_TOPIC):
+            self._check_known(self.cluster)
             topic = self.cluster.described_by_id(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
@@ -112,8 +114,15 @@ class Topics:
             return self.there(name)
         topic = self.cluster.described(name)
         if topic is None:
+            self._check_known(self.cluster)
             raise _unknown(name)
         return topic
+
+    @staticmethod
+    def _check_known(cluster: Cluster) -> None:
+        if not cluster.knows:
+            text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
+            raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def there(self, name: str) -> Topic:
         """The topic of a name that the session was authorized for, as it lies here; Refusal."""

@@ -216,11 +216,16 @@ class InCluster:
     ) -> None:
         self.loop = Loop()
         self.ensemble = Ensemble(self.loop, random.Random(7), servers=1)
-        self.boards = {
-            number: Board(self, number, settings or {}, (racks or {}).get(number)) for number in range(1, boards + 1)
-        }
+        self.settings, self.racks = settings or {}, racks or {}
+        self.boards: dict[int, Board] = {}
+        for number in range(1, boards + 1):
+            self.add(number)
         self.pass_until(lambda: all(each.member.standing is Standing.SERVING for each in self.boards.values()))
         self.settle()
+
+    def add(self, number: int) -> None:
+        """One board more, which is to become a member."""
+        self.boards[number] = Board(self, number, self.settings, self.racks.get(number))
 
     def send(self, to: int, message: Message) -> None:
         """From one board to another, at once."""

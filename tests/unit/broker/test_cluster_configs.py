@@ -86,6 +86,15 @@ def test_what_is_refused_or_only_looked_at_changes_nothing(three: InCluster) -> 
     assert described(three, 1) == before
 
 
+def test_less_durability_is_noted_by_who_was_asked_for_it(three: InCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert alter(three, 2, of_topic("t", ("edge.durability", SET, "kernel"))) == [NONE]
+    three.settle()
+    assert capsys.readouterr().err.count("edge.durability went down") == 1
+    assert alter(three, 2, of_topic("t", ("edge.durability", DELETE, None))) == [NONE]
+    assert "went down" not in capsys.readouterr().err
+
+
 def test_a_change_to_what_holds_already_is_answered_without_a_write(three: InCluster) -> None:
     version = three.boards[1].facade.version("t")
     assert alter(three, 1, of_topic("t", (RETENTION, SET, "5000"))) == [NONE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.cluster.state import PartitionId
+from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, METADATA
+from edge_broker.handlers import HANDLERS
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, ELECT_LEADERS, METADATA
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -19,9 +22,11 @@ from edge_broker.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import Operation
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+from edge_broker.testing.steps import carried_out
 from tests.support.in_cluster import SESSION_MS, InCluster
 
 NONE, NOT_THERE = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -122,7 +127,7 @@ def test_a_topic_is_told_by_its_id_wherever_it_lies(three: InCluster) -> None:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)])
         (found,) = three.ask(board, METADATA, asked).topics
         assert (found.error_code, found.name, found.partitions[0].leader_id) == (NONE, "t", 2)
-    other = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=NO_UUID.__class__(int=77))])
+    other = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=77))])
     assert three.ask(1, METADATA, other).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -164,6 +169,65 @@ def test_the_door_knows_who_leads(three: InCluster) -> None:
         with pytest.raises(Exception, match="does not lead t-0") as refused:
             topics.partition(context, "t", 0, Operation.READ)
         assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)])
+def test_a_leader_without_a_listener_of_the_clients_is_none_for_them(
+    three: InCluster, version: int, error: ErrorCode
+) -> None:
+    assert create(three, 1, new("t", assigned=[[2, 1]])) == [NONE]
+    three.settle()
+    context = RequestContext(1, version, "", Session("127.0.0.1:1", listener="OUTSIDE"))
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    answer = carried_out(HANDLERS[METADATA](three.boards[1].broker, context, asked)).response
+    assert answer.brokers == []
+    partition = answer.topics[0].partitions[0]
+    assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (error, -1, [2, 1])
+
+
+def test_before_anything_was_read_nothing_is_said_to_be_missing() -> None:
+    cluster = InCluster(1)
+    assert create(cluster, 1, new("t")) == [NONE]
+    cluster.settle()
+    cluster.ensemble.cut(0)
+    cluster.add(2)
+    cluster.loop.advance(1000)
+    topics = cluster.boards[2].broker.topics
+    assert topics.exists(LEDGER_TOPIC)
+    assert topic(cluster, 2, auto=True).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert create(cluster, 2, new("u")) == [ErrorCode.NOT_CONTROLLER]
+    assert delete(cluster, 2, "t") == [ErrorCode.LEADER_NOT_AVAILABLE]
+    assert names_of(cluster, 2) == {LEDGER_TOPIC}
+    cluster.ensemble.mend(0)
+    cluster.pass_until(lambda: cluster.boards[2].facade.knows)
+    cluster.settle()
+    assert topic(cluster, 2).partitions[0].leader_id == 1
+
+
+# rights
+
+
+def test_what_a_session_may_not_do_alone_it_may_not_do_in_a_cluster() -> None:
+    keys = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+    cluster = InCluster(2, keys)
+    facade = cluster.boards[1].facade
+    told: list[ErrorCode] = []
+    facade.make_topic("t", facade.place(id_text(uuid.UUID(int=5)), 1, 2, {}), told.append)
+    cluster.settle()
+    assert told == [NONE]
+    assert cluster.boards[2].broker.topics.exists("t")
+    denied, of_cluster = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for board in (1, 2):
+        assert metadata(cluster, board).topics == []
+        assert topic(cluster, board).error_code == topic(cluster, board, "none", auto=True).error_code == denied
+        assert topic(cluster, board).partitions == []
+        assert create(cluster, board, new("u")) == [denied]
+        assert delete(cluster, board, "t", "none") == [denied, denied]
+        assert cluster.ask(board, ELECT_LEADERS, ElectLeadersRequest()).error_code == of_cluster
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=5))])
+        by_id = cluster.ask(board, METADATA, asked).topics[0]
+        assert (by_id.error_code, by_id.name) == (denied, None)
+    assert facade.topics.keys() == {"t"}
 
 
 # made by Metadata
