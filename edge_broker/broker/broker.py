@@ -6,6 +6,7 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
@@ -91,7 +92,10 @@ class Broker:
 
     def join(self, cluster: Cluster) -> None:
         """Be one of several: who leads, and what may be shown, is the cluster's to say."""
+        from edge_broker.broker.deleted_topics import forget_deleted  # noqa: PLC0415 - for a cluster alone
+
         self.cluster = self.topics.cluster = self.groups.cluster = cluster
+        cluster.on_deleted = partial(forget_deleted, self)
 
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -29,6 +29,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import Node
 from edge_broker.cluster.controller import placed
+from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.log import last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
@@ -80,6 +81,8 @@ class Cluster:
         self._waiters: list[_Waiter] = []
         self._described: dict[str, DescribedTopic] = {}
         self._names: dict[uuid.UUID, str] | None = None  # by id; None: to be gathered again
+        self.on_deleted: Callable[[Sequence[DeletedTopic]], None] = lambda topics: None
+        """Hears of topics that are gone before any request does."""
         self._producer_ids = ProducerIds(member.ask, member.unreadable)
 
     # what is known changes
@@ -94,6 +97,9 @@ class Cluster:
         if complete and not self._complete:
             self.images += 1
         self._complete, self._names = complete, None
+        if self.member.image.deleted:
+            deleted, self.member.image.deleted = self.member.image.deleted, []
+            self.on_deleted(deleted)
         if len(self._described) > len(self.topics):
             self._described = {name: each for name, each in self._described.items() if name in self.topics}
         if self._waiters:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.deleted_topics import forget_deleted_before
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.settling import settle
@@ -104,6 +105,8 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
     def loaded() -> Outcome:
         if groups.is_loading(partition, epoch):  # else another leads by now, or has led since
             _serve(broker, partition, loading)
+            if loading.coordinator is not None:
+                forget_deleted_before(broker, loading.coordinator)
         return Reply(None)
 
     def refused(_met: DamageMet, fault: StorageFault) -> None:
@@ -207,7 +210,8 @@ class Loading:
                 if record.key is not None:
                     self._newest.pop(record.key, None)  # the order of the log decides, also among different keys
                     self._newest[record.key] = record.value
-                    self._keep_age(record.key, record)
+                    if self._replica is None:  # ages are of a data directory, and another broker may have written it
+                        self._keep_age(record.key, record)
             offset = read_header(batch).next_offset
         return offset
 

@@ -32,6 +32,7 @@ from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import NO_EPOCH, STEADY, Ahead, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.memory import Room
+from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log import PartitionLog
@@ -40,6 +41,9 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster
+
+
+DELETED_KEPT = 1000
 
 
 class Parked(NamedTuple):
@@ -60,6 +64,11 @@ class Groups:
         self.faults: dict[int, str] = {}
         """Why a partition's offsets could not be loaded."""
         self.cluster: Cluster | None = None
+        self.unburied: list[tuple[GroupCoordinator, list[OffsetKey]]] = []
+        """What is gone with its topic, and the log could not be told."""
+        self.bury_again_ms = 0
+        self._deleted: dict[str, None] = {}  # names of topics that this broker saw go
+        self._deleted_meanwhile: dict[int, set[str]] = {}  # by partition that is being loaded
         self._store = store
         self._loaded: dict[int, GroupCoordinator] = {}
         self._loading: dict[int, int] | None = None  # by partition, the leader epoch; None: not begun
@@ -96,6 +105,7 @@ class Groups:
         stop.
         """
         former = self.resign(partition)
+        self._deleted_meanwhile.pop(partition, None)
         self._loading = {**(self._loading or {}), partition: epoch}
         return former
 
@@ -132,6 +142,22 @@ class Groups:
             text = f"this broker does not lead {OFFSETS_TOPIC}-{partition} in epoch {epoch}; look for the coordinator"
             raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         return log
+
+    def note_deleted(self, names: Sequence[str], seen: Sequence[str]) -> None:
+        """Topics of these names are gone; those that were `seen` to go count for partitions that are led here later."""
+        for partition in self._loading or ():
+            self._deleted_meanwhile.setdefault(partition, set()).update(names)
+        for name in seen:
+            self._deleted.pop(name, None)
+            self._deleted[name] = None
+        for name in list(self._deleted)[: max(0, len(self._deleted) - DELETED_KEPT)]:
+            del self._deleted[name]
+
+    def take_deleted(self, partition: int) -> set[str]:
+        """What a partition that was loaded just now may have, and must not."""
+        assert self.cluster is not None
+        gone = {name for name in self._deleted if name not in self.cluster.topics}
+        return gone | self._deleted_meanwhile.pop(partition, set())
 
     # loading
 

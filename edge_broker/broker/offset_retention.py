@@ -2,7 +2,8 @@
 
 What is counted is the age of the data directory (storage/age.py), never the time of day: an offset may stay longer
 than the key says where the clock cannot be believed, never shorter. Each offset that is committed while the key is set
-carries its age in a header; one without counts from the start that loaded it.
+carries its age in a header; one without counts from the start that loaded it. In a cluster each broker drops those of
+the partitions that it leads, and all count from when it began to: ages of another data directory say nothing here.
 
 | an offset goes when that long | and |
 |---|---|
@@ -20,7 +21,7 @@ from collections.abc import Callable
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken
-from edge_broker.broker.settling import in_pieces, settle
+from edge_broker.broker.settling import in_pieces, required_groups, settle
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import OffsetKey
 
@@ -45,6 +46,8 @@ class OffsetRetention:
             for coordinator in self._broker.groups.coordinators:
                 for group_id in list(coordinator.groups):
                     yield None
+                    if coordinator not in self._broker.groups.coordinators:
+                        break  # another broker leads its partition since
                     yield from self._expire(coordinator, group_id)
         finally:
             self._busy = False
@@ -64,8 +67,7 @@ class OffsetRetention:
 
     def _old(self, coordinator: GroupCoordinator, group_id: str, topic: str) -> list[OffsetKey]:
         is_old = self._is_old()
-        there = self._broker.store.topics.get(topic)
-        required = there is not None and group_id in there.settings.groups
+        required = group_id in required_groups(self._broker, topic)
         if required or not coordinator.is_unused(group_id, topic, is_old):
             return []
         return coordinator.offsets.old(group_id, topic, is_old)

@@ -25,7 +25,9 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.topic_config import topic_settings
 
+REQUIRED_GROUPS = "edge.required.groups"
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
 NAMED_MAX = 3
@@ -83,7 +85,8 @@ class _Records(Write):
 
 def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None) -> Outcome:
     """Write the records of one call, then let the coordinator go on."""
-    headers = [] if broker.offsets_retention_ms is None else [(AGE_HEADER, effects.age_ms.to_bytes(8, signed=True))]
+    aged = broker.offsets_retention_ms is not None and broker.cluster is None
+    headers = [(AGE_HEADER, effects.age_ms.to_bytes(8, signed=True))] if aged else []
     batch = build_batch(effects.append, timestamp_ms=broker.clock.wall_ms(), headers=headers)
     write = _Records(effects, memoryview(bytearray(batch)))
 
@@ -108,12 +111,24 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def required_topics(broker: Broker) -> dict[str, list[str]]:
-    """By group: the topics whose edge.required.groups names it."""
+    """By group: the topics whose edge.required.groups names it, wherever they lie."""
     found: dict[str, list[str]] = {}
-    for topic in broker.store.topics.values():
-        for group_id in topic.settings.groups:
+    for topic in broker.topics.all():
+        for group_id in required_groups(broker, topic.name):
             found.setdefault(group_id, []).append(topic.name)
     return found
+
+
+def required_groups(broker: Broker, name: str) -> Sequence[str]:
+    """The groups that the edge.required.groups of a topic names."""
+    here = broker.store.topics.get(name)
+    if broker.cluster is None or not broker.store.is_replicated(name):
+        return here.settings.groups if here is not None else ()
+    topic, defaults = broker.cluster.topics.get(name), broker.store.settings
+    if topic is None:
+        return ()
+    own = {key: value for key, value in topic.config.items() if key == REQUIRED_GROUPS}
+    return topic_settings(defaults, own).groups if own else defaults.groups
 
 
 def in_pieces(keys: Sequence[K]) -> Iterator[Sequence[K]]:
@@ -173,6 +188,10 @@ def expire_members(broker: Broker) -> Outcome:
     broker.groups.tell(broker.time.ahead())
     for coordinator in broker.groups.coordinators:
         settle(broker, coordinator.expire(now_ms))
+    if broker.groups.unburied:
+        from edge_broker.broker.deleted_topics import bury_again  # noqa: PLC0415 - for a cluster alone
+
+        bury_again(broker)
     return Reply(None)
 
 

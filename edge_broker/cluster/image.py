@@ -16,7 +16,7 @@ Lives here: that copy. Must never come in: what follows from it. Source: ZooKeep
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from edge_broker.cluster.layout import (
     BROKERS,
@@ -53,6 +53,16 @@ class Seen(Protocol):
         """A znode that this broker does not understand."""
 
 
+class DeletedTopic(NamedTuple):
+    """A name whose topic is gone, or another one by now.
+
+    `was_seen`: it went while the image was whole; else it may have been gone since before the session.
+    """
+
+    name: str
+    was_seen: bool
+
+
 class Image:
     """The copy."""
 
@@ -62,6 +72,7 @@ class Image:
         self.topics: dict[str, Topic] = {}
         self.versions: dict[str, int] = {}  # of the topics' nodes
         self.is_complete = False
+        self.deleted: list[DeletedTopic] = []  # until whoever goes by it takes it
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0
         self._turn = 0
@@ -146,6 +157,7 @@ class Image:
     def _have_topics(self, names: set[str]) -> None:
         for name in sorted(set(self.topics) - names):
             del self.topics[name]
+            self._deleted(name)
             self._seen.topic_changed(name)
         for name in sorted(names):
             self._read_topic(name)
@@ -156,15 +168,22 @@ class Image:
     def _have_topic(self, name: str, answer: Answer) -> None:
         if not isinstance(answer, Node):
             if self.topics.pop(name, None) is not None:
+                self._deleted(name)
                 self._seen.topic_changed(name)
             return
         topic = decode_topic(name, answer)
         self.versions[name] = answer.stat.version
-        if self.topics.get(name) != topic:
+        before = self.topics.get(name)
+        if before != topic:
+            if before is not None and before.topic_id != topic.topic_id:
+                self._deleted(name)
             self.topics[name] = topic
             self._seen.topic_changed(name)
         for number in range(len(topic.replicas)):
             self._read_state(PartitionId(name, number))
+
+    def _deleted(self, name: str) -> None:
+        self.deleted.append(DeletedTopic(name, self.is_complete))
 
     def _read_state(self, partition: PartitionId) -> None:
         self._read(Get(state_path(partition), watch=True), lambda answer: self._have_state(partition, answer))

@@ -463,6 +463,19 @@ class GroupCoordinator:
         self.offsets.forget_topics(topics, effects)
         return effects
 
+    def forget_at_once(self, topics: Collection[str], now_ms: int) -> tuple[GroupEffects, list[OffsetKey]]:
+        """Drop the offsets of topics that are gone already, before anybody asks for one; with what is to be `bury`ed
+        if the log does not keep it.
+        """
+        effects = self.effects(now_ms)
+        return effects, self.offsets.forget_at_once(topics, effects)
+
+    def bury(self, keys: Collection[OffsetKey], now_ms: int) -> GroupEffects:
+        """Tell the log once more that these offsets are gone, but for those that were committed again."""
+        effects = self.effects(now_ms)
+        self.offsets.bury(keys, effects)
+        return effects
+
     @classmethod
     def load(
         cls,

@@ -88,11 +88,30 @@ class CommittedOffsets:
 
     def forget_topics(self, topics: Collection[str], effects: GroupEffects) -> None:
         """Drop what any group committed for topics that are deleted, or may have: once that is synced, else nothing."""
+        self.drop(self._of_topics(topics), effects)
+
+    def forget_at_once(self, topics: Collection[str], effects: GroupEffects) -> list[OffsetKey]:
+        """Drop what any group committed for topics that are gone, now; what the log has to be told, if it is not
+        kept: `bury` tells it once more.
+        """
+        keys = self._of_topics(topics)
+        going = {key: self._unsure.get(key) for key in keys}
+        for key in keys:
+            self.put(key, None)
+        self._bury(going, effects)
+        return keys
+
+    def bury(self, keys: Iterable[OffsetKey], effects: GroupEffects) -> None:
+        """Have the log told that these are gone, but for those that were committed again."""
+        gone = [key for key in keys if key not in self._unsure]
+        self._bury({key: None for key in gone if self.get(key.group_id, key.topic, key.partition) is None}, effects)
+
+    def _of_topics(self, topics: Collection[str]) -> list[OffsetKey]:
         keys = {key: None for key in self._unsure if key.topic in topics}
         for group_id, known in self._by_group.items():
             for topic in topics:
                 keys.update((OffsetKey(group_id, topic, partition), None) for partition in known.get(topic, ()))
-        self.drop(keys, effects)
+        return list(keys)
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
         """Everything that the group committed, or may have."""
@@ -118,15 +137,19 @@ class CommittedOffsets:
             for key in keys
             if key in self._unsure or self.get(key.group_id, key.topic, key.partition) is not None
         }
+        self._bury(there, effects)
+
+    def _bury(self, going: Mapping[OffsetKey, Commit | None], effects: GroupEffects) -> None:
+        """Drop these once that is synced; with each, the commit that no sync has told to be kept."""
 
         def drop(error: ErrorCode, _later: GroupEffects) -> None:
             if error is ErrorCode.NONE:
-                for key, commit in there.items():
+                for key, commit in going.items():
                     self.put(key, None)
                     self._is_sure(key, commit)
 
-        if there:
-            effects.store([(offset_key(key), None) for key in there], drop)
+        if going:
+            effects.store([(offset_key(key), None) for key in going], drop)
 
     def _is_sure(self, key: OffsetKey, commit: Commit | None) -> None:
         if self._unsure.get(key) is commit:  # else one is on its way behind it

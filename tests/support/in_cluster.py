@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge_broker.broker.cluster import Cluster
+from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember, Standing
@@ -29,7 +30,7 @@ from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.replica import Replica
-from edge_broker.storage.topics import id_of
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_of
 from edge_broker.testing.client import Client
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site
@@ -153,8 +154,11 @@ class Board:
             self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
         elif isinstance(effect, effects.Leads | effects.Resigned):
             replica = self.replicas[effect.partition]
+            if effect.partition.topic == OFFSETS_TOPIC:
+                change = lead_offsets if isinstance(effect, effects.Leads) else resign_offsets
+                self.broker.effects.start(change(self.broker, effect.partition.partition))
             self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
-        else:
+        elif not isinstance(effect, effects.Left):
             raise AssertionError(f"board {self.number}: {effect}")
 
     def _with_records(self, message: Message) -> Message:

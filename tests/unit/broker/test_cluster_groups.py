@@ -12,14 +12,19 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.broker.cluster import Node
+from edge_broker.broker.deleted_topics import RETRY_MS
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
-from edge_broker.broker.groups import partition_for
+from edge_broker.broker.groups import DELETED_KEPT, partition_for
+from edge_broker.broker.offset_retention import OffsetRetention
+from edge_broker.broker.settling import expire_members, required_topics
+from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.state import NO_LEADER, Topic
 from edge_broker.config import Endpoint
-from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value
+from edge_broker.coordinator.offset_records import AGE_HEADER, CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
+    DELETE_GROUPS,
     FIND_COORDINATOR,
     HEARTBEAT,
     INIT_PRODUCER_ID,
@@ -28,6 +33,7 @@ from edge_broker.protocol.api import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
+from edge_broker.protocol.messages.delete_groups import DeleteGroupsRequest
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -65,6 +71,7 @@ class StandIn:
         self.there = {ME: "edge.local:9092", 7: "other.local:9099"}
         self.serves = True
         self.others_keep_up = True
+        self.on_deleted: Callable[[list[DeletedTopic]], None] = lambda topics: None
         self.takers: list[Callable[[range | None], None]] = []
         replicas = tuple((ME, 7) for _ in range(PARTITIONS))
         self.topics = {OFFSETS_TOPIC: Topic("x" * 22, replicas, {}), "t": Topic("y" * 22, ((ME, 7),), {})}
@@ -433,3 +440,142 @@ def test_without_a_block_clients_are_told_to_ask_again(site: Site, cluster: Stan
     client = ask_id(site)
     cluster.give(range(1000))
     assert client.answer().producer_id == 0
+
+
+# topics that are gone
+
+
+def delete(site: Site, cluster: StandIn, *, was_seen: bool = True, made_again: bool = False) -> None:
+    """The image shows that t is gone, or another one."""
+    topic = cluster.topics.pop("t")
+    if made_again:
+        cluster.topics["t"] = topic._replace(topic_id="z" * 22)
+    cluster.on_deleted([DeletedTopic("t", was_seen)])
+    site.dispatcher.apply()
+    if not made_again:
+        cluster.topics["t"] = topic._replace(topic_id="z" * 22)  # a new one, for OffsetFetch to be asked of
+
+
+def loaded_again(site: Site, cluster: StandIn, epoch: int) -> tuple[int, int]:
+    """What the log says."""
+    cluster.resign()
+    site.broker.groups._deleted.clear()
+    cluster.lead(epoch)
+    return committed(site)
+
+
+def test_what_was_committed_for_a_deleted_topic_is_not_there_for_the_next_one(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.log_moved = lambda log: None  # type: ignore[method-assign] # nobody has fetched the tombstone yet
+    delete(site, cluster, made_again=True)
+    assert committed(site) == (ErrorCode.NONE, -1)
+    del cluster.log_moved
+    site.dispatcher.moved(cluster.log())
+    assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, -1)
+
+
+def test_a_deletion_counts_for_a_partition_that_is_being_loaded(site: Site, cluster: StandIn) -> None:
+    write_offset(cluster.log(), 41)
+    cluster.lead(3, settled=False)
+    delete(site, cluster, was_seen=False, made_again=True)
+    site.settle()
+    assert committed(site) == (ErrorCode.NONE, -1)
+    assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, -1)
+
+
+@pytest.mark.parametrize(
+    ("was_seen", "made_again", "offset"), [(True, False, -1), (True, True, 41), (False, False, 41)]
+)
+def test_a_deletion_that_was_seen_counts_for_what_is_led_later_unless_the_topic_may_be_meant_that_has_the_name_now(
+    site: Site, cluster: StandIn, was_seen: bool, made_again: bool, offset: int
+) -> None:
+    write_offset(cluster.log(), 41)
+    again = cluster.topics["t"]
+    delete(site, cluster, was_seen=was_seen, made_again=made_again)
+    if not made_again:
+        del cluster.topics["t"]
+    cluster.lead(3)
+    cluster.topics["t"] = again
+    assert committed(site) == (ErrorCode.NONE, offset)
+
+
+def tick(site: Site) -> None:
+    site.loop.advance(RETRY_MS)
+    site.dispatcher.start(lambda: expire_members(site.broker))
+    site.settle()
+
+
+def test_a_log_that_did_not_keep_a_deletion_is_told_again(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.others_keep_up = False
+    delete(site, cluster)
+    assert cluster.log().log_end_offset == 1, "too few replicas"
+    tick(site)
+    assert site.broker.groups.unburied
+    cluster.others_keep_up = True
+    tick(site)
+    assert not site.broker.groups.unburied
+    assert cluster.log().log_end_offset == 2
+    assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, -1)
+
+
+def test_what_was_committed_for_the_next_topic_meanwhile_stays(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.others_keep_up = False
+    delete(site, cluster)
+    cluster.others_keep_up = True
+    assert commits(site, 2) == [ErrorCode.NONE]
+    tick(site)
+    assert not site.broker.groups.unburied
+    assert committed(site) == (ErrorCode.NONE, 2)
+    assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, 2)
+
+
+def test_names_of_deleted_topics_are_kept_within_a_bound(site: Site, cluster: StandIn) -> None:
+    groups = site.broker.groups
+    for number in range(3 * DELETED_KEPT):
+        groups.note_deleted([f"n{number}"], [f"n{number}"])
+    assert groups.take_deleted(HERE) == {f"n{number}" for number in range(2 * DELETED_KEPT, 3 * DELETED_KEPT)}
+
+
+# groups that a topic needs, and ages
+
+
+def test_a_group_that_a_topic_of_the_cluster_needs_is_not_deleted(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.topics["far"] = Topic("w" * 22, ((7,),), {"edge.required.groups": f"mirror, {GROUP}"})
+    assert required_topics(site.broker) == {GROUP: ["far"], "mirror": ["far"]}
+    asked = DeleteGroupsRequest(groups_names=[GROUP, OTHER])
+    answer = site.client().ask(DELETE_GROUPS, asked)
+    assert {one.group_id: one.error_code for one in answer.results} == {
+        GROUP: ErrorCode.POLICY_VIOLATION,
+        OTHER: ErrorCode.NOT_COORDINATOR,
+    }
+    del cluster.topics["far"]
+    assert [one.error_code for one in site.client().ask(DELETE_GROUPS, asked).results] == [0, ErrorCode.NOT_COORDINATOR]
+
+
+def test_an_offset_is_as_old_as_it_is_led_here_and_not_as_another_brokers_directory_says(
+    site: Site, cluster: StandIn
+) -> None:
+    value = offset_value(CommittedOffset(41, 0, "", 1000, 1000))
+    young = [(AGE_HEADER, (5).to_bytes(8, signed=True))]
+    batch = build_batch([(offset_key(OffsetKey(GROUP, "t", 0)), value)], timestamp_ms=1000, headers=young)
+    append(cluster.log(), memoryview(bytearray(batch)))
+    site.loop.advance(3_600_000)
+    site.broker.offsets_retention_ms = 1_800_000
+    cluster.lead(3)
+    retention = OffsetRetention(site.broker, 1_800_000)
+
+    def look() -> tuple[int, int]:
+        site.dispatcher.start(retention.start)
+        site.settle()
+        return committed(site)
+
+    assert look() == (ErrorCode.NONE, 41)
+    site.loop.advance(1_900_000)
+    assert look() == (ErrorCode.NONE, -1)
