@@ -3,9 +3,9 @@
 # Variables for the command line: SECONDS (length of the demo, of abuse, of simulate-mirror), CENTRAL (the datacenter's Kafka:
 # HOST:PORT, `kafka` for Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running),
 # BROKER=kafka (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the
-# fault tests), SCENARIO (of molecule), SEED and HOURS (of simulate and simulate-mirror), SEED, PART (suite or fault) and TIMES
-# (of test-loaded), BEFORE (the checkout that bench-change compares with), ARGS (handed on to pytest, the demo or the
-# benchmark).
+# fault tests; from 100 on all of them take their long forms), SCENARIO (of molecule), SEED and HOURS (of simulate and
+# simulate-mirror), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the checkout that bench-change compares
+# with), ARGS (handed on to pytest, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="plain",
         help="run the conformance tests of Kafka's clients in plain text, or by TLS and SCRAM",
     )
-    parser.addoption("--rounds", type=int, help="the long form of the fault tests: so many kills, half as many cuts")
+    parser.addoption("--rounds", type=int, help="so many kills, half as many cuts; from 100 on all long forms of fault")
     parser.addoption("--seconds", type=float, help="how long the test of a full disk lasts")
     parser.addoption("--device", choices=("loop", "tmpfs"), help="what the full disk is made of")
     parser.addoption("--seed", type=int, help="repeat the choices of a fault test that printed this seed")

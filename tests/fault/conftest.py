@@ -1,8 +1,16 @@
-"""What the fault tests share: the random numbers that one printed seed replays."""
+"""What the fault tests share: the random numbers that one printed seed replays, and how long their forms are."""
 
 import random
 
 import pytest
+
+ROUNDS_BY_NIGHT = 100
+
+
+@pytest.fixture
+def is_long(request):
+    """Whether tests take their long forms: of a change kills and cuts, which are many anyway, are judge enough."""
+    return (request.config.getoption("--rounds") or 0) >= ROUNDS_BY_NIGHT
 
 
 @pytest.fixture

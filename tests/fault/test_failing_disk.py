@@ -33,8 +33,8 @@ def site(tmp_path, chance):
 
 
 @pytest.fixture
-def times(request):
-    return 3 if request.config.getoption("--rounds") else 1
+def times(is_long):
+    return 3 if is_long else 1
 
 
 def _struck(disk, times):

@@ -72,6 +72,7 @@ def assert_each_once(load, source, target):
     assert_proven(source, target)
 
 
+@pytest.mark.night  # so do the rounds of test_mirror_rounds.py, of which a kill is the most frequent act
 def test_kills_under_load_lose_nothing(source, target, tmp_path):
     create_topic(source.bootstrap, "readings", PARTITIONS)
     mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
@@ -106,6 +107,7 @@ def test_a_kill_repeats_nothing_though_no_position_was_committed(source, target,
     assert_proven(source, target)
 
 
+@pytest.mark.night  # the next shows both with two that share a name, and the rounds kill the one of two that writes
 def test_a_second_mirror_of_the_site_stands_by_and_takes_over(source, target, tmp_path):
     create_topic(source.bootstrap, "readings", PARTITIONS)
     first, second = two_mirrors(tmp_path, source.bootstrap, target.bootstrap)
@@ -142,6 +144,7 @@ def test_two_mirrors_with_one_name_do_no_harm(source, target, tmp_path):
     assert_each_once(load, source, target)
 
 
+@pytest.mark.night  # test_a_kill_repeats_nothing_… shows it of a harder end, and the rounds of clean ones
 def test_clean_stop_and_start_repeats_nothing(source, target, tmp_path):
     create_topic(source.bootstrap, "readings", PARTITIONS)
     mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)

@@ -33,7 +33,7 @@ from tests.support.mirror_road import Load, audit, create_topic, standings, two_
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
 from tests.support.waiting import CALL_S
 
-ROUNDS = 10
+ROUNDS = 60
 PARTITIONS = 3
 RATE = 300  # records per second: enough to have some under way, few enough for an audit of all after each round
 MOMENT_S = 2.5
@@ -138,13 +138,16 @@ def is_well(mirror):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("broker_class", "settings", "share"),
-    [(ApacheKafka, {}, 2), (EdgeBroker, {}, 2), (ApacheKafka, TRANSACTIONS, 3)],
-    ids=["kafka", "edge", "kafka-transactions"],
+    [
+        pytest.param(ApacheKafka, {}, 7, id="kafka"),
+        pytest.param(EdgeBroker, {}, 5, id="edge", marks=pytest.mark.night),  # test_mirror.py has that target, too
+        pytest.param(ApacheKafka, TRANSACTIONS, 3, id="kafka-transactions"),
+    ],
 )
 def test_nothing_is_lost_doubled_or_out_of_order_over_many_rounds(
     broker_class, settings, share, request, chance, tmp_path
 ):
-    rounds = (request.config.getoption("--rounds") or 6 * ROUNDS) // 6 // share
+    rounds = (request.config.getoption("--rounds") or ROUNDS) * share // 60
     port = free_port()
     more = {"settings": QUICK} if settings else {}
     with (

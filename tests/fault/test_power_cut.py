@@ -24,6 +24,7 @@ FIRST = "first"
 HASTY = "hasty"
 RECORDS = 4
 CUTS_SHORT = 4  # of each kind
+CUTS_OF_ACKS_1 = 8  # test_acks_1_cuts.py cuts a whole broker 200 times, on a disk in memory
 
 
 class FirstHour:
@@ -76,9 +77,9 @@ class FirstHour:
 
 
 @pytest.mark.timeout(300)
-def test_a_first_start_cut_at_any_step_can_be_repeated(tmp_path, chance, request):
+def test_a_first_start_cut_at_any_step_can_be_repeated(tmp_path, chance, is_long):
     """Later and later, until an hour is lived to its end; the long form leaves no step out."""
-    stride_max = 1 if request.config.getoption("--rounds") else 14
+    stride_max = 1 if is_long else 14
     hours, step, lived = [], 0, False
     with FuseDisk(tmp_path, seed=chance.randrange(1 << 32), ordered=chance.random() < 0.5) as disk:
         while not lived:
@@ -174,8 +175,8 @@ class Hasty:
 
 
 @pytest.mark.timeout(300)
-def test_what_cuts_take_of_acks_1_is_in_the_ledger_and_a_kill_writes_nothing_there(tmp_path, chance, request):
-    cuts, lost = (request.config.getoption("--rounds") or 8) // 2, 0
+def test_what_cuts_take_of_acks_1_is_in_the_ledger_and_a_kill_writes_nothing_there(tmp_path, chance, request, is_long):
+    cuts, lost = request.config.getoption("--rounds") // 2 if is_long else CUTS_OF_ACKS_1, 0
     with FuseDisk(tmp_path, seed=chance.randrange(1 << 32), ordered=chance.random() < 0.5) as disk:
         broker = EdgeBroker(tmp_path, data_dir=disk.mountpoint / "data", settings=EDGE_SETTINGS)
         with broker:

@@ -116,8 +116,8 @@ def broker_and_disk(tmp_path):
             yield broker, disk
 
 
-def test_a_flood_and_a_catch_up_on_a_slow_card_take_nobody_else_down(broker_and_disk, request):
-    answers = ANSWERS_BEYOND_A_SESSION if request.config.getoption("--rounds") else ANSWERS_WHILE_HUNG
+def test_a_flood_and_a_catch_up_on_a_slow_card_take_nobody_else_down(broker_and_disk, is_long):
+    answers = ANSWERS_BEYOND_A_SESSION if is_long else ANSWERS_WHILE_HUNG
     broker, disk = broker_and_disk
     flood = Flood("flood", broker.bootstrap, "flood")
     members = [Member("catching-up", broker.bootstrap, "cold"), Member("waiting", broker.bootstrap, "empty")]

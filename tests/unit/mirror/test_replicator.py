@@ -927,6 +927,26 @@ async def test_a_topic_made_anew_is_begun_once_though_the_state_is_lost_and_it_i
     assert run.ledger.written == []
 
 
+async def test_a_topic_made_anew_whose_id_is_told_late_is_mirrored_from_its_start(caplog):
+    source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
+    target = MemoryTarget()
+    await mirrored(source, target, 100)
+    target.state.clear()
+    source.topic_id = None
+    run = Run(source, target)
+
+    def made_anew():
+        lane = run.replicator._lanes.get(TP)
+        if source.topic_id is None and lane is not None and lane.is_read:
+            source.topic_id, source.log, source.end, source.epochs = "b", [other(o) for o in range(300)], 300, [(0, 5)]
+        return set(range(300)) <= set(run.offsets[100:])
+
+    await run.until(made_anew)
+    assert caplog.text.count("topic_made_anew") == 1
+    assert run.ledger.written == []
+    assert source.group[TP].topic_id == "b"
+
+
 async def mirrored_by_an_older_version(source, target, offset):
     """As one that had no state at the target, and put nothing else there either."""
     target.fences = False
