@@ -223,6 +223,11 @@ class Cluster:
         led = self.led(topic, partition)
         return led.leading.epoch if led is not None and led.leading is not None else None
 
+    def surely_leads(self, topic: str, partition: int) -> bool:
+        """Whether this broker leads a partition, and nobody can have been elected that it has not heard of."""
+        self.member.now_ms = self._now_ms()
+        return self.led(topic, partition) is not None and self.member.lease_holds()
+
     def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
         """Whether this broker leads a partition in this epoch."""
         return self.epoch_led(*partition) == leader_epoch

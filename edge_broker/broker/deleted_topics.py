@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from edge_broker.cluster.image import DeletedTopic
     from edge_broker.coordinator.groups import GroupCoordinator
 
-RETRY_MS = 1000
-
 
 def forget_deleted(broker: Broker, topics: Sequence[DeletedTopic]) -> None:
     """Drop what groups committed for these topics, in all partitions that are led here, or will be."""
@@ -60,9 +58,6 @@ def _settled(broker: Broker, coordinator: GroupCoordinator, keys: list[OffsetKey
 def bury_again(broker: Broker) -> None:
     """Have the log told what it did not keep."""
     groups, now_ms = broker.groups, broker.clock.steady_ms()
-    if now_ms < groups.bury_again_ms:
-        return
-    groups.bury_again_ms = now_ms + RETRY_MS
     unburied, groups.unburied = groups.unburied, []
     for coordinator, keys in unburied:
         if coordinator in groups.coordinators:  # else whoever leads now has seen the deletion

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.deleted_topics import forget_deleted_before
+from edge_broker.broker.deleted_topics import bury_again, forget_deleted_before
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.settling import settle
@@ -119,6 +119,13 @@ def resign_offsets(broker: Broker, partition: int) -> Outcome:
     """Drop the groups of a partition that another broker leads: whoever waits for one is told to look for that one."""
     _stop(broker, broker.groups.resign(partition))
     return Reply(None)
+
+
+def try_again(broker: Broker) -> None:
+    """Load what is led here and could not be loaded, and have logs told what they did not keep."""
+    for partition in list(broker.groups.faults):
+        broker.effects.start(lead_offsets(broker, partition))
+    bury_again(broker)
 
 
 def _stop(broker: Broker, former: GroupCoordinator | None) -> None:

@@ -18,6 +18,7 @@ In a cluster a coordinator lives with the leader of its partition, for one leade
 | that is led here, in an epoch that is not loaded | COORDINATOR_LOAD_IN_PROGRESS |
 | whose offsets could not be loaded | COORDINATOR_NOT_AVAILABLE |
 | that is loaded in the epoch in which it is led | by its coordinator |
+| the same, while another one may have been elected | the same, but for what is committed: NOT_COORDINATOR |
 
 Lives here: those tables, and the requests that wait. Must never come in: rules of groups (coordinator), records and
 their sync (settling.py), loading (group_loading.py).
@@ -66,7 +67,7 @@ class Groups:
         self.cluster: Cluster | None = None
         self.unburied: list[tuple[GroupCoordinator, list[OffsetKey]]] = []
         """What is gone with its topic, and the log could not be told."""
-        self.bury_again_ms = 0
+        self.again_ms = 0  # when what failed in a cluster is tried again
         self._deleted: dict[str, None] = {}  # names of topics that this broker saw go
         self._deleted_meanwhile: dict[int, set[str]] = {}  # by partition that is being loaded
         self._store = store
@@ -186,6 +187,14 @@ class Groups:
         """Why this group cannot be served just now, or NONE: then `of` has its coordinator."""
         count = self.partitions
         return self._unready(partition_for(group_id, count)) if count else ErrorCode.NOT_COORDINATOR
+
+    def unready_to_tell(self, group_id: str) -> ErrorCode:
+        """As `unready`, of what was committed: who is cut off may know old offsets, and sends clients elsewhere."""
+        error, cluster = self.unready(group_id), self.cluster
+        if error == ErrorCode.NONE and cluster is not None:
+            partition = partition_for(group_id, self.partitions)
+            return ErrorCode.NONE if cluster.surely_leads(OFFSETS_TOPIC, partition) else ErrorCode.NOT_COORDINATOR
+        return error
 
     def _unready(self, partition: int) -> ErrorCode:
         if self.cluster is not None:

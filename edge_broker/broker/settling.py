@@ -30,6 +30,7 @@ from edge_broker.storage.topic_config import topic_settings
 REQUIRED_GROUPS = "edge.required.groups"
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
+RETRY_MS = 10_000
 NAMED_MAX = 3
 
 # what the coordinator knows how to say to clients; anything else is the disk's failure
@@ -188,10 +189,11 @@ def expire_members(broker: Broker) -> Outcome:
     broker.groups.tell(broker.time.ahead())
     for coordinator in broker.groups.coordinators:
         settle(broker, coordinator.expire(now_ms))
-    if broker.groups.unburied:
-        from edge_broker.broker.deleted_topics import bury_again  # noqa: PLC0415 - for a cluster alone
+    if broker.cluster is not None and now_ms >= broker.groups.again_ms:
+        from edge_broker.broker.group_loading import try_again  # noqa: PLC0415 - for a cluster alone
 
-        bury_again(broker)
+        broker.groups.again_ms = now_ms + RETRY_MS
+        try_again(broker)
     return Reply(None)
 
 

@@ -88,7 +88,7 @@ def offset_fetch(broker: Broker, context: RequestContext, request: OffsetFetchRe
 
 
 def _error(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
-    return broker.rights.group(context, group_id, Operation.DESCRIBE) or broker.groups.unready(group_id)
+    return broker.rights.group(context, group_id, Operation.DESCRIBE) or broker.groups.unready_to_tell(group_id)
 
 
 def _fetch(

@@ -5,6 +5,7 @@ Who leads is said by a stand-in for `broker.cluster`; the logs are replicas on a
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +13,10 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.broker.cluster import Node
-from edge_broker.broker.deleted_topics import RETRY_MS
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.groups import DELETED_KEPT, partition_for
 from edge_broker.broker.offset_retention import OffsetRetention
-from edge_broker.broker.settling import expire_members, required_topics
+from edge_broker.broker.settling import RETRY_MS, expire_members, required_topics
 from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.state import NO_LEADER, Topic
 from edge_broker.config import Endpoint
@@ -69,7 +69,7 @@ class StandIn:
         self.epochs: dict[int, int] = {}
         self.leaders: dict[int, int] = {}
         self.there = {ME: "edge.local:9092", 7: "other.local:9099"}
-        self.serves = True
+        self.serves = self.sure = True
         self.others_keep_up = True
         self.on_deleted: Callable[[list[DeletedTopic]], None] = lambda topics: None
         self.takers: list[Callable[[range | None], None]] = []
@@ -122,6 +122,9 @@ class StandIn:
     def epoch_led(self, topic: str, partition: int) -> int | None:
         assert topic == OFFSETS_TOPIC
         return self.epochs.get(partition)
+
+    def surely_leads(self, topic: str, partition: int) -> bool:
+        return self.sure and self.epoch_led(topic, partition) is not None
 
     def check_append(self, log: PartitionLog, *, all_in_sync: bool) -> None:
         assert (log.topic, all_in_sync) == (OFFSETS_TOPIC, True)
@@ -310,6 +313,39 @@ def test_to_be_told_twice_changes_nothing(site: Site, cluster: StandIn) -> None:
     cluster.resign()
     site.dispatcher.start(lambda: resign_offsets(site.broker, HERE))
     assert site.broker.groups.coordinators == []
+
+
+def test_who_may_have_been_replaced_does_not_tell_what_was_committed(site: Site, cluster: StandIn) -> None:
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    cluster.sure = False
+    assert committed(site) == (ErrorCode.NOT_COORDINATOR, -1)
+    assert listed(site) == (ErrorCode.NONE, {GROUP})
+    cluster.sure = True
+    assert committed(site) == (ErrorCode.NONE, 5)
+
+
+def test_what_could_not_be_loaded_is_loaded_when_it_can_be_read_again(site: Site, cluster: StandIn) -> None:
+    write_offset(cluster.log(), 41)
+    write_offset(cluster.log(1), 42)
+
+    def broken(kind: str, path: str, size: int) -> None:
+        if kind == "read" and f"{OFFSETS_TOPIC}-{HERE}/" in path:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory", path)
+
+    site.disk.fault = broken
+    cluster.log().close_files()
+    cluster.lead(3)
+    cluster.lead(3, partition=1)
+    assert committed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert committed(site, OTHER)[0] == ErrorCode.NONE
+    assert health_problem(site.broker) == site.broker.groups.fault is not None
+    tick(site)
+    assert committed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    site.disk.fault = None
+    tick(site)
+    assert committed(site) == (ErrorCode.NONE, 41)
+    assert health_problem(site.broker) is None
 
 
 # resigning

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edge_broker.broker.groups import partition_for
+from edge_broker.cluster.zookeeper import Suspended
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import (
     CREATE_TOPICS,
@@ -31,7 +32,7 @@ from edge_broker.protocol.messages.offset_fetch import (
 )
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
-from tests.support.in_cluster import InCluster
+from tests.support.in_cluster import SESSION_MS, InCluster
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes
 
 PARTITIONS = 3
@@ -204,3 +205,14 @@ def test_no_two_brokers_give_the_same_producer_id(three: InCluster) -> None:
             assert answer.error_code == 0
             found.append(answer.producer_id)
     assert found == [0, 1000, 2000, 1, 1001, 2001, 2, 1002, 2002]
+
+
+def test_a_board_that_is_cut_off_does_not_tell_what_may_be_old(three: InCluster) -> None:
+    here = coordinator(three, 1)
+    assert commits(three, here, 5) == [0]
+    assert committed(three, here) == (0, 5)
+    three.boards[here].happened(Suspended())
+    three.loop.advance(SESSION_MS)
+    assert three.boards[here].facade.epoch_led(OFFSETS_TOPIC, 0) is not None, "it has not heard of any election"
+    assert committed(three, here) == (ErrorCode.NOT_COORDINATOR, -1)
+    assert commits(three, here, 6) == [ErrorCode.NOT_COORDINATOR]
