@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.broker import Broker
@@ -94,12 +93,12 @@ class _Agreeing:
         self._asked, self._unsettled = self._asked + 1, None
         self._version, self._images = self._cluster.version(self.change.name), self._cluster.images
         try:
-            self.change.ask(self._cluster, partial(self._told, self._asked))
+            self.change.ask(self._cluster, self._told)
         except Refusal as refusal:
             self._end(refusal.kept())
 
-    def _told(self, asked: int, error: ErrorCode) -> None:
-        if self.over or asked != self._asked:
+    def _told(self, error: ErrorCode) -> None:
+        if self.over:
             return
         if error in _AGAIN:
             self._unsettled = error
