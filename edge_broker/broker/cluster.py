@@ -11,6 +11,7 @@ of the cluster now; others may know more. All calls come from the loop.
 | what is a topic's name, id, configuration | `described`, `described_by_id` |
 | producer ids | `take_producer_ids` |
 | topics | `make_topic`, `change_topic`, `delete_topic`: any broker's, as one Multi holds as a whole or not at all |
+| why is this broker no member, what is not as it should be | `not_serving`, cluster_figures.py |
 | when is something known here | `until`: looked at again at each `changed`, until its time is over by `tick` |
 
 Lives here: those questions. Must never come in: how decisions are made (edge_broker.cluster), messages of the protocol.
@@ -58,6 +59,15 @@ class DescribedTopic(NamedTuple):
     topic: Topic  # as its znode has it
 
 
+NOT_YET = {
+    Standing.APART: "not a member of the cluster yet: it is about to register",
+    Standing.REGISTERING: "not a member of the cluster yet: it registers",
+    Standing.WAITING: "not a member of the cluster yet: a broker of its id is registered, most likely its former life",
+    Standing.RECORDING: "not a member of the cluster yet: its registration is being written to its disk",
+    Standing.READING: "not a member of the cluster yet: it reads what there is",
+}
+
+
 class _Waiter(NamedTuple):
     look: Callable[[], bool]
     until_ms: float
@@ -76,6 +86,7 @@ class Cluster:
         self.fetches = FollowerFetches()
         self._now_ms = now_ms
         self._carry_out = carry_out
+        self.contradiction = ""  # why this broker can never be a member as it is; it is about to end then
         self.images = 0  # so many times everything was read, the times before included
         self._complete = False
         self._waiters: list[_Waiter] = []
@@ -136,6 +147,19 @@ class Cluster:
     def knows(self) -> bool:
         """Whether all that there was has been read once; until then nothing can be said of what is not known."""
         return self.images > 0
+
+    @property
+    def not_serving(self) -> str | None:
+        """Why nothing of the cluster can be served or acknowledged here, for people; None: it can."""
+        if self.contradiction:
+            return f"not a member of the cluster: {self.contradiction}"
+        member = self.member
+        if not member.connected:
+            if member.standing is not Standing.SERVING:
+                return "not a member of the cluster: there is no session with ZooKeeper; see zookeeper.connect"
+            if not member.lease_holds():
+                return "ZooKeeper does not answer, so nothing is acknowledged: another broker may lead by now"
+        return NOT_YET.get(member.standing)
 
     @property
     def controller(self) -> int:
@@ -241,6 +265,15 @@ class Cluster:
         """The epoch of the last record here, and the log's end; None: no replica of it is open here."""
         found = self.member.partitions.get(PartitionId(topic, partition))
         return None if found is None else (last_epoch(found.log), found.log.log_end_offset)
+
+    def end_here(self, topic: str, partition: int) -> tuple[int, int]:
+        """The end of what counts as replicated in this broker's replica, and its log's last epoch; Refusal."""
+        found = self.member.partitions.get(PartitionId(topic, partition))
+        if found is None:
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica of {topic}-{partition} is open here")
+        if not found.log.online:
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{partition} is offline here")
+        return found.log.acknowledged_offset, last_epoch(found.log)
 
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
         """What a follower is answered, without the records."""

@@ -12,9 +12,12 @@ In a cluster the leader alone answers. A new one has to hear from its followers 
 ends: until then -1, -3 and times are OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5 (KIP-207). Nobody is
 waited for but this broker's own disk: others may be away for long.
 
+Replica id -2, Kafka's DEBUGGING_REPLICA_ID, asks any replica, in a cluster, for the end of what counts as replicated
+there (timestamp -1); `edge-broker cluster status` compares replicas by it. It says where a log ends, and shows nothing.
+
 Nothing that a power cut could take back is ever shown, so who asks for the end or a time waits for a sync,
 SYNC_MS_MAX at most.
-Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405.
+Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405; Kafka's ReplicaManager.fetchOffset for replica id -2.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NEVER = 1 << 15
+ANY_REPLICA = -2
 SYNC_MS_MAX = 5_000
 OFFSET_NOT_AVAILABLE_FROM = 5
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
@@ -89,6 +93,10 @@ def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRe
     return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, context, request))
 
 
+def _of_any_replica(broker: Broker, request: ListOffsetsRequest) -> bool:
+    return broker.cluster is not None and request.replica_id == ANY_REPLICA
+
+
 def _waits(broker: Broker, log: PartitionLog, end: int) -> bool:
     if log.high_watermark >= end or log.fault is not None:
         return False
@@ -99,11 +107,12 @@ def _asked_for_end(
     broker: Broker, context: RequestContext, request: ListOffsetsRequest
 ) -> Iterator[PartitionLog | None]:
     """The logs whose end, or a time, is asked for, and None for each topic and each other partition."""
+    any_replica = _of_any_replica(broker, request)
     for topic in request.topics:
         yield None
         for wanted in topic.partitions:
             log = None
-            if wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0:
+            if not any_replica and (wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0):
                 with suppress(Refusal, StorageFault):  # said when it is answered
                     log = broker.topics.partition(context, topic.name, wanted.partition_index, Operation.DESCRIBE)
             yield log if log is not None and log.settings.sync_awaited else None
@@ -117,6 +126,7 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
     """Lookups by time read the disk in the reader thread."""
     topics: list[ListOffsetsTopicResponse] = []
     lookups: list[Lookup] = []
+    any_replica = _of_any_replica(broker, request)
     named: Counter[tuple[str, int]] = Counter()
     answered: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -134,7 +144,11 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
                 yield None
                 continue
             answered.add(place)
-            answers.append(_partition(broker, context, topic.name, wanted, lookups, named_once=named[place] == 1))
+            once = named[place] == 1
+            if any_replica and wanted.timestamp == LATEST:
+                answers.append(_end_here(broker, context, topic.name, wanted, named_once=once))
+            else:
+                answers.append(_partition(broker, context, topic.name, wanted, lookups, named_once=once))
             yield answers[-1]
     reply = Reply(ListOffsetsResponse(topics=topics))
     if not lookups:
@@ -164,8 +178,7 @@ def _partition(
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
-        if not named_once:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is named twice; name it once")
+        _check_named(topic, wanted, once=named_once)
         if wanted.timestamp < 0 and context.api_version < SINCE.get(wanted.timestamp, NEVER):
             raise Refusal(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} has no meaning in this version")
         log = broker.topics.partition(
@@ -180,6 +193,28 @@ def _partition(
             answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
     except StorageFault:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return answer
+
+
+def _check_named(topic: str, wanted: ListOffsetsPartition, *, once: bool) -> None:
+    if not once:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is named twice; name it once")
+
+
+def _end_here(
+    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, *, named_once: bool
+) -> ListOffsetsPartitionResponse:
+    """How much this broker has of a partition, whoever leads it."""
+    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+    try:
+        _check_named(topic, wanted, once=named_once)
+        answer.error_code = broker.topics.known(context, topic, wanted.partition_index, Operation.DESCRIBE)
+        if answer.error_code == ErrorCode.NONE:
+            assert broker.cluster is not None
+            answer.offset, answer.leader_epoch = broker.cluster.end_here(topic, wanted.partition_index)
+            answer.timestamp = -1
+    except Refusal as refusal:
+        answer.error_code = refusal.code
     return answer
 
 

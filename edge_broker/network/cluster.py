@@ -125,7 +125,7 @@ class ClusterShell:
 
     def _failed(self, sentence: str) -> None:
         if not self.contradiction:
-            self.contradiction = sentence
+            self.contradiction = self.cluster.contradiction = sentence
             log_line("error", "no-member", text=sentence)
             self._stop()
 

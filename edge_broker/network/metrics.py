@@ -38,6 +38,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
         *_logins(broker),
         *_encryption(server),
         *_time(broker, started_ms),
+        *_cluster(broker),
     ]
     return "".join(family(PREFIX + name, kind, text, samples) for name, kind, text, samples in families)
 
@@ -277,6 +278,55 @@ def _time(broker: Broker, started_ms: int) -> list[Family]:
     ]
 
 
+def _cluster(broker: Broker) -> list[Family]:
+    """Of a member of a cluster alone, under Kafka's names."""
+    if broker.cluster is None:
+        return []
+    from edge_broker.broker.cluster_figures import figures  # noqa: PLC0415 - for members alone
+
+    found = figures(broker.cluster)
+    lags = [
+        ({"topic": lag.partition.topic, "partition": str(lag.partition.partition), "broker": str(lag.broker)}, lag)
+        for lag in found.lags
+    ]
+    return [
+        _one("cluster_member", "gauge", "1 while this broker serves as a member.", int(not broker.cluster.not_serving)),
+        _one("partition_count", "gauge", "Partitions of which a replica is here.", found.partitions),
+        _one("leader_count", "gauge", "Partitions that are led here.", found.led),
+        _one(
+            "under_replicated_partitions",
+            "gauge",
+            "Partitions led here of which fewer replicas are in sync than there are.",
+            len(found.under_replicated),
+        ),
+        _one(
+            "under_min_isr_partition_count",
+            "gauge",
+            "Partitions led here that refuse acks=all, as fewer than min.insync.replicas are in sync.",
+            found.under_min_in_sync,
+        ),
+        _one(
+            "offline_partitions_count",
+            "gauge",
+            "Partitions of the cluster that nobody leads; told by the controller alone, else 0.",
+            found.offline,
+        ),
+        _one("active_controller_count", "gauge", "1 on the broker that is the controller.", int(found.is_controller)),
+        (
+            "follower_lag_records",
+            "gauge",
+            "Records of a partition led here that a follower has not confirmed.",
+            [(labels, lag.records) for labels, lag in lags],
+        ),
+        (
+            "follower_lag_seconds",
+            "gauge",
+            "Since when a follower has not had everything; 0 while it has.",
+            [(labels, lag.seconds) for labels, lag in lags],
+        ),
+    ]
+
+
 def _card_costs(card: Card | None) -> list[Sample]:
     found: list[Sample] = []
     for cost in card.costs if card else ():
@@ -321,6 +371,8 @@ def health_problem(broker: Broker) -> str | None:
         return f"nobody can log in or has any right: {broker.security.state.damage}"
     if broker.groups.fault is not None:
         return broker.groups.fault
+    if broker.cluster is not None and (why := broker.cluster.not_serving) is not None:
+        return why
     if not broker.groups.loaded:
         return "committed offsets are still being loaded"
     return None
@@ -330,6 +382,12 @@ def health_notes(broker: Broker) -> Iterator[str]:
     """What a person should know of a broker that is well, a sentence each."""
     yield from chain.from_iterable(broker.notes.values())
     yield from broker.security.notes
+    if broker.cluster is not None:
+        from edge_broker.broker.cluster_figures import health  # noqa: PLC0415 - for members alone
+
+        few = health(broker.cluster)
+        if few is not None:
+            yield few
 
 
 def health_text(notes: Iterable[str] = ()) -> str:

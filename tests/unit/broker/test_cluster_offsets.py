@@ -8,7 +8,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.state import PartitionId
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -62,6 +62,27 @@ def test_each_broker_tells_of_its_own_ledger(two: InCluster) -> None:
     for board in (1, 2):
         found = one(two.ask(board, LIST_OFFSETS, request(LATEST, (LEDGER_TOPIC, 0))))
         assert (found.error_code, found.offset) == (NONE, 0)
+
+
+def test_any_replica_says_how_much_it_has_where_a_debugger_asks(two: InCluster) -> None:
+    """Replica id -2 compares replicas: whoever leads, and whatever may be shown."""
+
+    def has(board: int, topic: str = "t", *, number: int = 0) -> Any:
+        asked = request(LATEST, (topic, number))
+        asked.replica_id = -2
+        return one(two.ask(board, LIST_OFFSETS, asked))
+
+    assert write(two, 1, b"a", b"b") == NONE
+    assert [(has(board).offset, has(board).leader_epoch) for board in (1, 2)] == [(2, 0), (2, 0)]
+    two.boards[2].stop()
+    assert write(two, 1, b"c", acks=1) == NONE
+    two.pass_until(lambda: two.boards[1].log(PLACE).synced.offset == 3)
+    assert has(1).offset == 3, "what is shown ends at 2"
+    assert has(1, number=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert has(1, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert has(1, LEDGER_TOPIC).error_code == NOT_LED, "nobody else has anything of it"
+    two.boards[1].log(PLACE).fail(StorageFault("t-0", 0, "gone"))
+    assert has(1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_another_epoch_than_the_leaders_is_fenced(two: InCluster) -> None:

@@ -1,0 +1,114 @@
+"""What a member counts of its cluster, under Kafka's names, for metrics and /health.
+
+| figure | counts |
+|---|---|
+| partitions, led | replicas that are open here, and those of them that this broker leads |
+| under-replicated | of those led here: fewer replicas are in sync and there than there should be |
+| under min ISR | of those led here: fewer than `min.insync.replicas`, so acks=all is refused |
+| offline | of all partitions of the cluster: nobody leads; told by the controller alone, as in Kafka |
+| lag | of each follower of what is led here: records that it has not confirmed, and since when it has not had all |
+
+A follower that has not fetched in this leader epoch yet has no lag that is known. `__edge_ledger` is each broker's own,
+and counted nowhere.
+
+Lives here: counting. Must never come in: how figures are written (network/metrics.py). Source: Kafka's ReplicaManager
+and KafkaController metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from edge_broker.broker.cluster import Cluster
+from edge_broker.cluster.partition import LEADS, Partition
+from edge_broker.cluster.state import NO_LEADER, PartitionId
+
+
+class Few(NamedTuple):
+    """A partition that is led here, and how many of its replicas are in sync and there."""
+
+    partition: PartitionId
+    in_sync: int
+    replicas: int
+    needed: int
+
+
+class Lag(NamedTuple):
+    """What a follower of a partition lacks; `seconds` since it last had everything, 0 while it has."""
+
+    partition: PartitionId
+    broker: int
+    records: int
+    seconds: float
+
+
+class Figures(NamedTuple):
+    """Everything, at one time."""
+
+    partitions: int
+    led: int
+    under_replicated: list[Few]
+    under_min_in_sync: int
+    offline: int
+    is_controller: bool
+    lags: list[Lag]
+
+
+def figures(cluster: Cluster) -> Figures:
+    """Count now."""
+    held = cluster.member.partitions.values()
+    led = [each for each in held if each.role in LEADS]
+    found = [few for each in led if (few := _few(cluster, each)) is not None]
+    is_controller = cluster.controller == cluster.member.identity.broker
+    return Figures(
+        len(held),
+        len(led),
+        [few for few in found if few.in_sync < few.replicas],
+        sum(few.in_sync < few.needed for few in found),
+        offline(cluster) if is_controller else 0,
+        is_controller,
+        [lag for each in led for lag in lags(cluster, each)],
+    )
+
+
+def _few(cluster: Cluster, partition: Partition) -> Few | None:
+    if partition.state is None:
+        return None
+    in_sync = sum(not cluster.member.is_gone(entry) for entry in partition.state.in_sync)
+    return Few(partition.partition, in_sync, len(partition.replicas), partition.topic.min_in_sync)
+
+
+def offline(cluster: Cluster) -> int:
+    """Partitions that nobody leads."""
+    return sum(
+        cluster.leader(name, number) == NO_LEADER
+        for name, topic in cluster.topics.items()
+        for number in range(len(topic.replicas))
+    )
+
+
+def lags(cluster: Cluster, partition: Partition) -> Iterator[Lag]:
+    """Of each follower of a partition that is led here."""
+    leading = partition.leading
+    if leading is None:
+        return
+    for broker, follower in sorted(leading.followers.items()):
+        if broker in partition.replicas:
+            records = max(0, partition.log.log_end_offset - follower.end)
+            seconds = max(0.0, cluster.now_ms - follower.caught_up_ms) / 1000 if records else 0.0
+            yield Lag(partition.partition, broker, records, seconds)
+
+
+def health(cluster: Cluster) -> str | None:
+    """One sentence about partitions that are led here and lack replicas; None: none does."""
+    few = figures(cluster).under_replicated
+    if not few:
+        return None
+    first = min(few, key=lambda each: (each.in_sync - each.needed, each.partition))
+    where = f"{first.partition.topic}-{first.partition.partition}"
+    many = f"{len(few)} partitions that are led here have" if len(few) > 1 else "1 partition that is led here has"
+    text = f"{many} fewer replicas in sync than it should be, first {where}: {first.in_sync} of {first.replicas}"
+    if first.in_sync < first.needed:
+        text += f", and acks=all needs {first.needed}"
+    return text

@@ -1,0 +1,137 @@
+"""What a member counts of its cluster, in /metrics and /health: all is well, boards go, ZooKeeper is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.broker.cluster_figures import figures
+from edge_broker.cluster.member import Standing
+from edge_broker.network.metrics import health_notes, health_problem, metrics_text
+from edge_broker.testing.site import Site
+from tests.support.in_cluster import InCluster
+from tests.unit.broker.test_cluster_offsets import write
+from tests.unit.broker.test_cluster_topics import NONE, create, new
+from tests.unit.broker.test_metrics import figure
+
+PLACES = [[1, 2, 3], [2, 3, 1], [1, 2, 3]]
+NAMES = (
+    "cluster_member",
+    "partition_count",
+    "leader_count",
+    "under_replicated_partitions",
+    "under_min_isr_partition_count",
+    "offline_partitions_count",
+    "active_controller_count",
+)
+
+
+@pytest.fixture
+def three() -> InCluster:
+    cluster = InCluster(3)
+    assert create(cluster, 1, new("t", assigned=PLACES, config={"min.insync.replicas": "2"})) == [NONE]
+    cluster.settle()
+    return cluster
+
+
+def text(cluster: InCluster, board: int) -> str:
+    site = cluster.boards[board].site
+    return metrics_text(site.broker, site.dispatcher, site.server, 0)
+
+
+def shown(cluster: InCluster, board: int) -> dict[str, float]:
+    return {name: figure(text(cluster, board), name) for name in NAMES}
+
+
+def notes(cluster: InCluster, board: int) -> list[str]:
+    return list(health_notes(cluster.boards[board].broker))
+
+
+def lagging(cluster: InCluster, board: int) -> dict[tuple[str, int], int]:
+    found = figures(cluster.boards[board].facade).lags
+    return {(f"{lag.partition.topic}-{lag.partition.partition}", lag.broker): lag.records for lag in found}
+
+
+def test_all_is_well(three: InCluster) -> None:
+    assert write(three, 1, b"a", b"b") == NONE
+    three.settle()
+    leads = {1: 2.0, 2: 1.0, 3: 0.0}
+    for board in three.boards:
+        found = shown(three, board)
+        assert found.pop("leader_count") == leads[board]
+        controls = found.pop("active_controller_count")
+        assert controls == (three.boards[board].facade.controller == board)
+        assert list(found.values()) == [1.0, 3.0, 0.0, 0.0, 0.0]
+        assert notes(three, board) == []
+        assert health_problem(three.boards[board].broker) is None
+    assert lagging(three, 1) == {("t-0", 2): 0, ("t-0", 3): 0, ("t-2", 2): 0, ("t-2", 3): 0}
+    assert lagging(three, 3) == {}
+    line = 'edge_broker_follower_lag_seconds{topic="t",partition="0",broker="2"} 0.0'
+    assert line in text(three, 1).splitlines()
+
+
+def test_one_board_goes_and_then_a_second(three: InCluster) -> None:
+    three.boards[3].stop()
+    three.pass_until(lambda: 3 not in three.boards[1].facade.there)
+    assert write(three, 1, b"a", b"b") == NONE
+    three.settle()
+    assert shown(three, 1)["under_replicated_partitions"] == 2
+    assert shown(three, 1)["under_min_isr_partition_count"] == 0
+    assert lagging(three, 1)["t-0", 3] == 2
+    assert [lag.seconds > 0 for lag in figures(three.boards[1].facade).lags if lag.broker == 3 and lag.records] == [
+        True
+    ]
+    assert notes(three, 1) == [
+        "2 partitions that are led here have fewer replicas in sync than it should be, first t-0: 2 of 3"
+    ]
+    three.boards[2].stop()
+    three.pass_until(lambda: three.boards[1].facade.there == {1})
+    three.pass_until(lambda: three.boards[1].facade.controller == 1)
+    three.settle()
+    found = shown(three, 1)
+    assert (found["leader_count"], found["under_min_isr_partition_count"]) == (3, 3)
+    assert found["offline_partitions_count"] == 0
+    assert notes(three, 1)[0].endswith("first t-0: 1 of 3, and acks=all needs 2")
+
+
+def test_what_nobody_leads_is_told_by_the_controller() -> None:
+    cluster = InCluster(2)
+    assert create(cluster, 1, new("t", assigned=[[2], [2], [1]])) == [NONE]
+    cluster.settle()
+    cluster.boards[2].stop()
+    cluster.pass_until(lambda: set(cluster.boards[1].facade.there) == {1})
+    cluster.pass_until(lambda: cluster.boards[1].facade.controller == 1)
+    cluster.settle()
+    assert shown(cluster, 1)["offline_partitions_count"] == 2
+    assert shown(cluster, 1)["under_replicated_partitions"] == 0
+
+
+def test_why_a_broker_serves_nothing(three: InCluster) -> None:
+    board = three.boards[1]
+    member = board.member
+
+    def problem() -> str:
+        return health_problem(board.broker) or ""
+
+    member.connected = False
+    assert problem() == "", "a lease holds for a while"
+    member.now_ms += 60_000
+    assert problem().startswith("ZooKeeper does not answer")
+    member.standing = Standing.APART
+    assert problem().startswith("not a member of the cluster: there is no session with ZooKeeper")
+    member.connected = True
+    said = set()
+    for standing in Standing:
+        member.standing = standing
+        said.add(problem())
+    assert len(said) == len(Standing), "each standing has its own words"
+    board.facade.contradiction = "another broker has broker.id 1 and is alive"
+    assert problem() == "not a member of the cluster: another broker has broker.id 1 and is alive"
+    assert figure(text(three, 1), "cluster_member") == 0
+
+
+def test_a_broker_that_stands_alone_tells_nothing_of_it() -> None:
+    site = Site()
+    shown_alone = metrics_text(site.broker, site.dispatcher, site.server, 0)
+    for name in (*NAMES, "follower_lag_records"):
+        assert f"edge_broker_{name} " not in shown_alone
+        assert f"# HELP edge_broker_{name}" not in shown_alone
