@@ -11,7 +11,7 @@
 | Append | `log_moved(partition)` when it is written, or not: one that comes while the log is busy, or of which a part was not taken, may be dropped |
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
-| Truncate | `truncated(partition)`: durable |
+| Truncate, StartAnew | `truncated(partition)`: durable |
 | Advance | nothing: the log is told its high watermark |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Left | the member has handed over what it led: the session may be closed |
@@ -127,6 +127,13 @@ class Truncate(NamedTuple):
     end_offset: int
 
 
+class StartAnew(NamedTuple):
+    """Empty the log, which ends before this offset or there, and go on at it: the leader's log starts there."""
+
+    partition: PartitionId
+    start_offset: int
+
+
 class Advance(NamedTuple):
     """What is before this offset may be shown and counts as replicated."""
 
@@ -164,6 +171,7 @@ Effect: TypeAlias = (
     | BeginEpoch
     | Enter
     | Truncate
+    | StartAnew
     | Advance
     | Leads
     | Resigned

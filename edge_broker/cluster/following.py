@@ -5,7 +5,8 @@
 | fetching | records at the log's end | fetching: they are appended, the next fetch goes at once |
 | fetching | nothing new | fetching, `fetch_wait_ms` later or when the disk has confirmed more |
 | fetching | the log diverges | entering: what is to go is written down first |
-| entering | entered | truncating |
+| fetching | the leader's log starts behind this one's end | entering: what the leader may never have had |
+| entering | entered | truncating, or beginning anew where the leader's log starts |
 | entering | this broker is elected | the log stays as it is |
 | truncating | truncated | fetching |
 | any | no answer for `fetch_timeout_ms` | fetching again |
@@ -88,9 +89,13 @@ class Step(Enum):
 
 
 class Cutting:
-    """A truncation, from its entries in the ledger to the disk."""
+    """A truncation, from its entries in the ledger to the disk; `anew`: of all, to go on at that offset.
 
-    __slots__ = ("end_offset", "step", "token")
+    The ledger has what lies from `lost_from` on.
+    """
 
-    def __init__(self, end_offset: int, token: int) -> None:
+    __slots__ = ("anew", "end_offset", "lost_from", "step", "token")
+
+    def __init__(self, end_offset: int, token: int, lost_from: int | None = None) -> None:
         self.end_offset, self.token, self.step = end_offset, token, Step.ENTERING
+        self.lost_from, self.anew = end_offset if lost_from is None else lost_from, lost_from is not None

@@ -7,10 +7,14 @@ nothing, as it may have matched another log.
 |---|---|---|
 | of another leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | no |
 | whose last epoch ended earlier here, or never was | diverging: the greatest epoch up to it, and its end | no |
+| of what this log has removed, all of it | OFFSET_OUT_OF_RANGE, and where it starts: the follower begins anew there | no |
 | else | the records from there on | yes: up to its synced end, under the registration that it names |
 
+A log whose last epoch is older than all that are known here can be told nothing of: it may be another one, and what
+the follower does not know to be replicated it writes down.
+
 Lives here: that. Must never come in: the state znode, records. Source: KIP-101, KIP-279, KIP-320, KIP-595.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -51,11 +55,25 @@ def epoch_error(asked: int, epoch: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def is_known(log: ReplicaLog, last_fetched_epoch: int) -> bool:
+    """Whether it is known where the epoch of a follower's last record ended; True where there is none."""
+    starts = log.epochs.starts
+    return last_fetched_epoch == NONE or (bool(starts) and starts[0][0] <= last_fetched_epoch)
+
+
+def is_removed(log: ReplicaLog, last_fetched_epoch: int, fetch_offset: int) -> bool:
+    """Whether all that a follower has is what this log has removed, or might have been."""
+    start = log.log_start_offset
+    return fetch_offset < start or (fetch_offset == start and not is_known(log, last_fetched_epoch))
+
+
 def divergence(log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-    """Where a follower's log may match this one at the latest; None: it does match up to `fetch_offset`."""
+    """Where a follower's log may match this one at the latest; None: it does match up to `fetch_offset`.
+
+    An empty one matches wherever it begins: what was before that had been shown, and was removed.
+    """
     if last_fetched_epoch == NONE:
-        start = log.log_start_offset
-        return None if fetch_offset <= start else EpochEnd(NONE, start)
+        return None if fetch_offset <= log.log_end_offset else EpochEnd(NONE, log.log_start_offset)
     found, end = log.epochs.end(last_fetched_epoch, epoch, log.log_end_offset)
     return None if found == last_fetched_epoch and end >= fetch_offset else EpochEnd(found, end)
 
@@ -70,7 +88,7 @@ class Leading:
     def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float) -> EpochEnd | None:
         """Take a fetch of this epoch in; where the follower's log diverges, if it does."""
         diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset)
-        if diverging is None:
+        if diverging is None and not is_removed(log, fetch.last_fetched_epoch, fetch.fetch_offset):
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)

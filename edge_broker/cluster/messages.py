@@ -3,7 +3,7 @@
 | here | on the wire |
 |---|---|
 | ReplicaFetch | Fetch 15 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory` and `synced_end` are tagged fields of ours |
-| ReplicaFetched | its answer: DivergingEpoch, high watermark, records |
+| ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
 | AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
 
@@ -47,6 +47,7 @@ class ReplicaFetched(NamedTuple):
     diverging: EpochEnd | None = None
     high_watermark: int = 0
     records: object = None
+    log_start_offset: int = -1  # with OFFSET_OUT_OF_RANGE: `diverging` says then that the logs may have differed
 
     @property
     def wants_records(self) -> bool:

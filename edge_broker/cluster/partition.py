@@ -38,14 +38,15 @@ from edge_broker.cluster.effects import (
     Lost,
     Resigned,
     Send,
+    StartAnew,
     Truncate,
 )
 from edge_broker.cluster.election import LogEnds, Registrations
 from edge_broker.cluster.following import Cutting, Following, Step, acknowledged_end, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
-from edge_broker.cluster.leading import Leading, epoch_error
+from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
 from edge_broker.cluster.log import ReplicaLog, last_epoch
-from edge_broker.cluster.messages import AskEnd, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
@@ -56,6 +57,7 @@ from edge_broker.cluster.state import (
 )
 from edge_broker.cluster.state_write import AskThen, StateWrite
 from edge_broker.errors import ErrorCode
+from edge_broker.storage.epochs import NONE
 
 
 class Settings(NamedTuple):
@@ -272,6 +274,10 @@ class Partition:
         diverging = self.leading.fetched(fetch, self.log, self._around.now_ms)
         if diverging is not None:
             return answer._replace(diverging=diverging)
+        if is_removed(self.log, fetch.last_fetched_epoch, fetch.fetch_offset):
+            start = self.log.log_start_offset
+            differ = None if is_known(self.log, fetch.last_fetched_epoch) else EpochEnd(NONE, start)
+            return answer._replace(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
         return answer._replace(high_watermark=self.high_watermark)
@@ -443,12 +449,15 @@ class Partition:
         if not following.is_answer_to(answer, self.log):
             return
         following.due_ms = around.now_ms + around.settings.fetch_wait_ms
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start_offset >= self.log.log_end_offset:
+            self._start_anew(answer.log_start_offset, differ=answer.diverging is not None)
         if answer.error is not ErrorCode.NONE:
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, around.settings.retry_ms)
             return
         if answer.diverging is not None:
-            self._cut(truncation_end(self.log, answer.diverging))
-            return
+            if last_epoch(self.log) != NONE:
+                self._cut(truncation_end(self.log, answer.diverging))
+            return  # an empty one has nothing to cut, and waits until the leader's log is as long
         self.high_watermark = max(self.high_watermark, min(answer.high_watermark, self.log.acknowledged_offset))
         if answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
@@ -461,10 +470,19 @@ class Partition:
         self.cutting = Cutting(end_offset, self._around.token())
         self._around.out(Enter(self.cutting.token, self.partition, "truncated", losses))
 
+    def _start_anew(self, start_offset: int, *, differ: bool) -> None:
+        """The leader has removed all that is here; what of it may never have been there is a loss."""
+        kept = max(self.high_watermark, self.log.log_start_offset) if differ else self.log.log_end_offset
+        self.cutting = Cutting(start_offset, self._around.token(), lost_from=kept)
+        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, kept)))
+
     def entered(self, token: int) -> None:
         """The journal has it: the act may follow."""
         if self.cutting is not None and self.cutting.token == token:
             self.cutting.step = Step.TRUNCATING
+            if self.cutting.anew:
+                self._around.out(StartAnew(self.partition, self.cutting.end_offset))
+                return
             self.high_watermark = min(self.high_watermark, self.cutting.end_offset)
             self._around.out(Truncate(self.partition, self.cutting.end_offset))
         elif self._unclean is not None and self._unclean.token == token:
@@ -481,10 +499,10 @@ class Partition:
     def truncated(self) -> None:
         """The cut is durable."""
         self.cutting = None
-        self.reconcile()
+        self.high_watermark = max(self.high_watermark, self.log.log_start_offset)
         if self.following is not None:
             self.following.due_ms = self._around.now_ms
-            self.fetch_if_due()
+        self.reconcile()
 
     def log_moved(self) -> None:
         """More is written or synced, or nothing is under way any more."""

@@ -49,7 +49,15 @@ from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
 from edge_broker.storage.producers import Producers, SnapshotPosition, bounded, decode_snapshot
 from edge_broker.storage.removal import finish_removal, remove_segments
-from edge_broker.storage.removal_account import FILE, Removed, read_removed, removed_end, with_removed, write_removed
+from edge_broker.storage.removal_account import (
+    BY_LEADER,
+    FILE,
+    Removed,
+    read_removed,
+    removed_end,
+    with_removed,
+    write_removed,
+)
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import (
@@ -382,8 +390,13 @@ class _Recovery:
         self._clip_corrupt_ranges(active)
         end_offset, end = self._walk()
         active.size = self._leave_whole(active, end_offset, end)
-        if end_offset < removed_end(found.removed):
-            end_offset = self._begin_behind(removed_end(found.removed))
+        start_offset = removed_end(found.removed)
+        anew = bool(found.removed) and found.removed[-1].cause == BY_LEADER and end_offset <= start_offset
+        if end_offset < start_offset or (anew and active.base_offset < start_offset):
+            end_offset = self._begin_behind(start_offset)
+        if anew:  # it knows nothing of what it had, as starting_anew.py leaves it
+            self._producers, self._epochs = Producers(), LeaderEpochs()
+            self._drop_snapshots(-1)
         wrong = not set(self._epochs_written) <= set(self._epochs.starts)
         self._epochs.cut(self._segments[0].base_offset, end_offset)
         if wrong or any(start >= end_offset for _, start in self._epochs_written):
@@ -679,5 +692,6 @@ class _Recovery:
         ]
         for name in above:
             self._files.fs.remove(f"{self._found.directory}/{name}")
+            self._found.names.remove(name)
         if above:
             self._files.fs.sync_directory(self._found.directory)

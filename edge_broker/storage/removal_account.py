@@ -5,6 +5,7 @@
 | retention, retention_bytes | the topic's own policy |
 | passed | for space, and every group that the topic names had it |
 | deleted | by DeleteRecords, and every group that the topic names had it |
+| leader | it went from the leader's log while this replica was away (starting_anew.py) |
 | a cause of the ledger | a loss |
 
 Lives here: its lines, and where a log starts by it. Must never come in: what is removed, and when (removal.py).
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 KIND = "removed-offsets"
 FILE = "removed-offsets"
-POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted")
-POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted")
+BY_LEADER = "leader"
+POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER)
 
 
 class Removed(NamedTuple):

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.cluster.state import PartitionId
-from tests.simulation.cluster_disk import Disk, Entry, Record
+from tests.simulation.cluster_disk import GONE, Disk, Entry, Record
 from tests.simulation.cluster_storage import RealDisk
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Checks:
         self.seen: dict[At, Record] = {}
         self.taken: dict[int, Taken] = {}
         self.answered: set[int] = set()
+        self.expired: set[int] = set()  # values that a leader's retention has taken
         self.gone: set[tuple[int, int]] = set()  # (board, value) that a disk has lost
         self._leads: dict[tuple[PartitionId, int], object] = {}
         self._read: dict[tuple[Process, PartitionId, int], int] = {}
@@ -92,7 +93,7 @@ class Checks:
     def shown(self, process: Process, partition: PartitionId, epoch: int, records: Sequence[Record], mark: int) -> None:
         """A consumer of this leader goes on, one behind it reads the end again; those of a new one begin anew."""
         key = (process, partition, epoch)
-        first = max(0, self._read.get(key, 0) - SHOWN_AGAIN)
+        first = max(process.log(partition).log_start_offset, self._read.get(key, 0) - SHOWN_AGAIN)
         for offset in range(first, mark):
             self._same(self.seen, partition, offset, records[offset], "shown")
         self._read[key] = mark
@@ -106,6 +107,10 @@ class Checks:
         if end < most and not self.unclean:
             raise Violation(f"the end of {partition} was {most}, and is {end} in epoch {epoch}")
         ends[epoch] = max(ends.get(epoch, 0), end)
+
+    def removed(self, records: Sequence[Record]) -> None:
+        """A leader's retention takes these, which were shown."""
+        self.expired |= {record.value for record in records}
 
     def cut(self, board: Board, values: set[int]) -> None:
         """A power cut took these."""
@@ -124,29 +129,30 @@ class Checks:
         for partition in self._world.partitions:
             leader = self._world.leaders(partition)[0]
             records = leader.log(partition).records
-            self._audit_kept(partition, records)
+            self._audit_kept(partition, records, leader.log(partition).log_start_offset)
             self._audit_replicas(partition, records)
             self._audit_account(partition, records)
 
-    def _audit_kept(self, partition: PartitionId, records: Sequence[Record]) -> None:
+    def _audit_kept(self, partition: PartitionId, records: Sequence[Record], start: int) -> None:
         if self.unclean:
             return
         for known, word in ((self.acked, "acked"), (self.seen, "shown")):
             for (where, offset), record in known.items():
-                if where == partition and (offset >= len(records) or records[offset] != record):
+                if where == partition and offset >= start and (offset >= len(records) or records[offset] != record):
                     now = records[offset] if offset < len(records) else "nothing"
                     raise Violation(f"{partition} offset {offset} was {word} as {record}, and now holds {now}")
 
     def _audit_replicas(self, partition: PartitionId, records: Sequence[Record]) -> None:
         for process, found in self._world.replicas_of(partition):
-            mark = found.high_watermark
-            if process.log(partition).records[:mark] != records[:mark]:
+            mark, log = found.high_watermark, process.log(partition)
+            both = slice(max(log.log_start_offset, records.count(GONE)), mark)
+            if log.records[both] != records[both]:
                 raise Violation(f"board {process.board.number} has another log of {partition}")
 
     def _audit_account(self, partition: PartitionId, records: Sequence[Record]) -> None:
         journals = [board.disk.journal for board in self._world.boards] + [self.lost_journals]
         entries = [entry for journal in journals for entry in journal if entry.partition == partition]
-        kept = {record.value for record in records}
+        kept = {record.value for record in records} | self.expired
         for value, taken in self.taken.items():
             if taken.partition != partition or value in kept or (taken.board, value) in self.gone:
                 continue

@@ -33,6 +33,10 @@ class Writing(NamedTuple):
     starts: tuple[Start, ...]
 
 
+GONE = Record(-1, -1)
+"""In place of a record that a log has removed."""
+
+
 class AppendUnderWay(NamedTuple):
     """What a follower is writing."""
 
@@ -45,10 +49,9 @@ class AppendUnderWay(NamedTuple):
 class SimLog:
     """As a PartitionLog, record by record."""
 
-    log_start_offset = 0
-
     def __init__(self, *, synced: bool = True) -> None:
         self._synced, self.cut_epoch = synced, -1
+        self.log_start_offset = 0
         self.records: list[Record] = []
         self.epochs = LeaderEpochs()
         self.synced_offset = 0
@@ -72,7 +75,9 @@ class SimLog:
 
     def append(self, records: Sequence[Record]) -> None:
         """Write; an epoch that began at the end, and has no record, is forgotten."""
-        self.epochs.cut(0, len(self.records)) if records and records[0].epoch < self.epochs.latest else None
+        self.epochs.cut(self.log_start_offset, len(self.records)) if records and records[
+            0
+        ].epoch < self.epochs.latest else None
         for record in records:
             self.epochs.note(record.epoch, len(self.records))
             self.records.append(record)
@@ -112,7 +117,7 @@ class SimLog:
     def begin_truncation(self, end_offset: int) -> None:
         """Cut the end off, in memory."""
         del self.records[end_offset:]
-        self.epochs.cut(0, end_offset)
+        self.epochs.cut(self.log_start_offset, end_offset)
         self.synced_offset = min(self.synced_offset, end_offset)
         self._same = min(self._same, end_offset)
         self._cut_since = min(self._cut_since, end_offset)
@@ -122,6 +127,18 @@ class SimLog:
         del self.durable[end_offset:]
         self._same = min(self._same, end_offset)
         self.durable_starts = tuple(each for each in self.durable_starts if each[1] < end_offset)
+
+    def remove_front(self, offset: int) -> None:
+        """As retention does; the account of it is synced."""
+        for records in (self.records, self.durable):
+            records[:offset] = [GONE] * min(offset, len(records))
+        self.log_start_offset = offset
+
+    def start_anew(self, offset: int) -> None:
+        """Empty it, and go on at an offset; on the disk, too."""
+        self.records, self.durable = [GONE] * offset, [GONE] * offset
+        self.log_start_offset = self.synced_offset = self._same = self._cut_since = offset
+        self.epochs, self.durable_starts = LeaderEpochs(), ()
 
     def begin_sync(self) -> Writing:
         """What a sync that begins now will have written; one at a time."""
@@ -157,6 +174,8 @@ class SimLog:
         starts = [start for start in self.durable_starts if start[1] <= len(self.records)]
         self.epochs = LeaderEpochs()
         for offset, record in enumerate(self.records):
+            if record is GONE:
+                continue
             for epoch, start in starts:
                 if start == offset and epoch <= record.epoch:
                     self.epochs.note(epoch, start)

@@ -504,6 +504,14 @@ def _replace(schedule: Schedule, make: Callable[[Board], Disk | RealDisk], which
     schedule.start_later(board)
 
 
+def retention(schedule: Schedule) -> None:
+    """A leader removes a part of what was shown, or all: who is away may have to begin anew."""
+    partition = schedule.dice.choice(schedule.world.partitions)
+    part = schedule.dice.choice([0.3, 1.0])
+    for process in schedule.world.leaders(partition):
+        process.run(lambda process=process: process.remove_front(partition, part))  # type: ignore[misc]
+
+
 def rest(schedule: Schedule) -> None:
     """Time for everybody to catch up."""
     heal(schedule)
@@ -536,6 +544,7 @@ ACTS: list[Act] = [
     restore,
     swap_while_dark,
     rest,
+    retention,
 ]
 
 

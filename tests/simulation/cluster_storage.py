@@ -32,13 +32,15 @@ from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.removal import delete_records
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, truncate
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
-from tests.simulation.cluster_disk import Entry, Record
+from tests.simulation.cluster_disk import GONE, Entry, Record
 
 SETTINGS = LogSettings(segment_bytes=2048, index_interval_bytes=128)
 READING = reading_at(NOW_MS)
@@ -136,7 +138,7 @@ class RealLog:
 
     def _read(self) -> list[Record]:
         """All that is written, from its bytes."""
-        found: list[Record] = []
+        found: list[Record] = [GONE] * self.log_start_offset
         while len(found) < self.log_end_offset:
             with at("reader"):
                 data = self.replica.read(len(found), 1 << 16, blocking=True)
@@ -161,7 +163,7 @@ class RealLog:
 
     def _show(self, high_watermark: int) -> None:
         self.replica.show(high_watermark)
-        offset = max(0, min(self._looked, high_watermark) - SHOWN_AGAIN)
+        offset = max(self.log_start_offset, min(self._looked, high_watermark) - SHOWN_AGAIN)
         self._looked = high_watermark
         while offset < high_watermark:
             data = self.replica.log.reader.read(offset, 1000, blocking=True)
@@ -243,6 +245,29 @@ class RealLog:
     def enter(self, end_offset: int) -> None:
         with at("files"):
             self._entered = enter(self.replica.log, end_offset)
+
+    def remove_front(self, offset: int) -> None:
+        """Delete what was shown before an offset, as a leader's retention does."""
+        self.disk.may_be_cut(CUT_AMID * 10)
+        with at("files"):
+            delete_records(self.replica.log, offset, self.disk.now)
+        self.records[:offset] = [GONE] * offset
+
+    def start_anew(self, offset: int) -> None:
+        """Empty it, and go on at an offset."""
+        if not self.online:
+            return
+        self._entered, log = None, self.replica.log
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
+        with at("files"):
+            fresh = start_anew(self.disk.store, log, offset, self.disk.now)
+        go_on(log, fresh)
+        self.cut |= set(self.records) - {GONE}
+        self.records = self._read()
+        if self.records != [GONE] * offset:
+            raise Damaged(f"{log!r} began anew at {offset}, and has {self.records}")
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION, STEPS_BEHIND)
+        self.disk.checkpoint()
 
     def begin_truncation(self, end_offset: int) -> None:
         """What is under way ends first."""

@@ -45,6 +45,7 @@ TOPIC = "readings"
 CLUSTER = "site"
 TRACE_LINES = 400
 Reply = Callable[[ErrorCode, int, int], None]
+ChangesLog = effects.Append | effects.BeginEpoch | effects.Truncate | effects.StartAnew | effects.Advance
 
 
 class Links:
@@ -180,7 +181,7 @@ class Process:
 
         self.later(self.board.sync_ms(), entered)
 
-    def _change_log(self, effect: effects.Append | effects.BeginEpoch | effects.Truncate | effects.Advance) -> None:
+    def _change_log(self, effect: ChangesLog) -> None:
         partition, member = effect.partition, self.member
         log = self.log(partition)
         if isinstance(effect, effects.Append):
@@ -213,10 +214,37 @@ class Process:
                 member.truncated(partition, self.now_ms)
 
             hold()
+        elif isinstance(effect, effects.StartAnew):
+            self._start_anew(partition, log, effect.start_offset)
         else:
             self.world.checks.advanced(self, partition, effect.high_watermark)
             log.shown(effect.high_watermark)
             self._wake(partition)
+
+    def _start_anew(self, partition: PartitionId, log: SimLog | RealLog, offset: int) -> None:
+        self.world.note(f"board {self.board.number}: begins {partition.partition} anew at {offset}")
+
+        def hold() -> None:
+            if log.hold():
+                self.later(self.board.sync_ms(), anew)
+            else:
+                self.later(1.0, hold)
+
+        def anew() -> None:
+            log.start_anew(offset)
+            self.member.truncated(partition, self.now_ms)
+
+        hold()
+
+    def remove_front(self, partition: PartitionId, part: float) -> None:
+        """A leader's retention takes a part of what is shown."""
+        found, log = self.member.partitions[partition], self.log(partition)
+        offset = log.log_start_offset + int((found.high_watermark - log.log_start_offset) * part)
+        if log.online and not log.busy and offset > log.log_start_offset:
+            log.shown(found.high_watermark)
+            self.world.checks.removed(log.records[log.log_start_offset : offset])
+            self.world.note(f"board {self.board.number}: removes {partition.partition} up to {offset}")
+            log.remove_front(offset)
 
     def _append(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.Append) -> None:
         """At once, or behind: what is under way then ends later, whatever has happened meanwhile."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.effects import Append, BeginEpoch, Effect, Send
+import pytest
+
+from edge_broker.cluster.effects import Append, BeginEpoch, Effect, Enter, Lost, Send, StartAnew
 from edge_broker.cluster.layout import decode_state
-from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import Partition, Role, Settings
 from edge_broker.cluster.state import (
     NO_LEADER,
@@ -16,6 +18,7 @@ from edge_broker.cluster.state import (
     Topic,
 )
 from edge_broker.cluster.zookeeper import Node, SetData, Stat
+from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 
 PARTITION = PartitionId("t", 0)
@@ -166,3 +169,88 @@ def test_what_is_written_counts_where_answers_wait_for_no_sync() -> None:
         made.take_in(PartitionState(1, 5, (ME,)), 2)
         made.epoch_begun(5)
         assert made.high_watermark == (2 if synced else 3)
+
+
+def away(*epochs: int) -> tuple[Partition, SimLog, Around, ReplicaFetched]:
+    """A follower that knows two records to be replicated, and is told that its leader's log starts at 9."""
+    made, log, around = following(*epochs)
+    made.fetched(ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], high_watermark=2, records=()))
+    around.took()
+    out = ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9)
+    return made, log, around, out
+
+
+def test_who_was_away_for_too_long_begins_anew_where_the_leader_starts() -> None:
+    made, log, around, out = away(3, 3, 3)
+    made.fetched(out)
+    (enter,) = around.took()
+    assert enter == Enter(0, PARTITION, "truncated", ()), "the leader had it all"
+    made.fetched(out)
+    assert around.took() == []
+    made.entered(0)
+    assert around.took() == [StartAnew(PARTITION, 9)]
+    log.start_anew(9)
+    made.truncated()
+    (fetch,) = around.fetches()
+    assert (fetch.fetch_offset, fetch.last_fetched_epoch, fetch.synced_end) == (9, -1, 9)
+    assert made.high_watermark == 9
+
+
+def test_what_the_leader_may_never_have_had_is_written_down_first() -> None:
+    made, _, around, out = away(2, 2, 2, 3)
+    made.fetched(out._replace(diverging=EpochEnd(-1, 9)))
+    assert around.took() == [Enter(0, PARTITION, "truncated", (Lost(2, 2, 3), Lost(3, 3, 4)))]
+
+
+def test_who_is_elected_before_it_is_written_down_keeps_its_log() -> None:
+    made, _, around, out = away(3, 3, 3)
+    made.fetched(out)
+    around.took()
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 2)
+    assert around.took() == [BeginEpoch(PARTITION, 5)]
+    made.entered(0)
+    assert around.took() == []
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "offset", "told"),
+    [
+        (3, 5, None),  # within
+        (3, 4, None),
+        (3, 3, (4, None)),
+        (-1, 0, (4, None)),  # an empty one
+        (-1, 5, None),
+        (2, 3, (4, EpochEnd(-1, 4))),  # of an epoch that nobody here remembers
+        (2, 4, (4, EpochEnd(-1, 4))),
+    ],
+)
+def test_a_leader_tells_where_its_log_starts(
+    last_epoch: int, offset: int, told: tuple[int, EpochEnd | None] | None
+) -> None:
+    made, log, _ = replica_of()
+    log.start_anew(4)
+    log.append((Record(3, 4), Record(4, 5)))
+    made.take_in(PartitionState(1, 5, (ME, B)), 1)
+    made.epoch_begun(5)
+    assert made.leading is not None
+    answer = made.fetch_from(ReplicaFetch(PARTITION, B, 5, offset, last_epoch, offset))
+    if told is None:
+        assert (answer.error, answer.diverging) == (ErrorCode.NONE, None)
+        assert made.leading.ends(0)[B] == offset
+        return
+    assert answer.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (answer.log_start_offset, answer.diverging) == told
+    assert B not in made.leading.ends(0)
+
+
+def test_an_empty_log_that_begins_behind_the_leaders_end_waits_for_it() -> None:
+    made, log, around = replica_of()
+    log.start_anew(9)
+    made.take_in(PartitionState(2, 4, (ME, B, C)), 1)
+    around.took()
+    made.fetched(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 0)))
+    assert made.cutting is None
+    assert around.took() == []
+    around.now_ms += 600.0
+    made.tick()
+    assert [each.fetch_offset for each in around.fetches()] == [9]

@@ -1,0 +1,113 @@
+"""A replica that begins anew where its leader's log starts, as all that it has went there while it was away.
+
+| call | where | |
+|---|---|---|
+| `truncating.hold` | loop | as for a truncation |
+| `truncating.enter` | `files` | the ledger has what the leader may never have had, synced, if there is such a thing |
+| `start_anew` | `files` | the log is empty, and goes on at that offset |
+| `truncating.go_on` | loop | the log is what was made of it |
+
+| step of `start_anew` | a crash after it |
+|---|---|
+| `removed-offsets` says that all before the offset is gone, synced | the next start begins there |
+| the segment that begins there is made, durably | the same |
+| the other segments, and what is known of producers and epochs, go, durably | done |
+
+What went is no loss: the leader has removed it, by its retention or on request, and has it in its own account.
+
+Lives here: that. Must never come in: when it is due (cluster/partition.py). Source: Kafka's
+ReplicaFetcherThread.fetchOffsetAndTruncate, UnifiedLog.truncateFullyAndStartAt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.epochs import NONE, LeaderEpochs
+from edge_broker.storage.log_state import LogEnd
+from edge_broker.storage.removal import (
+    RemovalRange,
+    SegmentRemoval,
+    around_corrupt_ranges,
+    count_parts,
+    remove_segments,
+)
+from edge_broker.storage.removal_account import BY_LEADER, Removed, with_removed, write_removed
+from edge_broker.storage.rolling import make_segment_file
+from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.truncating import reopened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edge_broker.storage.age import Now
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.store import LogStore
+
+
+@runs_in("files")
+def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) -> PartitionLog:
+    """Empty a log that is held, durably; it goes on at an offset, not before its end. What it is to `go_on` as.
+
+    StorageFault takes it offline; the next start goes on with what was decided.
+    """
+    if log.fault is not None:
+        raise log.fault.kept()
+    assert log.writer.held, f"{log!r} takes appends while it begins anew"
+    assert start_offset >= log.log_end_offset, f"{log!r} cannot begin anew at {start_offset}"
+    try:
+        _decide(log, start_offset)
+        _carry_out(log, start_offset)
+        fresh = reopened(store, log, now)
+        if fresh.fault is None:
+            fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that nobody has
+            fresh.roller.keep_epochs()
+    except (OSError, StorageFault) as error:
+        fault = error if isinstance(error, StorageFault) else fault_of(error, log.directory, 0)
+        log.fail(fault)
+        raise fault from error
+    if fresh.fault is not None:
+        log.fail(fresh.fault)
+        raise fresh.fault.kept()
+    return fresh
+
+
+def _decide(log: PartitionLog, start_offset: int) -> None:
+    end_offset = log.log_end_offset
+    never_held = Removed(BY_LEADER, end_offset, start_offset, start_offset - end_offset, 0, 0, 0)
+    entries = with_removed(log.removed, [*_going(log), never_held])
+    write_removed(log.files.fs, log.directory, entries, log.spare)
+    log.removed = entries
+
+
+def _going(log: PartitionLog) -> Iterator[Removed]:
+    """What is held now, segment by segment. OSError."""
+    segments = log.segments
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        first = max(segment.base_offset, log.log_start_offset)
+        end = following.base_offset if following is not None else log.log_end_offset
+        if first < end:
+            whole = SegmentRemoval(segment, [RemovalRange(BY_LEADER, first, end)])
+            for counted in count_parts(*around_corrupt_ranges(whole)):
+                yield counted.entry()
+
+
+def _carry_out(log: PartitionLog, start_offset: int) -> None:
+    state, fs = log.state, log.files.fs
+    segment = Segment(log.files, log.directory, start_offset, 0, log.settings.index_interval_bytes)
+    others = [one for one in state.segments if one.base_offset != start_offset]
+    if not fs.exists(segment.path):
+        make_segment_file(log.files, segment)
+    with state.layout:
+        state.segments, state.log_start_offset = (segment,), start_offset
+    state.cut(LogEnd(segment, 0, start_offset, (-1, -1)))
+    state.show_nothing()
+    for one in others:
+        log.files.retire(one)
+    for name in fs.names(log.directory):
+        if name.endswith(".snapshot"):
+            fs.remove(f"{log.directory}/{name}")
+    remove_segments(fs, log.directory, {one.base_offset for one in others})
