@@ -1,0 +1,358 @@
+"""Three boards and a real ensemble, used by unmodified clients: a board may die or be restarted, and they go on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.conformance.test_java import PRODUCER, QUICK_START, QUIET
+from tests.support import runtimes
+from tests.support.board_cluster import BoardCluster
+from tests.support.entries import kcat
+from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S, wait_until
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardCluster]:
+    directory = tmp_path_factory.mktemp("boards")
+    with ZooKeeperEnsemble(directory) as ensemble, BoardCluster(directory, ensemble) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: BoardCluster) -> str:
+    for board in cluster.boards:
+        if not board.running:
+            board.kill()
+            board.start()
+    return cluster.make_topic(f"t-{uuid.uuid4().hex[:8]}", 3)
+
+
+class Written:
+    """What a producer was answered; it goes on until all is."""
+
+    def __init__(self, cluster: BoardCluster, topic: str, **settings: str | int | bool) -> None:
+        self.topic = topic
+        self.offsets: dict[bytes, tuple[int, int]] = {}
+        self.errors: list[KafkaError] = []
+        self.producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 5, "message.timeout.ms": 60_000}
+            | {name.replace("_", "."): value for name, value in settings.items()}
+        )
+
+    def write(self, count: int, tag: str) -> None:
+        """So many records, without waiting for answers."""
+        for number in range(count):
+            value = f"{tag}-{number}".encode()
+            self.producer.produce(self.topic, value, key=value, on_delivery=self._told)
+            self.producer.poll(0)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        value, partition, offset = message.value(), message.partition(), message.offset()
+        assert value is not None
+        assert partition is not None
+        assert offset is not None
+        self.offsets[value] = (partition, offset)
+
+    def end(self) -> dict[bytes, tuple[int, int]]:
+        """All that was answered; nothing failed."""
+        assert self.producer.flush(WAIT_S) == 0
+        assert self.errors == []
+        return self.offsets
+
+
+def read_all(cluster: BoardCluster, topic: str, partitions: int = 3) -> list[tuple[bytes, tuple[int, int]]]:
+    """What a consumer reads, from beginning to end."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        found: list[tuple[bytes, tuple[int, int]]] = []
+        for partition in range(partitions):
+            where = TopicPartition(topic, partition, 0)
+            end = consumer.get_watermark_offsets(where, timeout=CALL_S)[1]
+            consumer.assign([where])
+            position = 0
+            while position < end:
+                message = consumer.poll(CALL_S)
+                assert message is not None, f"{topic}-{partition} ends at {position} of {end}"
+                assert message.error() is None
+                value, offset = message.value(), message.offset()
+                assert value is not None
+                assert offset is not None
+                found.append((value, (partition, offset)))
+                position = offset + 1
+        return found
+    finally:
+        consumer.close()
+
+
+def assert_each_once(cluster: BoardCluster, topic: str, written: dict[bytes, tuple[int, int]]) -> None:
+    """All that was answered is there, once, at the offset that was answered, and nothing else is."""
+    found = read_all(cluster, topic)
+    assert len(found) == len(dict(found)), "a record is there twice"
+    assert dict(found) == written
+
+
+def test_every_board_tells_the_same(cluster: BoardCluster, topic: str) -> None:
+    told = []
+    for board in cluster.boards:
+        known = AdminClient({"bootstrap.servers": board.bootstrap}).list_topics(timeout=CALL_S)
+        partitions = known.topics[topic].partitions.values()
+        told.append(
+            (
+                known.cluster_id,
+                known.controller_id,
+                sorted((one.id, one.host, one.port) for one in known.brokers.values()),
+                [(one.id, one.leader, one.replicas, sorted(one.isrs)) for one in partitions],
+            )
+        )
+    assert told[0] == told[1] == told[2]
+    assert len({partition[1] for partition in told[0][3]}) == 3, "each board leads one of three"
+
+
+def test_a_board_dies_and_its_clients_go_on(cluster: BoardCluster, topic: str) -> None:
+    written = Written(cluster, topic, enable_idempotence=True)
+    written.write(500, "before")
+    wait_until(lambda: written.producer.poll(0.05) >= 0 and len(written.offsets) > 100, WAIT_S, "some are answered")
+    dead = cluster.leader(topic)
+    dead.kill()
+    written.write(500, "after")
+    assert_each_once(cluster, topic, written.end())
+    dead.start()
+    cluster.wait_in_sync(topic)
+    others = [board for board in cluster.boards if board is not dead]
+    for board in others:
+        board.stop()
+    for board in others:
+        board.start()
+    cluster.wait_in_sync(topic)
+    assert_each_once(cluster, topic, written.offsets)
+
+
+def test_what_was_answered_lies_on_each_disk(cluster: BoardCluster, topic: str) -> None:
+    written = Written(cluster, topic)
+    written.write(100, "all")
+    answered = written.end()
+    for board in cluster.boards:
+        board.kill()
+    for board in cluster.boards:
+        board.spawn()
+    for board in cluster.boards:
+        board.wait_ready()
+    cluster.wait_in_sync(topic)
+    assert_each_once(cluster, topic, answered)
+
+
+def test_too_few_boards_take_no_records_that_ask_for_all(cluster: BoardCluster, topic: str) -> None:
+    leader = cluster.leader(topic)
+    for board in cluster.boards:
+        if board is not leader:
+            board.kill()
+
+    def refused() -> bool:
+        producer = Producer({"bootstrap.servers": leader.bootstrap, "acks": "all", "retries": 0})
+        codes: list[int] = []
+        producer.produce(
+            topic, b"x", partition=0, on_delivery=lambda error, _: codes.append(error.code() if error else 0)
+        )
+        producer.flush(CALL_S)
+        return codes in ([KafkaError.NOT_ENOUGH_REPLICAS], [KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+
+    wait_until(refused, WAIT_S, "acks=all is refused")
+
+
+def test_a_group_goes_on_where_another_board_has_its_coordinator(cluster: BoardCluster, topic: str) -> None:
+    written = Written(cluster, topic)
+    written.write(300, "one")
+    written.end()
+    group = f"g-{uuid.uuid4().hex[:6]}"
+
+    def consume(least: int) -> set[bytes]:
+        settings = {"group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "enable.auto.commit": False} | settings)
+        consumer.subscribe([topic])
+        found: set[bytes] = set()
+        try:
+            end = time.monotonic() + WAIT_S
+            while len(found) < least and time.monotonic() < end:
+                message = consumer.poll(0.5)
+                if message is not None and message.error() is None:
+                    value = message.value()
+                    assert value is not None
+                    found.add(value)
+            wait_until(lambda: committed(consumer), WAIT_S, "the positions are committed")
+        finally:
+            consumer.close()
+        return found
+
+    def committed(consumer: Consumer) -> bool:
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if not (error.args[0].retriable() or error.args[0].code() == KafkaError.NOT_COORDINATOR):
+                raise
+            return False
+        return True
+
+    first = consume(300)
+    assert len(first) == 300
+    cluster.leader("__consumer_offsets").kill()
+    written.write(300, "two")
+    written.end()
+    second = consume(300)
+    assert second == {f"two-{number}".encode() for number in range(300)}, "what was committed is not read again"
+
+
+def test_partitions_are_added_and_topics_deleted(cluster: BoardCluster, topic: str) -> None:
+    for more in cluster.admin.create_partitions([NewPartitions(topic, 5)]).values():
+        more.result(CALL_S)
+    wait_until(lambda: len(cluster.partitions(topic)) == 5, WAIT_S, "there are five")
+    cluster.wait_in_sync(topic)
+    written = Written(cluster, topic)
+    written.write(200, "five")
+    assert len({partition for partition, _ in written.end().values()}) == 5
+    for gone in cluster.admin.delete_topics([topic]).values():
+        gone.result(CALL_S)
+    wait_until(
+        lambda: not any(list(board.data_dir.glob(f"{topic}-*")) for board in cluster.boards),
+        WAIT_S,
+        "no files are left",
+    )
+
+
+async def restart_each(cluster: BoardCluster, stop: asyncio.Event) -> None:
+    """One board after the other is stopped and started, until somebody has seen enough."""
+    boards = list(cluster.boards)
+    while not stop.is_set():
+        board = boards.pop(0)
+        boards.append(board)
+        await asyncio.to_thread(restart, cluster, board)
+        await asyncio.sleep(RESTARTS_S)
+
+
+def restart(cluster: BoardCluster, board: EdgeBroker) -> None:
+    board.stop()
+    board.start()
+    wait_until(lambda: cluster.there() == len(cluster.boards), WAIT_S, "it is a member again")
+
+
+@pytest.mark.parametrize("client", ["aiokafka", "confluent-kafka", "java", "kcat"])
+def test_a_client_sees_no_more_than_a_pause_while_boards_are_restarted(
+    cluster: BoardCluster, topic: str, client: str, tmp_path: Path
+) -> None:
+    """Each board is restarted once at least while the client writes with acks=all; nothing fails, nothing is lost."""
+
+    async def run() -> set[bytes]:
+        stop = asyncio.Event()
+        restarts = asyncio.create_task(restart_each(cluster, stop))
+        try:
+            return await CLIENTS[client](cluster, topic, tmp_path)
+        finally:
+            stop.set()
+            await restarts
+
+    written = asyncio.run(run())
+    cluster.wait_in_sync(topic)
+    found = [value for value, _ in read_all(cluster, topic)]
+    assert written <= set(found)
+    if client != "kcat":  # which is not idempotent
+        assert len(found) == len(set(found))
+
+
+RESTARTS_S = 2.0  # between two
+ROUND_S = 15.0  # in which each board is restarted
+
+
+async def by_aiokafka(cluster: BoardCluster, topic: str, _path: Path) -> set[bytes]:
+    written: set[bytes] = set()
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, enable_idempotence=True, request_timeout_ms=10_000)
+    await producer.start()
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    end = time.monotonic() + ROUND_S
+    try:
+        while time.monotonic() < end:
+            value = f"aiokafka-{len(written)}".encode()
+            await producer.send_and_wait(topic, value, key=value)
+            written.add(value)
+        seen: set[bytes] = set()
+        async with asyncio.timeout(WAIT_S):
+            while seen < written:
+                seen.add((await consumer.getone()).value or b"")
+    finally:
+        await consumer.stop()
+        await producer.stop()
+    return written
+
+
+async def by_confluent(cluster: BoardCluster, topic: str, _path: Path) -> set[bytes]:
+    def write() -> set[bytes]:
+        written, end, number = Written(cluster, topic, enable_idempotence=True), time.monotonic() + ROUND_S, 0
+        while time.monotonic() < end:
+            written.write(20, f"confluent-{number}")
+            number += 1
+            written.producer.poll(0.05)
+        return set(written.end())
+
+    return await asyncio.to_thread(write)
+
+
+async def by_java(cluster: BoardCluster, topic: str, path: Path) -> set[bytes]:
+    """The console producer is idempotent, and tells by its exit and its words what it could not send."""
+    properties = path / "producer.properties"
+    properties.write_text("delivery.timeout.ms=60000\nrequest.timeout.ms=10000\nacks=all\n")
+    command = [*runtimes.kafka_java(*QUICK_START, QUIET), PRODUCER, "--bootstrap-server", cluster.bootstrap]
+    command += ["--topic", topic, "--command-config", str(properties)]
+    written: set[bytes] = set()
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    assert child.stdin is not None
+    try:
+        end = time.monotonic() + ROUND_S
+        while time.monotonic() < end:
+            value = f"java-{len(written)}".encode()
+            child.stdin.write(value + b"\n")
+            await child.stdin.drain()
+            written.add(value)
+            await asyncio.sleep(0.01)  # the rate
+        said = (await asyncio.wait_for(child.communicate(), WAIT_S))[0].decode()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode == 0, said
+    assert "Error when sending" not in said
+    return written
+
+
+async def by_kcat(cluster: BoardCluster, topic: str, _path: Path) -> set[bytes]:
+    command = [*kcat(cluster.bootstrap), "-P", "-t", topic, "-X", "acks=all", "-X", "message.timeout.ms=60000"]
+    written: set[bytes] = set()
+    end = time.monotonic() + ROUND_S
+    while time.monotonic() < end:
+        lines = [f"kcat-{len(written) + number}" for number in range(50)]
+        text = "".join(f"{line}\n" for line in lines)
+        done = await asyncio.to_thread(
+            subprocess.run, command, input=text, capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        written.update(line.encode() for line in lines)
+    return written
+
+
+CLIENTS = {"aiokafka": by_aiokafka, "confluent-kafka": by_confluent, "java": by_java, "kcat": by_kcat}
