@@ -5,6 +5,7 @@
 | goes offline | at once, behind everything that workers still do to it |
 | could not be brought back, or failed again before its next sync | after 1 s, 2 s, 4 s, … 60 s |
 | was never opened (recovery set it offline), or its topic is deleted | none |
+| is a replica, whose epoch elections alone raise: others lead | none before the next start |
 
 Lives here: when. Must never come in: how (storage/bring_online.py).
 """
@@ -45,7 +46,7 @@ class OfflinePartitions:
 
     def begin(self, log: PartitionLog) -> None:
         """Bring an offline partition back, now or after the pause that its last tries have earned."""
-        if not log.may_come_online:
+        if not log.may_come_online or self._broker.store.is_replicated(log.topic):
             return
         tries = self.tries.get(log, 0)
         self.tries[log] = tries + 1
