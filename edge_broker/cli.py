@@ -31,7 +31,9 @@ EXAMPLE = """examples:
   edge-broker user --help   who may log in, before the first start and beside a running broker
   edge-broker acl --help    who may do what, before the first start and beside a running broker
   edge-broker topics        topics of a running broker; also: tail, groups
+  edge-broker cluster --help  brokers of a cluster, and what stops if one goes
 """
+TROUBLE = 2
 LOG_EXAMPLE = """examples:
   edge-broker log ls --data-dir data                        partitions: offsets, bytes, corrupt ranges, the last start
   edge-broker log ls --data-dir data readings               its segments too
@@ -56,11 +58,12 @@ exit status: 0 done (--prove: it holds), 1 it does not hold or the ledger cannot
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status."""
-    return run("edge-broker", lambda: _work(arguments))
+    """Run the command; the exit status. That of `cluster` is for monitoring: 1 tells of the cluster, trouble is 2."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return run("edge-broker", lambda: _work(words), trouble=TROUBLE if words[:1] == ["cluster"] else None)
 
 
-def _work(arguments: Sequence[str] | None) -> int:
+def _work(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from drupelet.addresses import is_loopback
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.follower_fetches import FollowerFetches
-from edge_broker.broker.leaders import Node
+from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.log import last_epoch
@@ -163,8 +163,8 @@ class Cluster:
 
     @property
     def controller(self) -> int:
-        """The broker that holds the office; -1: none that is known."""
-        return self.member.controller.holder
+        """The broker that holds the office; -1: none that is known, as where ZooKeeper has not answered for long."""
+        return self.member.controller.holder if self.member.lease_holds() else NOBODY
 
     def brokers(self, listener: str) -> list[Node]:
         """Those that are there and serve a listener of this name, by id."""

@@ -107,8 +107,8 @@ def health(cluster: Cluster) -> str | None:
         return None
     first = min(few, key=lambda each: (each.in_sync - each.needed, each.partition))
     where = f"{first.partition.topic}-{first.partition.partition}"
-    many = f"{len(few)} partitions that are led here have" if len(few) > 1 else "1 partition that is led here has"
-    text = f"{many} fewer replicas in sync than it should be, first {where}: {first.in_sync} of {first.replicas}"
+    many = f"{len(few)} partitions that are led here lack" if len(few) > 1 else "1 partition that is led here lacks"
+    text = f"{many} replicas, first {where}: {first.in_sync} of {first.replicas} are in sync"
     if first.in_sync < first.needed:
         text += f", and acks=all needs {first.needed}"
     return text

@@ -59,7 +59,7 @@ def brokers(broker: Broker, session: Session) -> list[Node]:
 
 
 def controller(broker: Broker) -> int:
-    """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now."""
+    """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now, or nobody can tell."""
     return broker.node_id if broker.cluster is None else broker.cluster.controller
 
 

@@ -1,1 +1,1 @@
-"""`edge-broker topics`, `tail` and `groups`: what any Kafka client could ask, for people without one."""
+"""`edge-broker topics`, `tail`, `groups`, `cluster status`: what any Kafka client could ask, for people without one."""

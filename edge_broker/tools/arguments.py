@@ -1,4 +1,4 @@
-"""The options of `edge-broker topics`, `tail` and `groups`.
+"""The options of `edge-broker topics`, `tail`, `groups` and `cluster status`.
 
 Lives here: options, help. Must never come in: the tools themselves, which are imported once the options are known to
 be good.
@@ -47,10 +47,21 @@ GROUPS_EXAMPLE = f"""examples:
 lag: records between the committed offset and the end. behind: the age of the first record that waits.
 {STATUS}
 """
+CLUSTER_EXAMPLE = """examples:
+  edge-broker cluster status                                   brokers, and partitions with a problem
+  edge-broker cluster status --bootstrap-server pi-3.local:9092 --json
+  edge-broker cluster status >/dev/null || echo "look after the cluster"
+
+lag: records that leaders have and this broker lacks. behind: the age of the first of them, where it may be read yet.
+if it goes now: partitions that would have no leader, or refuse acks=all for min.insync.replicas, and do not now.
+What is shown is what the named broker knows; ZooKeeper is not asked. __edge_ledger, each broker's own, is left out.
+exit status: 0 well; 1 a partition lacks a replica or a leader, a broker does not answer, or there is no controller;
+2 bad usage, or the named broker does not answer
+"""
 
 
 def add_tools(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the three commands."""
+    """Declare the commands."""
     topics = _command(commands, "topics", "list topics, or the partitions and settings of one", TOPICS_EXAMPLE)
     topics.add_argument("topic", nargs="?", metavar="TOPIC", help="this topic's partitions and settings")
     tail = _command(commands, "tail", "print the last records of a topic, and those that come", TAIL_EXAMPLE)
@@ -68,6 +79,11 @@ def add_tools(commands: argparse._SubParsersAction[Any]) -> None:
     )
     groups = _command(commands, "groups", "list groups, or the members and lag of one", GROUPS_EXAMPLE)
     groups.add_argument("group", nargs="?", metavar="GROUP", help="this group's members and partitions")
+    shape, text = argparse.RawDescriptionHelpFormatter, "what a cluster of brokers is like"
+    cluster = commands.add_parser("cluster", help=text, description=text, epilog=CLUSTER_EXAMPLE, formatter_class=shape)
+    actions = cluster.add_subparsers(metavar="ACTION", required=True, dest="action")
+    text = "who is there, who leads, what lacks replicas, and what stops if a board goes"
+    _command(actions, "status", text, CLUSTER_EXAMPLE)
 
 
 def _command(commands: argparse._SubParsersAction[Any], name: str, text: str, epilog: str) -> argparse.ArgumentParser:
@@ -76,7 +92,12 @@ def _command(commands: argparse._SubParsersAction[Any], name: str, text: str, ep
         name, help=text, description=f"{text[:1].upper()}{text[1:]}.", epilog=epilog, formatter_class=shape
     )
     command.add_argument(
-        "--bootstrap", default=BOOTSTRAP, metavar="HOST:PORT", help="any broker of the cluster (default: %(default)s)"
+        "--bootstrap-server",
+        "--bootstrap",
+        dest="bootstrap",
+        default=BOOTSTRAP,
+        metavar="HOST:PORT",
+        help="any broker of the cluster (default: %(default)s)",
     )
     command.add_argument(
         "--command-config",

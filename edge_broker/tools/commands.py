@@ -1,4 +1,4 @@
-"""What the options of `topics`, `tail` and `groups` come to.
+"""What the options of `topics`, `tail`, `groups` and `cluster status` come to.
 
 Lives here: opening the cluster. Must never come in: options and help (arguments.py).
 """
@@ -58,6 +58,10 @@ def _tool(options: argparse.Namespace, cluster: Cluster) -> int:
         from edge_broker.tools import groups  # noqa: PLC0415
 
         return groups.show(cluster, options.group, as_json=options.json)
+    if options.tool == "status":
+        from edge_broker.tools import cluster_status  # noqa: PLC0415
+
+        return cluster_status.show(cluster, as_json=options.json)
     from edge_broker.tools.tail import Tail, Wanted  # noqa: PLC0415
 
     wanted = Wanted(options.topic, options.number, options.follow, options.partition, options.begin, options.json)

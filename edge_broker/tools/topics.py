@@ -83,7 +83,8 @@ def _problem(topic: Topic, partition: Partition, starts: Offsets, ends: Offsets)
     for found in (starts.get(place, UNLED), ends.get(place, UNLED)):
         if found.error_code:
             return error_name(found.error_code)
-    return f"{partition.in_sync} of {partition.replicas} in sync" if partition.in_sync < partition.replicas else ""
+    in_sync, replicas = len(partition.in_sync), len(partition.replicas)
+    return f"{in_sync} of {replicas} in sync" if in_sync < replicas else ""
 
 
 def _number(text: str | None) -> int | None:

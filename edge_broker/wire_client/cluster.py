@@ -21,6 +21,7 @@ from edge_broker.wire_client import apis
 from edge_broker.wire_client.connection import Connection, NotThere, WireFailure
 
 LATEST, EARLIEST = -1, -2
+CONSUMER, ANY_REPLICA = -1, -2  # replica ids that ListOffsets is asked with; Kafka calls the latter a debugger's
 TOPIC_RESOURCE = 2
 SET_FOR = {1: "topic", 5: ""}  # by the source of a setting; the others are brokers' (KIP-226)
 PARTITIONS_AT_ONCE = 1000
@@ -30,13 +31,21 @@ Place = tuple[str, int]  # a topic and the number of one of its partitions
 T = TypeVar("T")
 
 
+class Node(NamedTuple):
+    """A broker that is there, by the address that it gives to clients."""
+
+    host: str
+    port: int
+    rack: str | None
+
+
 class Partition(NamedTuple):
-    """A partition and who leads it, -1 for nobody; `replicas` and `in_sync` count brokers."""
+    """A partition, who leads it, -1 for nobody, and the brokers that have it: the preferred leader first."""
 
     number: int
     leader: int
-    replicas: int
-    in_sync: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
     error_code: int
 
 
@@ -72,7 +81,9 @@ class Cluster:
         self._timeout_s = timeout_s
         self._security = security
         self.bootstrap = Connection(host, port, timeout_s, security)
-        self._addresses: dict[int, tuple[str, int]] = {}
+        self.brokers: dict[int, Node] = {}  # as Metadata told last, and the next two
+        self.controller = -1
+        self.cluster_id: str | None = None
         self._connections: dict[int, Connection] = {}
 
     def close(self) -> None:
@@ -82,16 +93,16 @@ class Cluster:
 
     def nodes(self) -> list[int]:
         """The ids of the brokers."""
-        if not self._addresses:
+        if not self.brokers:
             self.topics([])
-        return sorted(self._addresses)
+        return sorted(self.brokers)
 
     def at(self, node: int) -> Connection:
         """The connection to a broker; the only one of a cluster is where the command was pointed to."""
-        if len(self._addresses) <= 1:
+        if len(self.brokers) <= 1:
             return self.bootstrap
         if node not in self._connections:
-            host, port = self._addresses[node]
+            host, port, _ = self.brokers[node]
             what = f"broker {node} cannot be reached at {host}:{port}, the address that it gives to clients"
             self._connections[node] = Connection(host, port, self._timeout_s, self._security, what)
         return self._connections[node]
@@ -101,12 +112,13 @@ class Cluster:
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer = self.bootstrap.ask(apis.METADATA, request)
-        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self.brokers = {each.node_id: Node(each.host, each.port, each.rack) for each in answer.brokers}
+        self.controller, self.cluster_id = answer.controller_id, answer.cluster_id
         topics = {}
         for topic in sorted(answer.topics, key=lambda topic: topic.name or ""):
             partitions = [
                 Partition(
-                    one.partition_index, one.leader_id, len(one.replica_nodes), len(one.isr_nodes), one.error_code
+                    one.partition_index, one.leader_id, tuple(one.replica_nodes), tuple(one.isr_nodes), one.error_code
                 )
                 for one in sorted(topic.partitions, key=lambda one: one.partition_index)
             ]
@@ -129,15 +141,26 @@ class Cluster:
         by_leader: dict[int, list[Place]] = defaultdict(list)
         for topic in topics:
             for partition in topic.partitions:
-                if partition.leader in self._addresses:
+                if partition.leader in self.brokers:
                     by_leader[partition.leader].append((topic.name, partition.number))
         found: dict[Place, Found] = {}
         for leader, places in by_leader.items():
-            for some in chunks(places, PARTITIONS_AT_ONCE):
-                found |= self._offsets_at(leader, some, timestamp)
+            found |= self._offsets_at(leader, places, timestamp)
         return found
 
-    def _offsets_at(self, leader: int, places: Sequence[Place], timestamp: int) -> dict[Place, Found]:
+    def ends_at(self, node: int, places: Sequence[Place]) -> dict[Place, Found]:
+        """How much a broker has of partitions, whoever leads them; the code of why not where it does not tell."""
+        return self._offsets_at(node, places, LATEST, ANY_REPLICA)
+
+    def _offsets_at(
+        self, node: int, places: Sequence[Place], timestamp: int, replica: int = CONSUMER
+    ) -> dict[Place, Found]:
+        found: dict[Place, Found] = {}
+        for some in chunks(places, PARTITIONS_AT_ONCE):
+            found |= self._some_offsets_at(node, some, timestamp, replica)
+        return found
+
+    def _some_offsets_at(self, node: int, places: Sequence[Place], timestamp: int, replica: int) -> dict[Place, Found]:
         topics = [
             ListOffsetsTopic(
                 name=name,
@@ -145,7 +168,7 @@ class Cluster:
             )
             for name, numbers in by_topic(places).items()
         ]
-        answer = self.at(leader).ask(apis.LIST_OFFSETS, ListOffsetsRequest(replica_id=-1, topics=topics))
+        answer = self.at(node).ask(apis.LIST_OFFSETS, ListOffsetsRequest(replica_id=replica, topics=topics))
         asked = frozenset(places)  # what else an answer may hold was not asked for
         return {
             (topic.name, one.partition_index): Found(one.offset, one.timestamp, one.error_code)

@@ -1,0 +1,378 @@
+"""`edge-broker cluster status`: who is there, who leads, what lacks replicas, and what stops if a board goes now.
+
+Everything is asked by the Kafka protocol, of any Kafka cluster:
+
+| what | asked by |
+|---|---|
+| brokers, controller, leaders, replicas, in-sync sets | Metadata, of the broker that the command is pointed to |
+| min.insync.replicas | DescribeConfigs |
+| how much each replica has | ListOffsets with replica id -2, of every broker, leaders first |
+| how old the first record is that a follower lacks | Fetch, where it may be read yet |
+
+Followers are asked behind leaders, so a lag is never larger than it was.
+
+Lives here: what that comes to, and its text. Must never come in: requests (wire_client).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.clock import SystemClock
+from edge_broker.errors import error_name
+from edge_broker.output import duration_text, safe_text, write_json, write_table
+from edge_broker.wire_client.cluster import LATEST, Cluster, Node, Partition, Place, Topic
+from edge_broker.wire_client.connection import WireFailure
+from edge_broker.wire_client.reading import first_record
+
+WELL, NOT_WELL = 0, 1
+NEEDED_KEY = "min.insync.replicas"
+ROWS_MAX = 30
+
+
+class Seen(NamedTuple):
+    """What brokers told; `needed` has min.insync.replicas by topic, `ends` how much a broker has of a partition."""
+
+    cluster_id: str | None
+    controller: int
+    brokers: Mapping[int, Node]
+    topics: Mapping[str, Topic]
+    needed: Mapping[str, int]
+    ends: Mapping[tuple[int, Place], int]
+    silent: Mapping[int, str]  # brokers that are registered and do not answer, and why
+
+
+class Standing(NamedTuple):
+    """One partition; `lags` has what each follower lacks, as far as it was told."""
+
+    place: Place
+    partition: Partition
+    needed: int
+    lags: Mapping[int, int]
+
+    @property
+    def is_led(self) -> bool:
+        """Whether somebody leads it."""
+        return self.partition.leader >= 0
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is missing or behind."""
+        return len(self.partition.in_sync) < len(self.partition.replicas)
+
+    @property
+    def is_under_min_in_sync(self) -> bool:
+        """Whether acks=all is refused."""
+        return len(self.partition.in_sync) < self.needed
+
+    @property
+    def problem(self) -> str:
+        """What is wrong; empty: nothing."""
+        if not self.is_led:
+            return f"no leader: {error_name(self.partition.error_code)}" if self.partition.error_code else "no leader"
+        if self.is_under_min_in_sync:
+            return f"acks=all is refused: {NEEDED_KEY} is {self.needed}"
+        return "under-replicated" if self.is_under_replicated else ""
+
+
+class Board(NamedTuple):
+    """One broker; `unled` and `refusing` are what would have no leader or refuse acks=all if it went now."""
+
+    broker: int
+    node: Node | None
+    problem: str
+    leads: int
+    replicas: int
+    in_sync: int
+    lag: int | None
+    behind_ms: int | None
+    unled: list[Place]
+    refusing: list[Place]
+
+
+def show(cluster: Cluster, *, as_json: bool) -> int:
+    """Print what a cluster is like: WELL, or NOT_WELL. WireFailure: the broker that was named does not answer."""
+    seen = look(cluster)
+    standings = list(standings_of(seen))
+    boards = [_board(cluster, seen, standings, each) for each in _brokers(seen)]
+    faults = list(_faults(seen, standings, boards))
+    if as_json:
+        _write_json(seen, standings, boards, faults)
+    else:
+        _write(cluster, seen, standings, boards, faults)
+    return NOT_WELL if faults else WELL
+
+
+# what brokers tell
+
+
+def look(cluster: Cluster) -> Seen:
+    """Ask."""
+    topics = {name: topic for name, topic in cluster.topics().items() if not _is_own(topic)}
+    settings = cluster.settings(list(topics), [NEEDED_KEY])
+    needed = {
+        name: int(value)
+        for name, found in settings.items()
+        for key, value, _ in found
+        if key == NEEDED_KEY and value is not None and value.isdigit()
+    }
+    ends: dict[tuple[int, Place], int] = {}
+    silent: dict[int, str] = {}
+    for of_leaders in (True, False):
+        for node in cluster.nodes():
+            places = [
+                (topic.name, partition.number)
+                for topic in topics.values()
+                for partition in topic.partitions
+                if node in partition.replicas and (partition.leader == node) is of_leaders
+            ]
+            if node not in silent:
+                try:
+                    cluster.at(node)
+                    found = cluster.ends_at(node, places) if places else {}
+                except WireFailure as failure:
+                    silent[node] = str(failure).removeprefix(f"broker {node} ")
+                else:
+                    ends |= {(node, place): one.offset for place, one in found.items() if not one.error_code}
+    return Seen(cluster.cluster_id, cluster.controller, cluster.brokers, topics, needed, ends, silent)
+
+
+def _is_own(topic: Topic) -> bool:
+    """Whether this is the ledger of the broker that was asked: each has its own, which goes and comes with it."""
+    return topic.name == LEDGER_TOPIC and all(len(each.replicas) == 1 for each in topic.partitions)
+
+
+def _behind_ms(cluster: Cluster, seen: Seen, standing: Standing, broker: int) -> int | None:
+    """The age of the first record that a follower lacks; None: it may not be read yet, or has no time."""
+    name, number = standing.place
+    place = Topic(name, False, [standing.partition], 0)
+    try:
+        shown = cluster.offsets([place], LATEST).get(standing.place)
+        begin = seen.ends[broker, standing.place]
+        if shown is None or shown.error_code or begin >= shown.offset:
+            return None
+        record = first_record(cluster, name, number, standing.partition.leader, begin, shown.offset)
+    except WireFailure:  # whoever led it has gone in this moment
+        return None
+    return None if record is None or record.timestamp < 0 else max(0, SystemClock().wall_ms() - record.timestamp)
+
+
+# what it comes to
+
+
+def standings_of(seen: Seen) -> Iterator[Standing]:
+    """Every partition."""
+    for topic in seen.topics.values():
+        for partition in topic.partitions:
+            place = topic.name, partition.number
+            end = seen.ends.get((partition.leader, place))
+            lags = {
+                broker: max(0, end - seen.ends[broker, place])
+                for broker in partition.replicas
+                if end is not None and broker != partition.leader and (broker, place) in seen.ends
+            }
+            yield Standing(place, partition, seen.needed.get(topic.name, 1), lags)
+
+
+def _brokers(seen: Seen) -> list[int]:
+    """Those that are there, and those that are only named as replicas."""
+    named = {each for topic in seen.topics.values() for one in topic.partitions for each in one.replicas}
+    return sorted({*seen.brokers, *named})
+
+
+def without(standings: list[Standing], broker: int, silent: Container[int] = ()) -> tuple[list[Place], list[Place]]:
+    """What would have no leader, and what would refuse acks=all, that does not now, if a broker went.
+
+    Nothing is expected of others that are `silent` now.
+    """
+    unled, refusing = [], []
+    for standing in standings:
+        in_sync = standing.partition.in_sync
+        left = sum(each != broker and each not in silent for each in in_sync)
+        if not standing.is_led or broker not in in_sync:
+            continue
+        if left == 0:
+            unled.append(standing.place)
+        elif left < standing.needed <= len(in_sync):
+            refusing.append(standing.place)
+    return unled, refusing
+
+
+def _board(cluster: Cluster, seen: Seen, standings: list[Standing], broker: int) -> Board:
+    held = [each for each in standings if broker in each.partition.replicas]
+    followed = [each for each in held if each.partition.leader != broker]
+    node = seen.brokers.get(broker)
+    known = [each for each in followed if broker in each.lags]
+    most = max(known, key=lambda each: each.lags[broker], default=None)
+    lags = most is not None and most.lags[broker] > 0
+    unled, refusing = without(standings, broker, seen.silent) if node is not None else ([], [])
+    return Board(
+        broker,
+        node,
+        "not there" if node is None else seen.silent.get(broker, ""),
+        sum(each.partition.leader == broker for each in held),
+        len(held),
+        sum(broker in each.partition.in_sync for each in held),
+        sum(each.lags[broker] for each in known) if known or (node is not None and not followed) else None,
+        _behind_ms(cluster, seen, most, broker) if most is not None and lags else None,
+        unled,
+        refusing,
+    )
+
+
+def _faults(seen: Seen, standings: list[Standing], boards: list[Board]) -> Iterator[str]:
+    """What is wrong, a few words each; what stops most first."""
+    unled = sum(not each.is_led for each in standings)
+    refusing = sum(each.is_led and each.is_under_min_in_sync for each in standings)
+    few = sum(each.is_led and each.is_under_replicated for each in standings)
+    untold = [topic for topic in seen.topics.values() if topic.error_code]
+    if unled:
+        yield f"{_partitions(unled)} without a leader"
+    if refusing:
+        yield f"{_partitions(refusing)} below {NEEDED_KEY}"
+    if few:
+        yield f"{_partitions(few)} under-replicated"
+    if untold:
+        yield f"topic {untold[0].name} is not told: {error_name(untold[0].error_code)}"
+    if seen.controller < 0:
+        yield "no controller is known: ZooKeeper may not answer, then nothing is acked"
+    for board in boards:
+        if board.problem:
+            yield f"broker {board.broker} {'is not there' if board.node is None else 'does not answer'}"
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition{'s' if count > 1 else ''}"
+
+
+# text
+
+
+def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list[Board], faults: list[str]) -> None:
+    controller = seen.controller if seen.controller >= 0 else "nobody"
+    print(f"cluster {seen.cluster_id} at {cluster.bootstrap.place}, controller: {controller}")
+    columns = [
+        "broker",
+        "address",
+        "rack",
+        "leads",
+        "replicas",
+        "in sync",
+        "lag",
+        "behind",
+        "if it goes now",
+        "problem",
+    ]
+    rows = [_row(board) for board in boards]
+    for name in ("rack", "behind", "problem"):
+        at = columns.index(name)
+        if all(row[at] in (None, "") for row in rows):
+            columns, rows = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
+    write_table(columns, rows)
+    for broker, why in seen.silent.items():
+        print(safe_text(f"broker {broker}: {why}"))
+    bad = [each for each in standings if each.problem]
+    if bad:
+        print()
+        write_table(
+            ("topic", "partition", "leader", "replicas", "in sync", "lag", "problem"),
+            [
+                (
+                    each.place[0],
+                    each.place[1],
+                    each.partition.leader if each.is_led else None,
+                    _ids(each.partition.replicas),
+                    _ids(each.partition.in_sync),
+                    sum(each.lags.values()) if each.lags else None,
+                    each.problem,
+                )
+                for each in bad[:ROWS_MAX]
+            ],
+        )
+        if len(bad) > ROWS_MAX:
+            print(f"and {len(bad) - ROWS_MAX:,} more, which --json tells")
+    print()
+    well = f"well: {len(seen.brokers)} brokers, {_partitions(len(standings))}, every replica in sync"
+    print(f"not well: {'; '.join(faults)}" if faults else well)
+
+
+def _ids(brokers: tuple[int, ...]) -> str:
+    return ",".join(map(str, brokers)) or "-"
+
+
+def _row(board: Board) -> list[object]:
+    node = board.node
+    return [
+        board.broker,
+        None if node is None else f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}",
+        None if node is None else node.rack,
+        board.leads,
+        board.replicas,
+        board.in_sync,
+        board.lag,
+        None if board.behind_ms is None else duration_text(board.behind_ms),
+        "-" if node is None else _if_it_goes(board),
+        "does not answer" if board.problem and node is not None else board.problem,
+    ]
+
+
+def _if_it_goes(board: Board) -> str:
+    words = []
+    if board.unled:
+        words.append(f"{_partitions(len(board.unled))} without a leader")
+    if board.refusing:
+        words.append(f"{_partitions(len(board.refusing))} refuse{'' if len(board.refusing) > 1 else 's'} acks=all")
+    return ", ".join(words) or "nothing stops"
+
+
+def _write_json(seen: Seen, standings: list[Standing], boards: list[Board], faults: list[str]) -> None:
+    write_json(
+        {
+            "kind": "cluster",
+            "cluster_id": seen.cluster_id,
+            "controller": seen.controller if seen.controller >= 0 else None,
+            "brokers": len(seen.brokers),
+            "partitions": len(standings),
+            "without_leader": sum(not each.is_led for each in standings),
+            "under_min_in_sync": sum(each.is_under_min_in_sync for each in standings),
+            "under_replicated": sum(each.is_under_replicated for each in standings),
+            "problems": faults,
+        }
+    )
+    for board in boards:
+        write_json(_board_facts(board))
+    for each in standings:
+        write_json(
+            {
+                "kind": "partition",
+                "topic": each.place[0],
+                "partition": each.place[1],
+                "leader": each.partition.leader if each.is_led else None,
+                "replicas": each.partition.replicas,
+                "in_sync": each.partition.in_sync,
+                "min_in_sync": each.needed,
+                "lag": {str(broker): lag for broker, lag in each.lags.items()},
+                "problem": each.problem,
+            }
+        )
+
+
+def _board_facts(board: Board) -> dict[str, Any]:
+    node = board.node
+    return {
+        "kind": "broker",
+        "broker": board.broker,
+        "host": None if node is None else node.host,
+        "port": None if node is None else node.port,
+        "rack": None if node is None else node.rack,
+        "leads": board.leads,
+        "replicas": board.replicas,
+        "in_sync": board.in_sync,
+        "lag": board.lag,
+        "behind_ms": board.behind_ms,
+        "without_it_no_leader": [f"{name}-{number}" for name, number in board.unled],
+        "without_it_acks_all_refused": [f"{name}-{number}" for name, number in board.refusing],
+        "problem": board.problem,
+    }
