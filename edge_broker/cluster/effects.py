@@ -12,7 +12,7 @@
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
 | Truncate, StartAnew | `truncated(partition)`: durable |
-| Advance | nothing: the log is told its high watermark |
+| Advance | nothing: the log is told its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Left | the member has handed over what it led: the session may be closed |
 

@@ -458,7 +458,10 @@ class Partition:
             if last_epoch(self.log) != NONE:
                 self._cut(truncation_end(self.log, answer.diverging))
             return  # an empty one has nothing to cut, and waits until the leader's log is as long
-        self.high_watermark = max(self.high_watermark, min(answer.high_watermark, self.log.acknowledged_offset))
+        mark = min(answer.high_watermark, self.log.acknowledged_offset)
+        if mark > self.high_watermark:
+            self.high_watermark = mark
+            around.out(Advance(self.partition, mark))
         if answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))

@@ -8,6 +8,7 @@
 | a leader | appends as a single board does, then `wrote` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
+| whoever may wait for the disk | `show_exactly` | |
 
 What a follower appends is what its leader has: offsets, leader epochs, timestamps, each byte. It is checked before it
 is written:
@@ -20,8 +21,9 @@ is written:
 
 Nothing of a fetch is written where one of its batches is refused.
 
-The high watermark lies where some batch ended; the ends of the newest ones are kept, so that a leader that is told
-of it looks for nothing.
+The high watermark lies where some batch ended. The ends of what was appended and is not shown yet are kept, so that
+nobody who is told of it reads the log; where they are many, every second one goes. What is shown then lies before the
+high watermark until the next end is reached: an end that is kept is below it by then.
 
 Lives here: that. Must never come in: who leads, what is shown when, truncation (truncating.py). Source: Kafka's
 ReplicaFetcherThread, UnifiedLog.appendAsFollower; KIP-101.
@@ -30,7 +32,6 @@ ReplicaFetcherThread, UnifiedLog.appendAsFollower; KIP-101.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.segment import Segment
 
 ENDS_KEPT = 256
-_base_offset = attrgetter("base_offset")
+_base_offset, _offset = attrgetter("base_offset"), attrgetter("offset")
 
 
 class Replica:
@@ -62,7 +63,7 @@ class Replica:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
-        self._ends: deque[LogEnd] = deque(maxlen=ENDS_KEPT)
+        self._ends: list[LogEnd] = []
 
     # what the cluster reads (cluster/log.py)
 
@@ -167,8 +168,18 @@ class Replica:
 
     def wrote(self) -> None:
         """Batches were appended, or may have been. Loop."""
-        if not self._ends or self._ends[-1].offset < self.log.state.log_end_offset:
-            self._ends.append(self.log.state.end())
+        state, ends = self.log.state, self._ends
+        end = state.end()
+        while ends and (ends[-1].offset > end.offset or not self._holds(ends[-1])):
+            ends.pop()  # of what was truncated
+        if not ends or ends[-1].offset < end.offset:
+            if len(ends) >= ENDS_KEPT:
+                del ends[::2]
+            ends.append(end)
+
+    def _holds(self, end: LogEnd) -> bool:
+        state = self.log.state
+        return end.segment is state.active or end.segment in state.segments
 
     def read(self, offset: int, bytes_max: int, *, blocking: bool) -> Bytes | None:
         """As LogReader.read, up to the end of what is written: a follower has it before anybody else may see it."""
@@ -177,22 +188,28 @@ class Replica:
     # what may be shown
 
     def show(self, high_watermark: int) -> None:
-        """What lies before the high watermark may be shown; where it has gone back, as after a truncation, no more.
+        """What lies before the high watermark may be shown, up to the last end before it that is known. Loop.
 
-        It lies at a batch's end, and within the log. StorageFault; DamageFound where the log must be looked into.
+        It never goes back: a truncation does that.
+        """
+        state, ends = self.log.state, self._ends
+        count = bisect_right(ends, high_watermark, key=_offset)
+        last = ends[count - 1] if count else None
+        del ends[:count]
+        known = [one for one in (last, state.synced, state.end()) if one is not None and one.offset <= high_watermark]
+        best = max(known, key=_offset, default=state.shown)
+        if best.offset > state.shown.offset and self._holds(best):  # else it was truncated since
+            state.advance(best, best.offset)
+
+    @runs_in()
+    def show_exactly(self, high_watermark: int) -> None:
+        """As `show`, to the very offset, which lies at a batch's end and within the log; it may go back.
+
+        StorageFault; DamageFound where the log cannot be read.
         """
         state = self.log.state
         if state.shown.offset != high_watermark:
-            state.advance(self._end_at(high_watermark), high_watermark)
-
-    def _end_at(self, offset: int) -> LogEnd:
-        state, ends = self.log.state, self._ends
-        while ends and (ends[0].offset < offset or ends[0].segment not in state.segments):
-            ends.popleft()
-        for known in (state.synced, state.end(), *list(ends)[:1]):
-            if known.offset == offset:
-                return known
-        return find_end(state, offset)
+            state.advance(find_end(state, high_watermark), high_watermark)
 
 
 class _WrittenReader(LogReader):

@@ -189,7 +189,7 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
         _decide(store, log, entered.end)
         fresh = reopened(store, log, now)
         if fresh.fault is None:
-            Replica(fresh).show(max(min(high_watermark, fresh.log_end_offset), fresh.log_start_offset))
+            Replica(fresh).show_exactly(max(min(high_watermark, fresh.log_end_offset), fresh.log_start_offset))
     except (OSError, StorageFault, DamageFound) as error:
         fault = error if isinstance(error, StorageFault) else _fault(error, log.directory)
         log.fail(fault)

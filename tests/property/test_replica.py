@@ -115,7 +115,7 @@ class Follower:
         replica = self.replica
         assert replica.online, replica.log.fault
         assert replica.log_end_offset >= self.confirmed
-        replica.show(replica.log_end_offset)
+        replica.show_exactly(replica.log_end_offset)
         held = [one for one in written if read_header(one).base_offset < replica.log_end_offset]
         assert everything(replica) == held
         starts: dict[int, int] = {}

@@ -157,12 +157,15 @@ class RealLog:
         """Tell the log how far it may show, and look at what it shows."""
         if not self.online:
             return self.records
+        with at("loop"):
+            self.replica.show(high_watermark)
+        if self.replica.log.high_watermark > high_watermark:
+            raise Damaged(f"{self.replica.log!r} shows {self.replica.log.high_watermark}, {high_watermark} is told")
         with at("reader"):
-            self._show(high_watermark)
+            self._look(self.replica.log.high_watermark)
         return self.records
 
-    def _show(self, high_watermark: int) -> None:
-        self.replica.show(high_watermark)
+    def _look(self, high_watermark: int) -> None:
         offset = max(self.log_start_offset, min(self._looked, high_watermark) - SHOWN_AGAIN)
         self._looked = high_watermark
         while offset < high_watermark:
@@ -250,6 +253,8 @@ class RealLog:
         """Delete what was shown before an offset, as a leader's retention does."""
         self.disk.may_be_cut(CUT_AMID * 10)
         with at("files"):
+            if self.replica.log.high_watermark < offset:
+                self.replica.show_exactly(offset)
             delete_records(self.replica.log, offset, self.disk.now)
         self.records[:offset] = [GONE] * offset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.effects import Append, BeginEpoch, Effect, Enter, Lost, Send, StartAnew
+from edge_broker.cluster.effects import Advance, Append, BeginEpoch, Effect, Enter, Lost, Send, StartAnew
 from edge_broker.cluster.layout import decode_state
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import Partition, Role, Settings
@@ -97,7 +97,7 @@ def test_an_epoch_begins_behind_what_is_being_written() -> None:
 
 def test_who_is_writing_fetches_nothing_and_takes_no_answer() -> None:
     made, log, around = following(4, 4)
-    answer = ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=2, records=(Record(4, 2),))
+    answer = ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),))
     made.fetched(answer)
     assert around.took() == [Append(PARTITION, 2, answer.records)]
     under_way = log.begin_append((Record(4, 2),))
@@ -254,3 +254,14 @@ def test_an_empty_log_that_begins_behind_the_leaders_end_waits_for_it() -> None:
     around.now_ms += 600.0
     made.tick()
     assert [each.fetch_offset for each in around.fetches()] == [9]
+
+
+def test_a_follower_shows_what_its_leader_tells_as_far_as_it_has_it() -> None:
+    made, _, around = following(4, 4)
+    told = ReplicaFetched(PARTITION, 4, 2, 4, records=())
+    for mark in (1, 1, 0, 7):
+        made.fetched(told._replace(high_watermark=mark))
+    assert [each for each in around.took() if isinstance(each, Advance)] == [
+        Advance(PARTITION, 1),
+        Advance(PARTITION, 2),
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
+from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import LogSettings
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.log import PartitionLog
@@ -88,7 +89,7 @@ def test_a_follower_keeps_offsets_epochs_times_and_bytes() -> None:
     assert replica.online
     assert starts(replica) == ((3, 0), (5, 3))
     assert replica.log.leader_epoch == 5
-    replica.show(4)
+    replica.show_exactly(4)
     assert shown(replica) == written
 
 
@@ -99,7 +100,7 @@ def test_nothing_is_shown_before_it_is_told_whatever_the_disk_has() -> None:
     synced(replica.log)
     assert replica.log.high_watermark == 0
     assert replica.log.reader.read(0, 1000, blocking=True) == b""
-    replica.show(1)
+    replica.show_exactly(1)
     assert len(shown(replica)) == 1
     assert replica.log.reader.max_timestamp() == (0, NOW_MS - 77)
     disk.crash()
@@ -161,7 +162,7 @@ def test_a_leader_that_compacts_leaves_gaps_that_are_no_damage() -> None:
     written = [of_leader(0, 1, b"a"), of_leader(5, 1, b"b"), of_leader(9, 2, b"c")]
     take(replica, *written)
     synced(replica.log)
-    replica.show(10)
+    replica.show_exactly(10)
     assert shown(replica) == written
     for _ in range(2):
         disk.crash()
@@ -169,7 +170,7 @@ def test_a_leader_that_compacts_leaves_gaps_that_are_no_damage() -> None:
         replica = Replica(store.topics["t"].partitions[0])
         assert replica.log_end_offset == 10
         assert [log for topic in store.topics.values() for log in topic.partitions if log.damages] == []
-        replica.show(10)
+        replica.show_exactly(10)
         assert shown(replica) == written
 
 
@@ -181,14 +182,14 @@ def test_a_fetch_may_fill_several_segments() -> None:
     assert len(replica.log.segments) > 3
     assert all(segment.size <= SETTINGS.segment_bytes for segment in replica.log.segments)
     synced(replica.log)
-    replica.show(40)
+    replica.show_exactly(40)
     assert shown(replica) == written
     replica.log.roller.stop()
     disk.crash()
     replica = again(disk)
-    replica.show(17)
+    replica.show_exactly(17)
     assert shown(replica) == written[:17]
-    replica.show(40)
+    replica.show_exactly(40)
     assert shown(replica) == written
 
 
@@ -262,7 +263,7 @@ def test_the_high_watermark_lies_at_any_batch_and_may_go_back() -> None:
     written = [of_leader(number, 1, b"%03d" % number * 80) for number in range(300)]
     take(replica, *written)
     for mark in (300, 5, 0, 12, 299, 13, 300):
-        replica.show(mark)
+        replica.show_exactly(mark)
         assert replica.log.high_watermark == mark
         assert shown(replica) == written[:mark]
 
@@ -272,7 +273,7 @@ def test_a_follower_reads_what_is_written_and_nobody_else_does() -> None:
     written = [of_leader(number, 1, b"%03d" % number * 200) for number in range(20)]
     take(replica, *written)
     assert len(replica.log.segments) > 2
-    replica.show(3)
+    replica.show_exactly(3)
     found, offset = list[bytes](), 0
     while data := replica.read(offset, 1, blocking=True):
         found.append(bytes(data))
@@ -326,7 +327,7 @@ def test_a_worker_writes_several_batches_and_all_are_taken_in() -> None:
     assert (behind.log_end_offset, behind.log.leader_epoch, starts(behind)) == (4, 5, ((3, 0), (5, 3)))
     for replica in (behind, at_once):
         synced(replica.log)
-        replica.show(4)
+        replica.show_exactly(4)
     assert shown(behind) == shown(at_once) == written
     assert behind.log.writer.producers.known()[9].batches == at_once.log.writer.producers.known()[9].batches
     assert behind.log.reader.max_timestamp() == at_once.log.reader.max_timestamp()
@@ -357,7 +358,7 @@ def test_a_worker_writes_what_the_segment_takes_and_the_next_takes_the_rest() ->
     synced(replica.log)
     for _ in range(2):
         assert starts(replica) == ((1, 0), (2, 8), (3, 16))
-        replica.show(20)
+        replica.show_exactly(20)
         assert shown(replica) == written
         disk.crash()
         replica = again(disk)
@@ -405,3 +406,35 @@ def test_what_counts_as_replicated_goes_by_the_topics_durability(durability: str
     assert replica.acknowledged_offset == counts
     synced(replica.log)
     assert replica.acknowledged_offset == 2
+
+
+def test_what_a_leader_tells_is_shown_up_to_the_last_end_that_is_known() -> None:
+    """On the loop, so without a look at the log, which runs_in would refuse there."""
+    replica = opened()
+    take(replica, of_leader(0, 1, b"a"), of_leader(1, 1, b"b"))
+    take(replica, of_leader(2, 1, b"c"))
+    take(replica, of_leader(3, 1, b"d", b"e"))
+    marks = []
+    with within(LOOP):
+        for mark in (0, 1, 2, 3, 4, 5, 3):
+            replica.show(mark)
+            marks.append(replica.log.high_watermark)
+    assert marks == [0, 0, 2, 3, 3, 5, 5]
+
+
+def test_however_far_replicas_are_behind_what_is_shown_follows() -> None:
+    replica = opened()
+    written = [of_leader(number, 1, b"%03d" % number * 80) for number in range(1000)]
+    for one in written:
+        take(replica, one)
+    shown_before = 0
+    with within(LOOP):
+        for mark in range(1, 1001):
+            replica.show(mark)
+            now = replica.log.high_watermark
+            assert shown_before <= now <= mark
+            assert mark - now < 64
+            shown_before = now
+    assert shown_before == 1000
+    synced(replica.log)
+    assert shown(replica) == written

@@ -79,7 +79,7 @@ def test_an_empty_log_begins_anew() -> None:
 
 def test_what_had_gone_before_stays_in_the_account() -> None:
     store, replica, _ = filled(SimulatedDisk(1))
-    replica.show(20)
+    replica.show_exactly(20)
     delete_records(replica.log, 3, NOW)
     anew(store, replica, 100)
     assert [(one.cause, one.first_offset, one.end_offset) for one in replica.log.removed] == [

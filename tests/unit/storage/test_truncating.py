@@ -54,7 +54,7 @@ def cut(store: LogStore, replica: Replica, end_offset: int) -> None:
 
 
 def all_of(replica: Replica) -> list[bytes]:
-    replica.show(replica.log_end_offset)
+    replica.show_exactly(replica.log_end_offset)
     return read_all(replica.log)
 
 
@@ -178,7 +178,7 @@ def test_a_truncation_holds_for_the_log_that_was_entered() -> None:
 
 def test_what_was_shown_and_stays_is_shown() -> None:
     store, replica, _ = filled(SimulatedDisk(1))
-    replica.show(5)
+    replica.show_exactly(5)
     cut(store, replica, 9)
     assert replica.log.high_watermark == 5
     cut(store, replica, 3)
@@ -248,7 +248,7 @@ def test_a_log_that_starts_amid_a_batch_is_emptied_there(end: int) -> None:
     replica = Replica(make_topic(store).partitions[0])
     take(replica, of_leader(0, 1, b"a", b"b"), of_leader(2, 1, b"c", b"d", b"e"), of_leader(5, 1, b"f"))
     synced(replica.log)
-    replica.show(6)
+    replica.show_exactly(6)
     delete_records(replica.log, 3, NOW)
     store.checkpoint()
     cut(store, replica, end)
@@ -357,3 +357,17 @@ def test_a_decision_that_cannot_be_read_is_not_guessed() -> None:
     _, replica = again(disk)
     assert not replica.online
     assert store is not None
+
+
+def test_ends_of_what_was_truncated_are_not_shown() -> None:
+    store, replica, written = filled(SimulatedDisk(1))
+    cut(store, replica, 9)
+    take(replica, *[of_number(number, 9) for number in (9, 10)])
+    for mark, end in ((8, 0), (9, 9), (10, 9), (11, 11), (15, 11)):
+        replica.show(mark)
+        assert replica.log.high_watermark == end
+    more = [of_number(number, 9) for number in (11, 12)]
+    for one in more:
+        take(replica, one)
+    replica.show(12)
+    assert read_all(replica.log) == [*written[:9], of_number(9, 9), of_number(10, 9), more[0]]
