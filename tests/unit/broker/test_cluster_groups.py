@@ -22,7 +22,6 @@ from edge_broker.cluster.state import NO_LEADER, Topic
 from edge_broker.config import Endpoint
 from edge_broker.coordinator.offset_records import AGE_HEADER, CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
     DELETE_GROUPS,
     FIND_COORDINATOR,
@@ -258,10 +257,10 @@ def test_a_new_leader_serves_what_the_former_one_wrote_whether_or_not_it_may_be_
     cluster.others_keep_up = False
     cluster.lead(3, settled=False)
     assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert health_problem(site.broker) == "committed offsets are still being loaded"
+    assert not site.broker.groups.loaded
     site.settle()
     assert committed(site) == (ErrorCode.NONE, 42)
-    assert health_problem(site.broker) is None
+    assert site.broker.groups.loaded
 
 
 def commits_while_loading(site: Site) -> list[int]:
@@ -339,13 +338,13 @@ def test_what_could_not_be_loaded_is_loaded_when_it_can_be_read_again(site: Site
     cluster.lead(3, partition=1)
     assert committed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     assert committed(site, OTHER)[0] == ErrorCode.NONE
-    assert health_problem(site.broker) == site.broker.groups.fault is not None
+    assert site.broker.groups.fault is not None
     tick(site)
     assert committed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     site.disk.fault = None
     tick(site)
     assert committed(site) == (ErrorCode.NONE, 41)
-    assert health_problem(site.broker) is None
+    assert (site.broker.groups.loaded, site.broker.groups.fault) == (True, None)
 
 
 # resigning
