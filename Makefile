@@ -37,7 +37,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo \
+.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -52,6 +52,9 @@ help:  ## this list
 
 demo: install-demo  ## the whole road on this machine, with a cut link and a killed broker (about two minutes)
 	$(PYTHON) -m tests.e2e.demo --seconds $(SECONDS) $(if $(CENTRAL),--central $(CENTRAL)) $(if $(KEEP),--keep) $(ARGS)
+
+cluster: install-cluster  ## three brokers and a ZooKeeper ensemble on this machine, to make trouble with, until Ctrl-C
+	$(PYTHON) -m tests.e2e.cluster $(ARGS)
 
 test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first; as root with test-root's
 	$(PYTEST) $(SUITES:%=tests/%) $(ARGS)
@@ -190,6 +193,11 @@ install-demo:
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	$(if $(filter kafka,$(CENTRAL)),@$(SETUP) jars)
+
+install-cluster:
+	@$(SETUP) packages venv java kcat
+	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test
+	@$(SETUP) jars zookeeper-jars
 
 install-test:
 	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client iproute2
