@@ -244,7 +244,11 @@ def _faults(seen: Seen, standings: list[Standing], boards: list[Board]) -> Itera
 
 
 def _partitions(count: int) -> str:
-    return f"{count:,} partition{'s' if count > 1 else ''}"
+    return _count(count, "partition")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 # text
@@ -294,7 +298,7 @@ def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list
         if len(bad) > ROWS_MAX:
             print(f"and {len(bad) - ROWS_MAX:,} more, which --json tells")
     print()
-    well = f"well: {len(seen.brokers)} brokers, {_partitions(len(standings))}, every replica in sync"
+    well = f"well: {_count(len(seen.brokers), 'broker')}, {_partitions(len(standings))}, every replica in sync"
     print(f"not well: {'; '.join(faults)}" if faults else well)
 
 
