@@ -38,6 +38,7 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
     FetchResponse,
     PartitionData,
 )
@@ -184,6 +185,7 @@ class FetchSession:
         return len(data.records or b"")
 
     def _data(self, partition: PartitionId, fetched: ReplicaFetched) -> PartitionData:
+        """An answer, which says to which order: a follower may have another one under way."""
         replica = self._cluster.replica(partition)
         return PartitionData(
             partition_index=partition.partition,
@@ -191,6 +193,8 @@ class FetchSession:
             log_start_offset=-1 if replica is None else replica.log_start_offset,
             records=b"",
             aborted_transactions=[],
+            current_leader=FetchLeaderIdAndEpoch(leader_epoch=fetched.leader_epoch),
+            answers_offset=fetched.fetch_offset,
         )
 
     def _end(self, partition: PartitionId, topic_id: UUID, fetched: ReplicaFetched) -> None:
@@ -208,7 +212,9 @@ class FetchSession:
             order = self.orders.get(partition)
             led = self._cluster.led(*partition)
             if order is not None and led is not None and partition not in self._answer:
-                fetched = ReplicaFetched(partition, 0, 0, 0, high_watermark=led.high_watermark)
+                fetch = order.fetch
+                where = (partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
+                fetched = ReplicaFetched(*where, high_watermark=led.high_watermark)
                 self._answer[partition] = order.topic_id, self._data(partition, fetched)
         self._marks.clear()
         topics: dict[UUID, FetchableTopicResponse] = {}

@@ -136,6 +136,8 @@ class ClusterMember:
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that may have been deleted
         self._proof_due_ms = self._balance_due_ms = 0.0
         self._proving = False
+        self._hurried: dict[PartitionId, None] = {}
+        self._ticks = 0
 
     # what partitions ask of their member
 
@@ -507,13 +509,31 @@ class ClusterMember:
             self._wait_for_former_life()
         if self.standing is not Standing.SERVING:
             return
-        for partition in list(self.partitions.values()):
-            partition.tick()
+        self._tick_partitions()
         if self.leaving:
             self._hand_over_all()
         elif self.controller.holds and now_ms >= self._balance_due_ms:
             self._balance_due_ms = now_ms + self.settings.balance_ms
             self._balance()
+
+    def _tick_partitions(self) -> None:
+        """All that are in a hurry, and a share of the others."""
+        for partition in list(self._hurried):
+            found = self.partitions.get(partition)
+            if found is not None:
+                found.tick()
+            if found is None or found.calm:
+                del self._hurried[partition]
+        self._ticks += 1
+        share = self.settings.ticks_of_calm
+        for found in list(self.partitions.values())[self._ticks % share :: share]:
+            found.tick()
+            if not found.calm:
+                self._hurried[found.partition] = None
+
+    def hurry(self, partition: PartitionId) -> None:
+        """As Surroundings."""
+        self._hurried[partition] = None
 
     def _balance(self) -> None:
         states = {partition: state for partition, (state, _) in self._states.items()}

@@ -67,6 +67,7 @@ class Settings(NamedTuple):
     fetch_wait_ms: float = 500.0  # replica.fetch.wait.max.ms
     fetch_timeout_ms: float = 2_000.0
     retry_ms: float = 100.0  # of a fetch that the leader refused
+    ticks_of_calm: int = 1  # how many ticks of the member one of a partition takes for which nothing is due soon
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next
     unclean_wait_ms: float = 2_000.0
@@ -85,6 +86,8 @@ class Role(Enum):
 
 
 LEADS = (Role.LEADING, Role.HANDING_OVER)
+CALM = (Role.LEADING, Role.FOLLOWING)
+CALM_MS = 1_000.0
 
 
 class Surroundings(Protocol):
@@ -111,6 +114,9 @@ class Surroundings(Protocol):
 
     def token(self) -> int:
         """A number that was not given before."""
+
+    def hurry(self, partition: PartitionId) -> None:
+        """Give this partition each tick, until it is calm."""
 
 
 class Unclean:
@@ -176,6 +182,8 @@ class Partition:
     def _become(self, role: Role) -> None:
         led, leads = self.role in LEADS, role in LEADS
         self.role = role
+        if role not in CALM:
+            self._around.hurry(self.partition)
         if leads and not led:
             assert self.leading is not None
             self._around.out(Leads(self.partition, self.leading.epoch))
@@ -453,6 +461,7 @@ class Partition:
             self._start_anew(answer.log_start_offset, differ=answer.diverging is not None)
         if answer.error is not ErrorCode.NONE:
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, around.settings.retry_ms)
+            around.hurry(self.partition)
             return
         if answer.diverging is not None:
             if last_epoch(self.log) != NONE:
@@ -513,6 +522,13 @@ class Partition:
             self.reconcile()  # an epoch may wait for its beginning
         self.advance()
         self.fetch_if_due()
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing of it is due within a second, but for what it is told meanwhile."""
+        following = self.following
+        soon = following is not None and following.due_ms < self._around.now_ms + CALM_MS
+        return self.role in CALM and not soon and self.cutting is None and self._unclean is None
 
     def tick(self) -> None:
         """Time has passed."""

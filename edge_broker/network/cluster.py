@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatcher import Dispatcher
 
-TICK_S = 0.05
+TICK_S = 0.1
+TICKS_OF_CALM = 10
 LEAVE_S = 5.0
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
-UNDER_WAY_PER_LAG = 4  # of an idle partition's fetches within replica.lag.time.max.ms
+UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
 
 
 class ClusterShell:
@@ -300,6 +301,7 @@ def member_settings(config: BrokerConfig) -> Settings:
         lag_ms_max=lag_ms,
         fetch_wait_ms=idle_ms,
         fetch_timeout_ms=idle_ms,
+        ticks_of_calm=TICKS_OF_CALM,
         balance_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000.0 if rebalances else NEVER_MS,
     )
 

@@ -233,7 +233,7 @@ class ReplicaLink:
 
     def _take(self, partition: PartitionId, data: PartitionData) -> None:
         fetch = self._ordered.get(partition)
-        if fetch is None:
+        if fetch is None or not _answers(data, fetch):
             return
         diverging = data.diverging_epoch
         error = known_error(data.error_code)
@@ -287,6 +287,14 @@ class ReplicaLink:
                     self._owner.told(TellEnd(partition, question.version, self.to, *end))
 
         self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
+
+
+def _answers(data: PartitionData, fetch: ReplicaFetch) -> bool:
+    """Whether this answers that order, and no earlier one of the same partition; an unknown topic answers all."""
+    leader = data.current_leader
+    if leader is None:
+        return True
+    return (data.answers_offset, leader.leader_epoch) == (fetch.fetch_offset, fetch.leader_epoch)
 
 
 def known_error(code: int) -> ErrorCode:

@@ -109,6 +109,7 @@ class PartitionData(Message):
     aborted_transactions: list[AbortedTransaction] | None = nullable_array(AbortedTransaction, "4+")
     preferred_read_replica: int = int32("11+", default=-1)
     records: bytes | bytearray | memoryview | None = records()
+    answers_offset: int = int64("17+", tag=OWN_TAGS, default=-1)  # to a follower of ours: the order that this is for
 
 
 class FetchableTopicResponse(Message):

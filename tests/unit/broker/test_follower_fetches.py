@@ -248,3 +248,11 @@ def test_sessions_of_connections_that_are_gone_are_forgotten(site: Site) -> None
     fetches.each(seen.append)
     assert seen == [there]
     assert gone is not there
+
+
+def test_an_answer_says_to_which_order_as_the_follower_may_have_another_under_way(site: Site) -> None:
+    found = site.asks(lambda: site.order(4))
+    assert found is not None
+    leader = found[P0].current_leader
+    assert leader is not None
+    assert (found[P0].answers_offset, leader.leader_epoch) == (4, 3)
