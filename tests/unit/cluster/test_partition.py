@@ -52,6 +52,9 @@ class Around:
     def token(self) -> int:
         return len(self.effects)
 
+    def hurry(self, partition: PartitionId) -> None:
+        self.hurried = partition
+
     def ask(self, request: object, then: object) -> None:
         assert isinstance(request, SetData)
         self.written.append(request)
