@@ -1,0 +1,68 @@
+"""Two of three ZooKeeper servers die: nothing more is acked, what is led is still read, and brokers say so."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.conformance.test_cluster import Written, assert_each_once
+from tests.support import runtimes
+from tests.support.board_cluster import RECOVERY_S, BoardCluster
+from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S, wait_until
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BoardCluster]:
+    with ZooKeeperEnsemble(tmp_path) as ensemble, BoardCluster(tmp_path, ensemble) as cluster:
+        yield cluster
+
+
+def status(board: EdgeBroker) -> tuple[int, str]:
+    command = [runtimes.console_script("edge-broker"), "cluster", "status", "--bootstrap-server", board.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
+    return done.returncode, (done.stdout.splitlines() or [done.stderr])[-1]
+
+
+def health(board: EdgeBroker) -> str:
+    try:
+        with urllib.request.urlopen(board.metrics_url.replace("/metrics", "/health"), timeout=CALL_S) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return f"{refused.code} {refused.read().decode()}"
+
+
+def test_nothing_is_acked_until_there_is_a_majority_again(cluster: BoardCluster) -> None:
+    topic = cluster.make_topic("t", 3)
+    written = Written(cluster, topic)
+    written.write(100, "before")
+    answered = dict(written.end())
+    board = cluster.board(1)
+    assert status(board) == (0, "well: 3 brokers, 3 partitions, every replica in sync")
+    gone = cluster.ensemble.servers[:2]
+    for server in gone:
+        server.kill()
+    not_well = (1, "not well: no controller is known: ZooKeeper may not answer, then nothing is acked")
+    for each in cluster.boards:
+        wait_until(lambda each=each: status(each) == not_well, RECOVERY_S, f"{each.name} knows no controller")
+        assert health(each).startswith("503 ZooKeeper does not answer, so nothing is acknowledged"), health(each)
+    late = Written(cluster, topic, message_timeout_ms=3_000)
+    late.write(10, "late")
+    assert late.producer.flush(CALL_S) == 0
+    assert late.offsets == {}
+    assert {error.code() for error in late.errors} == {KafkaError._MSG_TIMED_OUT}
+    assert_each_once(cluster, topic, answered)
+    gone[0].start()
+    wait_until(lambda: status(board)[0] == 0, RECOVERY_S, "all is well", seen=lambda: status(board))
+    written.write(100, "after")
+    assert len(written.end()) == 200
+    assert_each_once(cluster, topic, written.offsets)
+    gone[1].start()
