@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 from uuid import UUID
 
-from edge_broker.protocol.message import Field, Message, MessageType
+from edge_broker.protocol.message import OWN_TAGS, Field, Message, MessageType
 
 M = TypeVar("M", bound=Message)
 
@@ -20,25 +20,26 @@ LENGTHS = (0, 0, 1, 1, 2, 3)
 PRIMITIVE_LENGTHS = (0, 1, 2, 126, 127, 128)
 
 
-def random_message(message_type: type[M], version: int, rnd: random.Random) -> M:
-    """Return a message with extreme and ordinary values in every field of the version."""
-    return message_type(**{field.name: _value(field, version, rnd) for field in message_type.FIELDS})
+def random_message(message_type: type[M], version: int, rnd: random.Random, *, own: bool = True) -> M:
+    """Return a message with extreme and ordinary values in every field of the version; `own`: also in those of ours."""
+    return message_type(**{field.name: _value(field, version, rnd, own) for field in message_type.FIELDS})
 
 
-def _value(field: Field, version: int, rnd: random.Random) -> object:
-    if version not in field.versions or (field.tag is not None and rnd.random() < 0.4):
+def _value(field: Field, version: int, rnd: random.Random, own: bool) -> object:
+    foreign = field.tag is not None and field.tag >= OWN_TAGS and not own
+    if version not in field.versions or foreign or (field.tag is not None and rnd.random() < 0.4):
         return [] if isinstance(field.default, list) else field.default
     if field.nullable is not None and version in field.nullable and rnd.random() < 0.25:
         return None
     if field.kind == "array":
         lengths = LENGTHS if isinstance(field.of, MessageType) else PRIMITIVE_LENGTHS
-        return [_single(field.of, version, rnd) for _ in range(rnd.choice(lengths))]
-    return _single(field.of if field.kind == "struct" else field.kind, version, rnd)
+        return [_single(field.of, version, rnd, own) for _ in range(rnd.choice(lengths))]
+    return _single(field.of if field.kind == "struct" else field.kind, version, rnd, own)
 
 
-def _single(kind: MessageType | str, version: int, rnd: random.Random) -> object:
+def _single(kind: MessageType | str, version: int, rnd: random.Random, own: bool) -> object:
     if isinstance(kind, MessageType):
-        return random_message(cast("type[Message]", kind), version, rnd)
+        return random_message(cast("type[Message]", kind), version, rnd, own=own)
     if kind.startswith("int"):
         bits = int(kind.removeprefix("int"))
         return rnd.choice((-1, 0, 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, rnd.getrandbits(bits - 1)))

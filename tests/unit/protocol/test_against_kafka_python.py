@@ -76,7 +76,7 @@ def test_bytes_agree(message_type: type[Message], version: int) -> None:
     peer = _peer(message_type)
     rnd = random.Random(version)
     for _ in range(ROUNDS):
-        message = random_message(message_type, version, rnd)
+        message = random_message(message_type, version, rnd, own=False)
         theirs = bytes(_theirs(peer, message, version).encode(version=version))
         assert b"".join(encode(message, version)) == theirs
         assert decode(message_type, version, memoryview(theirs)) == message
@@ -95,7 +95,7 @@ def _api_versions() -> list[Any]:
 def test_frames_agree(api: Api, version: int) -> None:
     """Headers too: kafka-python's request is ours to read, our response is kafka-python's."""
     rnd = random.Random(version)
-    request = random_message(api.request, version, rnd)
+    request = random_message(api.request, version, rnd, own=False)
     theirs = _theirs(_peer(api.request), request, version)
     theirs.with_header(correlation_id=77, client_id="grüße")
     frame = memoryview(bytes(theirs.encode(version=version, header=True)))
@@ -103,7 +103,7 @@ def test_frames_agree(api: Api, version: int) -> None:
     assert header == [api.key, version, 77, "grüße"]
     assert decode(api.request, version, frame, position) == request
 
-    response = random_message(api.response, version, rnd)
+    response = random_message(api.response, version, rnd, own=False)
     expected = _theirs(_peer(api.response), response, version)
     expected.with_header(correlation_id=78)
     sent = b"".join(response_frame(api, version, 78, response))
