@@ -250,6 +250,7 @@ class ReplicaLink:
                 end,
                 max(data.high_watermark, 0),
                 data.records or None,
+                data.log_start_offset,
             )
         )
 

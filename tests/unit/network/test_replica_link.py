@@ -91,3 +91,14 @@ def test_a_high_watermark_alone_leaves_the_order() -> None:
 def test_what_is_not_known_here_is_an_error_all_the_same() -> None:
     assert known_error(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert known_error(31_000) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_where_the_leaders_log_begins_is_told() -> None:
+    link, owner = a_link()
+    link._partition(a_fetch(4), UUID(int=1))
+    answer = an_answer(4, records=b"", error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    answer.log_start_offset = 9
+    link._take(P, answer)
+    (told,) = owner.messages
+    assert isinstance(told, ReplicaFetched)
+    assert (told.error, told.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 9)
