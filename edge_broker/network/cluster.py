@@ -114,6 +114,7 @@ class ClusterShell:
             effects.BeginEpoch: replicas.begin_epoch,
             effects.Enter: replicas.enter,
             effects.Truncate: replicas.truncate,
+            effects.StartAnew: replicas.start_anew,
             effects.Advance: self._advance,
             effects.Leads: self._leads,
             effects.Resigned: self._resigned,

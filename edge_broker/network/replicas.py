@@ -8,7 +8,7 @@
 | Append | on the loop, or by `writer` where the disk would make it wait | `log_moved`, a sync |
 | BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
-| Truncate | in `files` | `truncated` |
+| Truncate, StartAnew | in `files` | `truncated` |
 | Advance | the log shows more | who waits is asked |
 
 What a worker cannot do takes the log offline, which the member sees.
@@ -32,6 +32,7 @@ from edge_broker.cluster.effects import (
     Enter,
     OpenLog,
     RemoveLog,
+    StartAnew,
     Truncate,
 )
 from edge_broker.cluster.state import PartitionId
@@ -42,6 +43,7 @@ from edge_broker.network.offline_partitions import behind
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.topics import id_of, id_text
 from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, let_go, truncate
 
@@ -360,7 +362,7 @@ class Replicas:
             return
         found = self._member.partitions[wish.partition]
         assert found.cutting is not None
-        end_offset, log = found.cutting.end_offset, replica.log
+        end_offset, log = found.cutting.lost_from, replica.log
 
         def entered(end: Entered) -> None:
             if self._is_wanted(wish):
@@ -385,21 +387,37 @@ class Replicas:
         if replica is None or entered is None:
             return
         log = replica.log
+        log_line("warning", "truncates", topic=log.topic, partition=log.partition, log_end_offset=wish.end_offset)
+        self._cut(wish.partition, log, partial(truncate, self._broker.store, log, entered, self._broker.time.now()))
+
+    def start_anew(self, wish: StartAnew) -> None:
+        """As the table says."""
+        partition, start_offset = wish
+        replica = self.replica(partition)
+        if replica is None or replica.log.fault is not None:
+            return
+        if self._held.pop(partition, None) is None and not hold(replica.log):
+            self._later(BUSY_S, self.start_anew, wish)
+            return
+        log = replica.log
+        log_line("warning", "starts-anew", topic=log.topic, partition=log.partition, log_start_offset=start_offset)
+        self._cut(partition, log, partial(start_anew, self._broker.store, log, start_offset, self._broker.time.now()))
+
+    def _cut(self, partition: PartitionId, log: PartitionLog, work: Callable[[], PartitionLog]) -> None:
+        """Go on as what is made of a log that is held."""
 
         def cut(fresh: PartitionLog) -> Outcome:
             go_on(log, fresh)
-            log_line("warning", "truncated", topic=log.topic, partition=log.partition, log_end_offset=wish.end_offset)
-            self._turn(lambda now_ms: self._member.truncated(wish.partition, now_ms))
+            self._turn(lambda now_ms: self._member.truncated(partition, now_ms))
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
             log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
             let_go(log)
             self._broker.effects.offline([log])
-            self._moved(wish.partition)
+            self._moved(partition)
             return Reply(None)
 
-        work = partial(truncate, self._broker.store, log, entered, self._broker.time.now())
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
 
     # what may be shown
