@@ -20,6 +20,7 @@ from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
 SESSION_MS = 2_000
+LAG_MS = 5_000
 RECOVERY_S = 60
 
 
@@ -35,6 +36,7 @@ class BoardCluster:
             "zookeeper.connect": ensemble.connect,
             "zookeeper.session.timeout.ms": SESSION_MS,
             "default.replication.factor": min(boards, 3),
+            "replica.lag.time.max.ms": LAG_MS,
             **settings,
         }
         self.boards = [
