@@ -122,6 +122,14 @@ class FetchSession:
         if partition in self.orders:
             self._moved[partition] = None
 
+    def resigned(self, partition: PartitionId) -> None:
+        """This broker does not lead it any more: an order is over before a topic of that name may be made anew."""
+        order = self.orders.get(partition)
+        if order is not None:
+            fetch = order.fetch
+            where = (partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
+            self._end(partition, order.topic_id, ReplicaFetched(*where, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
     def advanced(self, partition: PartitionId) -> None:
         """A high watermark has risen: said beside the next answer."""
         if partition in self.orders:

@@ -211,6 +211,10 @@ class ClusterShell:
             at = None if registration is None else dict(registration.endpoints).get(self._listener.name)
             return None if at is None else endpoint_of(at)
 
+        def topic_id(name: str) -> str | None:
+            topic = member.image.topics.get(name)
+            return None if topic is None else topic.topic_id
+
         def told(message: Message) -> None:
             self.turn(lambda at_ms: member.received(message, at_ms))
 
@@ -218,7 +222,7 @@ class ClusterShell:
             self._broker.node_id,
             lambda: member.identity.directory,
             endpoint,
-            lambda: {name: topic.topic_id for name, topic in member.image.topics.items()},
+            topic_id,
             told,
             lambda: self.turn(partial(member.connected_to, other)),
         )
@@ -259,6 +263,7 @@ class ClusterShell:
     def _resigned(self, effect: effects.Resigned) -> None:
         partition = effect.partition
         log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
+        self.cluster.fetches.each(lambda session: session.resigned(partition))
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(resign_offsets(self._broker, partition.partition))
         self._told(partition)

@@ -7,7 +7,7 @@
 
 A request is under way while anything is ordered, so that the leader has something to answer; another one goes as soon
 as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
-the next one.
+the next one. What is wanted of a topic that was made anew meanwhile is not sent: it says nothing of the new one.
 
 Lives here: that, and its reconnecting. Must never come in: what answers mean (edge_broker.cluster). Source: KIP-227.
 """
@@ -32,6 +32,7 @@ from edge_broker.protocol.messages.elect_leaders import (
     TopicPartitions,
 )
 from edge_broker.protocol.messages.fetch import (
+    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -67,6 +68,7 @@ SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 PREFERRED = 0  # of ElectLeaders
 ANY_EPOCH = -1
+SESSION_EPOCH_MAX = (1 << 31) - 1
 Order = tuple[int, int, int]  # leader epoch, fetch offset, last fetched epoch
 R = TypeVar("R", bound="message.Message")
 
@@ -84,7 +86,7 @@ class Owner(NamedTuple):
     broker: int
     directory: Callable[[], str]
     endpoint: Callable[[], Endpoint | None]
-    topic_ids: Callable[[], Mapping[str, str]]
+    topic_id: Callable[[str], str | None]
     told: Callable[[Message], None]
     connected: Callable[[], None]
 
@@ -97,7 +99,9 @@ class ReplicaLink:
         self._owner, self._security, self._bounds, self._log = owner, security, bounds, log
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
-        self._wanted: dict[PartitionId, ReplicaFetch] = {}
+        self._wanted: dict[PartitionId, tuple[str, ReplicaFetch]] = {}  # with the topic's id
+        self._ids: dict[PartitionId, str] = {}  # of the topics as they were asked for last, on this connection
+        self._names: dict[UUID, str] = {}  # of topics that were asked for
         self._ordered: dict[PartitionId, ReplicaFetch] = {}
         self._under_way = 0
         self._session_epoch = 0
@@ -115,8 +119,10 @@ class ReplicaLink:
         if self._connection is None:
             return  # the member asks again
         if isinstance(message, ReplicaFetch):
-            self._wanted[message.partition] = message
-            self._send_soon()
+            topic_id = self._owner.topic_id(message.partition.topic)
+            if topic_id is not None:
+                self._wanted[message.partition] = topic_id, message
+                self._send_soon()
         elif isinstance(message, HandOver):
             self._hand_over(message)
         elif isinstance(message, AskEnd):
@@ -127,14 +133,15 @@ class ReplicaLink:
     async def _run(self) -> None:
         backoff = Backoff(RETRY_S, RETRY_S_MAX)
         while True:
-            endpoint = self._owner.endpoint()
-            if endpoint is not None:
-                try:
+            try:
+                endpoint = self._owner.endpoint()
+                if endpoint is not None:
                     await self._serve(endpoint)
-                except WireError as error:
-                    self._log.line("warning", "replica-link", broker=self.to, error=error)
-                else:
                     backoff.reset()
+            except WireError as error:
+                self._log.line("warning", "replica-link", broker=self.to, error=error)
+            except Exception as error:  # noqa: BLE001 - an address that is none, or a bug: without a link none follows
+                self._log.line("error", "replica-link-failed", broker=self.to, error=repr(error))
             await asyncio.sleep(backoff.next_s())
 
     async def _serve(self, endpoint: Endpoint) -> None:
@@ -147,17 +154,19 @@ class ReplicaLink:
             timeout_s=CONNECT_S,
             silent_s_max=SILENT_S_MAX,
         )
-        connection.version(FETCH)
-        self._connection = connection
-        self._session_epoch = 0
         try:
+            connection.version(FETCH)
+            self._connection, self._session_epoch = connection, 0
             self._owner.connected()
             why = await connection.wait_closed()
             self._log.line("info", "replica-link-lost", broker=self.to, error=why)
         finally:
+            connection.close()
             self._connection = None
             self._wanted.clear()
             self._ordered.clear()
+            self._ids.clear()
+            self._names.clear()
 
     # fetches
 
@@ -174,7 +183,7 @@ class ReplicaLink:
             return
         if not self._wanted and (self._under_way or not self._ordered):
             return
-        wanted, self._wanted = self._wanted, {}
+        wanted, self._wanted = self._of_now(), {}
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._owner.broker, replica_epoch=_epoch_of(wanted)),
             max_wait_ms=self._bounds.wait_ms,
@@ -183,21 +192,31 @@ class ReplicaLink:
             session_epoch=self._session_epoch,
             topics=self._topics(wanted),
         )
-        self._session_epoch += 1
-        self._under_way += 1
         answer = connection.send(FETCH, request, timeout_s=self._bounds.wait_ms / 1000 + ANSWER_S)
+        self._session_epoch = 1 if self._session_epoch == SESSION_EPOCH_MAX else self._session_epoch + 1  # 0: begins
+        self._under_way += 1
         answer.add_done_callback(partial(self._answered, connection))
 
+    def _of_now(self) -> dict[PartitionId, ReplicaFetch]:
+        """What is wanted under the newest registration, of topics that are still there."""
+        newest = max((fetch.replica.epoch for _, fetch in self._wanted.values()), default=-1)
+        found = {}
+        for partition, (topic_id, fetch) in self._wanted.items():
+            if fetch.replica.epoch == newest and self._owner.topic_id(partition.topic) == topic_id:
+                if self._ids.get(partition) != topic_id:  # an order of the former topic is none of this one's
+                    self._ordered.pop(partition, None)
+                    self._ids[partition] = topic_id
+                found[partition] = fetch
+        return found
+
     def _topics(self, wanted: dict[PartitionId, ReplicaFetch]) -> list[FetchTopic]:
-        ids, directory = self._owner.topic_ids(), id_of(self._owner.directory())
+        directory = id_of(self._owner.directory())
         topics: dict[str, FetchTopic] = {}
         for partition, fetch in wanted.items():
-            topic_id = ids.get(partition.topic)
-            if topic_id is None:
-                continue  # deleted meanwhile
             if partition.topic not in topics:
-                topics[partition.topic] = FetchTopic(topic_id=id_of(topic_id), partitions=[])
+                topics[partition.topic] = FetchTopic(topic_id=id_of(self._ids[partition]), partitions=[])
             topics[partition.topic].partitions.append(self._partition(fetch, directory))
+        self._names.update((topic.topic_id, name) for name, topic in topics.items())
         return list(topics.values())
 
     def _partition(self, fetch: ReplicaFetch, directory: UUID) -> FetchPartition:
@@ -223,13 +242,19 @@ class ReplicaLink:
             self._log.line("error", "replica-fetch-refused", broker=self.to, error=error_name(response.error_code))
             connection.close()
             return
-        names = {topic_id: name for name, topic_id in self._owner.topic_ids().items()}
         for topic in response.responses:
-            name = names.get(id_text(topic.topic_id))
-            for data in topic.partitions:
-                if name is not None:
-                    self._take(PartitionId(name, data.partition_index), data)
+            self._take_topic(topic)
         self._send_soon()
+
+    def _take_topic(self, topic: FetchableTopicResponse) -> None:
+        name, topic_id = self._names.get(topic.topic_id), id_text(topic.topic_id)
+        if name is not None and self._owner.topic_id(name) != topic_id:
+            del self._names[topic.topic_id]  # it is deleted
+            return
+        for data in topic.partitions:
+            partition = PartitionId(name or "", data.partition_index)
+            if self._ids.get(partition) == topic_id:
+                self._take(partition, data)
 
     def _take(self, partition: PartitionId, data: PartitionData) -> None:
         fetch = self._ordered.get(partition)

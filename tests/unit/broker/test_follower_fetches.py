@@ -190,6 +190,18 @@ def test_an_order_ends_where_another_leads(site: Site) -> None:
     assert site.session.orders == {}
 
 
+def test_an_order_is_over_with_the_lead_though_a_topic_of_that_name_is_led_again(site: Site) -> None:
+    """Else what the follower had of the former topic would count as had of the new one."""
+    site.asks(lambda: site.order(10, synced=10))
+    site.session.resigned(P0)
+    site.logs[P0].log_end_offset = 12
+    site.session.moved(P0)
+    site.session.look(1)
+    (answer,) = site.answers().values()
+    assert answer[P0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (site.session.orders, len(site.fetched)) == ({}, 1)
+
+
 def test_a_log_that_diverges_is_told_so_and_gets_nothing(site: Site) -> None:
     site.diverging = EpochEnd(1, 3)
     found = site.asks(lambda: site.order(4))

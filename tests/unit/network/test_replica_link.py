@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from drupelet.kafka_security import Security
 from edge_broker.cluster.messages import Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
-from edge_broker.network.replica_link import Bounds, ReplicaLink, known_error
-from edge_broker.protocol.messages.fetch import FetchLeaderIdAndEpoch, PartitionData
+from edge_broker.network import replica_link
+from edge_broker.network.log_lines import LimitedLog
+from edge_broker.network.replica_link import SESSION_EPOCH_MAX, Bounds, Owner, ReplicaLink, known_error
+from edge_broker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from edge_broker.storage.topics import id_text
+from kafka_wire.errors import VersionUnknown
 
 P = PartitionId("t", 0)
 ME = InSyncReplica(2, "disk-2", 9)
@@ -102,3 +117,140 @@ def test_where_the_leaders_log_begins_is_told() -> None:
     (told,) = owner.messages
     assert isinstance(told, ReplicaFetched)
     assert (told.error, told.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 9)
+
+
+OLD, NEW = UUID(int=21), UUID(int=22)
+
+
+class Wire:
+    """A connection that keeps what is sent on it, for the test to answer."""
+
+    def __init__(self) -> None:
+        self.sent: list[FetchRequest] = []
+        self.answers: list[asyncio.Future[FetchResponse]] = []
+        self.closed = 0
+
+    def send(self, _what: object, request: FetchRequest, *, timeout_s: float) -> asyncio.Future[FetchResponse]:
+        self.sent.append(request)
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    def version(self, _what: object) -> int:
+        raise VersionUnknown("no Fetch 17 is served")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Here(Told):
+    """Who has the link; `topic_id` is the one of the only topic now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic_id: UUID | None = OLD
+
+    def as_owner(self) -> Owner:
+        return Owner(
+            2,
+            lambda: id_text(UUID(int=1)),
+            lambda: SimpleNamespace(host="h", port=1),  # type: ignore[arg-type, return-value]
+            lambda _name: None if self.topic_id is None else id_text(self.topic_id),
+            self.told,
+            lambda: None,
+        )
+
+
+async def a_connected_link() -> tuple[ReplicaLink, Here, Wire]:
+    here, wire = Here(), Wire()
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    link._task.cancel()
+    link._connection = wire  # type: ignore[assignment]
+    return link, here, wire
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def topics_of(request: FetchRequest) -> list[tuple[UUID, int, int]]:
+    return [
+        (topic.topic_id, each.fetch_offset, each.partition_max_bytes)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+
+
+async def test_what_a_former_topic_has_is_not_said_of_the_new_one() -> None:
+    link, here, wire = await a_connected_link()
+    link.send(a_fetch(1000, synced=1000))
+    here.topic_id = NEW
+    await turns()
+    assert [topics_of(request) for request in wire.sent] == [[]]
+
+
+async def test_an_order_of_a_former_topic_does_not_stand_for_the_new_one() -> None:
+    link, here, wire = await a_connected_link()
+    link.send(a_fetch(0, epoch=0))
+    await turns()
+    here.topic_id = NEW
+    link.send(a_fetch(0, epoch=0))
+    await turns()
+    assert [topics_of(request) for request in wire.sent] == [[(OLD, 0, 1000)], [(NEW, 0, 1000)]]
+
+
+async def test_an_answer_of_a_former_topic_is_none_of_the_new_one() -> None:
+    link, here, wire = await a_connected_link()
+    link.send(a_fetch(0, epoch=0))
+    await turns()
+    here.topic_id = NEW
+    link.send(a_fetch(0, epoch=0))
+    await turns()
+    for answer, topic_id in zip(wire.answers, (OLD, NEW), strict=True):
+        data = an_answer(0, epoch=0, records=topic_id.bytes)
+        answer.set_result(FetchResponse(responses=[FetchableTopicResponse(topic_id=topic_id, partitions=[data])]))
+    await turns()
+    assert [isinstance(told, ReplicaFetched) and told.records for told in here.messages] == [NEW.bytes]
+
+
+async def test_what_was_wanted_under_a_former_registration_is_not_said_under_the_next() -> None:
+    link, _, wire = await a_connected_link()
+    link.send(a_fetch(7))
+    again = a_fetch(3)._replace(partition=PartitionId("t", 1), replica=ME._replace(epoch=10))
+    link.send(again)
+    await turns()
+    (request,) = wire.sent
+    assert request.replica_state is not None
+    assert (request.replica_state.replica_epoch, topics_of(request)) == (10, [(OLD, 3, 1000)])
+
+
+async def test_a_session_that_was_asked_two_billion_times_is_not_begun_anew() -> None:
+    link, _, wire = await a_connected_link()
+    link._session_epoch = SESSION_EPOCH_MAX
+    for offset in (1, 2):
+        link.send(a_fetch(offset))
+        await turns()
+    assert [request.session_epoch for request in wire.sent] == [SESSION_EPOCH_MAX, 1]
+
+
+async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_link, "RETRY_S", 0.0)
+    monkeypatch.setattr(replica_link, "RETRY_S_MAX", 0.0)
+    wires: list[Wire] = []
+    enough = asyncio.Event()
+
+    async def opened(*_: object, **__: object) -> Wire:
+        if len(wires) == 1:
+            wires.append(Wire())
+            raise ValueError("a bug")
+        if len(wires) == 3:
+            enough.set()
+        wires.append(Wire())
+        return wires[-1]
+
+    monkeypatch.setattr(replica_link.Connection, "open", opened)
+    link = ReplicaLink(Here().as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    async with asyncio.timeout(10):
+        await enough.wait()
+    link.close()
+    assert [wire.closed for wire in wires[:3]] == [1, 0, 1], "what is of no use is closed"
