@@ -145,6 +145,13 @@ class FetchSession:
         if not self._reading and (self._answer or now_ms >= self._waiting[0].deadline_ms):
             self._let_go(1)
 
+    def give_up(self) -> None:
+        """Nothing is known of what was ordered any more: who waits is told to come again, by another connection."""
+        self.begin()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._broker.effects.answer(each.token, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
     def _let_go(self, count: int) -> None:
         """Answer the first who wait: one with what there is, the others with nothing."""
         for waiting in self._waiting[:count]:

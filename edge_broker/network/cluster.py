@@ -12,12 +12,16 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | of logs | replicas.py |
 | Leads, Resigned | group coordinators, who waits |
 
+A bug in one of these costs its own partition here, which goes offline, so that another replica may lead it; one in
+what the member decides, or in what a follower is answered, costs that step. Each leaves its trace and is counted.
+
 Lives here: that. Must never come in: decisions (edge_broker.cluster), kazoo, files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -46,6 +50,7 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
+    from edge_broker.broker.follower_fetches import FetchSession
     from edge_broker.config import BrokerConfig, Endpoint
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatcher import Dispatcher
@@ -55,6 +60,15 @@ TICKS_OF_CALM = 10
 LEAVE_S = 5.0
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
+OF_LOGS = (
+    effects.Append,
+    effects.BeginEpoch,
+    effects.Enter,
+    effects.Truncate,
+    effects.StartAnew,
+    effects.Advance,
+)
+"""Behind one of these that failed nobody knows what the log is."""
 UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
 
 
@@ -135,7 +149,10 @@ class ClusterShell:
 
     def turn(self, call: Callable[[float], None]) -> None:
         """Tell the member something, at the time of now, and carry out what it wants."""
-        call(self._now_ms())
+        try:
+            call(self._now_ms())
+        except Exception as error:  # noqa: BLE001 - a bug; what it has left before is carried out all the same
+            self._went_wrong("a decision", error)
         if not self._carrying:  # else whoever carries out goes on with what this has left
             self._carry_out()
             self.cluster.changed()
@@ -151,7 +168,12 @@ class ClusterShell:
         try:
             while left:
                 effect: Effect = left.pop(0)
-                self._carriers[type(effect)](effect)
+                try:
+                    self._carriers[type(effect)](effect)
+                except Exception as error:  # noqa: BLE001 - a bug; those behind it are carried out
+                    self._went_wrong(type(effect).__name__, error)
+                    if isinstance(effect, OF_LOGS):
+                        self.replicas.fail(effect.partition, error)
         finally:
             self._carrying = False
         self._look_at_followers()
@@ -160,11 +182,23 @@ class ClusterShell:
     def _look_at_followers(self) -> None:
         if not self._looking:  # a look may have effects of its own
             self._looking = True
-            at_ms = self._now_ms()
             try:
-                self.cluster.fetches.each(lambda session: session.look(at_ms))
+                self.cluster.fetches.each(partial(self._look_at, self._now_ms()))
             finally:
                 self._looking = False
+
+    def _look_at(self, at_ms: float, session: FetchSession) -> None:
+        try:
+            session.look(at_ms)
+        except Exception as error:  # noqa: BLE001 - a bug; whoever writes meanwhile is answered
+            self._went_wrong(f"an answer to follower {session.replica}", error)
+            session.give_up()
+
+    def _went_wrong(self, what: str, error: Exception) -> None:
+        """Write down a bug that nobody is there to be answered for."""
+        self._dispatcher.failures += 1
+        trace = "".join(traceback.format_exception(error))
+        self._log.line("error", "cluster-step-failed", what=what, error=repr(error), trace=trace)
 
     def _tell_faults(self) -> None:
         faults, self.member.faults = self.member.faults, []
@@ -174,9 +208,12 @@ class ClusterShell:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.turn(self.member.tick)
-            self.cluster.tick(self._now_ms())
-            self._dispatcher.apply()
+            try:
+                self.turn(self.member.tick)
+                self.cluster.tick(self._now_ms())
+                self._dispatcher.apply()
+            except Exception as error:  # noqa: BLE001 - a bug; without ticks no lease would be proved any more
+                self._went_wrong("a tick", error)
 
     # ZooKeeper, as its Listener
 

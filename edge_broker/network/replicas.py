@@ -214,6 +214,14 @@ class Replicas:
 
     # logs
 
+    def fail(self, partition: PartitionId, error: Exception) -> None:
+        """Take a log offline of which nobody knows any more what was done to it: other replicas go on."""
+        replica = self.replica(partition)
+        if replica is not None:
+            log = replica.log
+            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            self._broker.effects.offline([log])
+
     def replica(self, partition: PartitionId) -> Replica | None:
         """The log of a partition."""
         topic = self._broker.store.topics.get(partition.topic)

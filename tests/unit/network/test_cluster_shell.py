@@ -1,0 +1,132 @@
+"""A bug in one step of a member's shell: what is behind it is carried out, neighbours and ticks go on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edge_broker.broker.effects import Effect, Effects
+from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
+from edge_broker.cluster.effects import Advance, Left, Send, StartAnew, Stray
+from edge_broker.cluster.messages import HandOver
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import ErrorCode
+from edge_broker.network import cluster
+from edge_broker.network.cluster import ClusterShell
+from edge_broker.network.log_lines import LimitedLog
+
+P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
+
+
+def a_shell() -> Any:
+    """A shell that carries out Advance, Stray and Send into a list, and fails where it is told to."""
+    shell: Any = ClusterShell.__new__(ClusterShell)
+    shell.done, shell.offline, shell.broken = [], [], None
+
+    def carry_out(effect: object) -> None:
+        if effect == shell.broken:
+            raise RuntimeError("a bug")
+        shell.done.append(effect)
+
+    nothing = lambda *_: None  # noqa: E731
+    shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing)
+    shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
+    shell.replicas = SimpleNamespace(fail=lambda partition, error: shell.offline.append((partition, str(error))))
+    shell._dispatcher = SimpleNamespace(failures=0, apply=nothing)
+    shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
+    shell._carriers = dict.fromkeys((Advance, Stray, Send), carry_out)
+    shell._carrying = shell._looking = False
+    shell._log = LimitedLog(lambda: 0.0)
+    return shell
+
+
+def test_what_is_behind_an_effect_that_fails_is_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
+    shell = a_shell()
+    shell.broken = Advance(P0, 5)
+    shell.member.effects += [Advance(P0, 5), Advance(P1, 6), Send(2, HandOver(P1, 2))]
+    shell._carry_out()
+    assert shell.done == [Advance(P1, 6), Send(2, HandOver(P1, 2))]
+    assert shell.offline == [(P0, "a bug")], "nobody knows what its log is"
+    assert shell._dispatcher.failures == 1
+    assert "RuntimeError: a bug" in capsys.readouterr().err
+
+
+def test_an_effect_that_is_no_logs_takes_none_offline() -> None:
+    shell = a_shell()
+    shell.broken = Stray("t", "id")
+    shell.member.effects += [Stray("t", "id"), Advance(P0, 5)]
+    shell._carry_out()
+    assert (shell.done, shell.offline, shell._dispatcher.failures) == ([Advance(P0, 5)], [], 1)
+
+
+def test_every_effect_has_somebody_who_carries_it_out() -> None:
+    shell: Any = ClusterShell.__new__(ClusterShell)
+    shell.replicas = shell._zookeeper = shell._left = _Anything()
+    assert {each.__name__ for each in shell._table()} == {each.__name__ for each in _effects()}
+
+
+class _Anything:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def _effects() -> tuple[type, ...]:
+    from edge_broker.cluster.effects import Effect as AnyEffect
+
+    assert Left in AnyEffect.__args__
+    assert StartAnew in AnyEffect.__args__
+    return AnyEffect.__args__  # type: ignore[no-any-return]
+
+
+def test_what_a_decision_has_left_before_its_bug_is_carried_out() -> None:
+    shell = a_shell()
+
+    def decides(_now_ms: float) -> None:
+        shell.member.effects.append(Advance(P0, 5))
+        raise RuntimeError("a bug")
+
+    shell.turn(decides)
+    assert (shell.done, shell._dispatcher.failures) == ([Advance(P0, 5)], 1)
+
+
+async def test_ticks_go_on_behind_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "TICK_S", 0)
+    shell, ticks, enough = a_shell(), [], asyncio.Event()
+
+    def tick(now_ms: float) -> None:
+        ticks.append(now_ms)
+        if len(ticks) == 3:
+            enough.set()
+        raise RuntimeError("a bug")
+
+    shell.cluster.tick = tick
+    ticking = asyncio.ensure_future(shell._tick())
+    async with asyncio.timeout(10):
+        await enough.wait()
+    ticking.cancel()
+    with suppress(asyncio.CancelledError):
+        await ticking
+    assert shell._dispatcher.failures == 3
+
+
+def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
+    shell = a_shell()
+    broker = SimpleNamespace(effects=Effects())
+    bad, good = (FetchSession(broker, shell.cluster, number) for number in (2, 3))  # type: ignore[arg-type]
+    looked: list[float] = []
+
+    def fails(_at_ms: float) -> None:
+        raise RuntimeError("a bug")
+
+    bad.look, good.look = fails, looked.append  # type: ignore[method-assign]
+    bad._waiting.append(Waiting(11, 500.0))
+    shell.cluster.fetches._sessions = {"a": bad, "b": good}
+    shell._carry_out()
+    assert looked == [7.0]
+    ((kind, (token, response)),) = broker.effects.left
+    assert (kind, token, response.error_code) == (Effect.ANSWER, 11, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert bad._waiting == []
