@@ -165,7 +165,8 @@ def test_too_few_boards_take_no_records_that_ask_for_all(cluster: BoardCluster, 
             board.kill()
 
     def refused() -> bool:
-        producer = Producer({"bootstrap.servers": leader.bootstrap, "acks": "all", "retries": 0})
+        soon = {"request.timeout.ms": 2000, "message.timeout.ms": 4000, "retries": 0}
+        producer = Producer({"bootstrap.servers": leader.bootstrap, "acks": "all"} | soon)
         codes: list[int] = []
         producer.produce(
             topic, b"x", partition=0, on_delivery=lambda error, _: codes.append(error.code() if error else 0)
@@ -317,7 +318,7 @@ async def by_java(cluster: BoardCluster, topic: str, path: Path) -> set[bytes]:
     properties = path / "producer.properties"
     properties.write_text("delivery.timeout.ms=60000\nrequest.timeout.ms=10000\nacks=all\n")
     command = [*runtimes.kafka_java(*QUICK_START, QUIET), PRODUCER, "--bootstrap-server", cluster.bootstrap]
-    command += ["--topic", topic, "--command-config", str(properties)]
+    command += ["--topic", topic, "--command-config", str(properties), "--message-send-max-retries", "1000"]
     written: set[bytes] = set()
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
@@ -330,6 +331,7 @@ async def by_java(cluster: BoardCluster, topic: str, path: Path) -> set[bytes]:
             await child.stdin.drain()
             written.add(value)
             await asyncio.sleep(0.01)  # the rate
+        child.stdin.close()
         said = (await asyncio.wait_for(child.communicate(), WAIT_S))[0].decode()
     finally:
         if child.returncode is None:

@@ -100,7 +100,11 @@ class BoardCluster:
         """Wait until every partition is led and all replicas are in sync."""
 
         def all_in_sync() -> bool:
-            found = self.partitions(topic).values()
-            return bool(found) and all(one.leader > 0 and len(one.isrs) == len(self.boards) for one in found)
+            for board in self.boards:
+                admin = AdminClient({"bootstrap.servers": board.bootstrap})
+                found = admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions.values()
+                if not found or any(one.leader < 0 or len(one.isrs) < len(self.boards) for one in found):
+                    return False
+            return True
 
-        wait_until(all_in_sync, RECOVERY_S, f"{topic} is in sync")
+        wait_until(all_in_sync, RECOVERY_S, f"every board says that {topic} is in sync")
