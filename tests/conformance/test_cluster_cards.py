@@ -1,0 +1,83 @@
+"""Disks of a cluster: an empty one in place of another, one of a board that stood alone, one of another cluster."""
+
+from __future__ import annotations
+
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from edge_broker.app import CANNOT_BE_MEMBER
+from tests.conformance.test_cluster import Written, assert_each_once
+from tests.support.board_cluster import BoardCluster
+from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardCluster]:
+    directory = tmp_path_factory.mktemp("cards")
+    with ZooKeeperEnsemble(directory) as ensemble, BoardCluster(directory, ensemble) as cluster:
+        yield cluster
+
+
+def test_an_empty_disk_fetches_everything(cluster: BoardCluster) -> None:
+    topic = cluster.make_topic("emptied", 3)
+    written = Written(cluster, topic)
+    written.write(300, "before")
+    answered = dict(written.end())
+    board = cluster.board(1)
+    board.kill()
+    shutil.rmtree(board.data_dir)
+    board.start()
+    cluster.wait_in_sync(topic)
+    others = cluster.boards[1:]
+    for other in others:  # so that the new disk leads, and is read
+        other.stop()
+        other.start()
+        cluster.wait_in_sync(topic)
+    assert_each_once(cluster, topic, answered)
+
+
+def test_what_a_board_had_alone_is_kept_and_told(cluster: BoardCluster, tmp_path: Path) -> None:
+    data_dir = tmp_path / "alone"
+    with EdgeBroker(tmp_path, name="alone", data_dir=data_dir, settings={"broker.id": 4}) as alone:
+        producer = Producer({"bootstrap.servers": alone.bootstrap, "acks": "all"})
+        producer.produce("mine", b"kept")
+        assert producer.flush(CALL_S) == 0
+    before = sorted(path.name for path in data_dir.glob("mine-0/*.log"))
+    settings = {"broker.id": 4, "zookeeper.connect": cluster.ensemble.connect}
+    with EdgeBroker(tmp_path, name="joined", data_dir=data_dir, settings=settings) as joined:
+        with urllib.request.urlopen(joined.metrics_url.replace("/metrics", "/health"), timeout=CALL_S) as answer:
+            said = answer.read().decode()
+        assert "topic mine (" in said
+        assert "is on this disk and not in the cluster: it is kept, and not served" in said
+    assert sorted(path.name for path in data_dir.glob("mine-0/*.log")) == before
+    assert b"kept" in (data_dir / "mine-0" / before[0]).read_bytes()
+
+
+def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_path: Path) -> None:
+    """As where the ensemble has lost its data, or zookeeper.connect names another one."""
+    client = KazooClient(cluster.ensemble.connect)
+    client.start(CALL_S)
+    try:
+        client.create("/elsewhere")
+    finally:
+        client.stop()
+        client.close()
+    data_dir = tmp_path / "data"
+    connect = cluster.ensemble.connect
+    with EdgeBroker(tmp_path, data_dir=data_dir, settings={"broker.id": 5, "zookeeper.connect": connect}):
+        pass
+    lost = {"broker.id": 5, "zookeeper.connect": f"{connect}/elsewhere"}
+    board = EdgeBroker(tmp_path, name="lost", data_dir=data_dir, settings=lost)
+    board.spawn()
+    assert board.wait(CALL_S) == CANNOT_BE_MEMBER
+    said = board.log_path.read_text()
+    assert "knows no cluster, and this data directory belongs to cluster" in said
+    assert "nothing here was touched" in said
