@@ -364,6 +364,9 @@ class ClusterMember:
             else:
                 found.configure(topic)
         self._look_at_gone()
+        for partition in [each for each in self._opening if each.topic == name]:
+            if topic is None or topic.topic_id != self._opening[partition]:
+                del self._opening[partition]
         if topic is None:
             for partition in [each for each in self._states if each.topic == name]:
                 del self._states[partition]
@@ -403,10 +406,13 @@ class ClusterMember:
             self.out(OpenLog(partition, topic.topic_id))
 
     def opened(self, partition: PartitionId, topic_id: str, log: ReplicaLog, now_ms: float) -> None:
-        """The log of a partition is open."""
+        """The log of a partition is open; one whose topic went meanwhile goes, too, and may be in a new one's way."""
         self.now_ms = now_ms
         topic = self.image.topics.get(partition.topic)
         if self._opening.get(partition) != topic_id or topic is None or topic.topic_id != topic_id:
+            found = self.partitions.get(partition)
+            if found is None or found.topic.topic_id != topic_id:
+                self.has(partition, topic_id)
             return
         del self._opening[partition]
         self.partitions[partition] = made = Partition(partition, topic, log, self, self.ask)

@@ -452,9 +452,10 @@ class Partition:
     def fetched(self, answer: ReplicaFetched) -> None:
         """Take in what the leader says."""
         following, around = self.following, self._around
-        if following is None or self.cutting is not None or self.log.busy:
+        if following is None or self.cutting is not None or not following.is_answer_to(answer, self.log):
             return
-        if not following.is_answer_to(answer, self.log):
+        if self.log.busy:
+            following.due_ms = around.now_ms  # the order is over: `log_moved` comes when nothing is under way any more
             return
         following.due_ms = around.now_ms + around.settings.fetch_wait_ms
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start_offset >= self.log.log_end_offset:

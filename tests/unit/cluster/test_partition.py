@@ -113,6 +113,18 @@ def test_who_is_writing_fetches_nothing_and_takes_no_answer() -> None:
     assert [each.fetch_offset for each in around.fetches()] == [3]
 
 
+def test_what_came_amid_a_roll_is_asked_for_again_behind_it() -> None:
+    """All that is synced was told before: nothing else would ask again before the time of an answer is over."""
+    made, log, around = following(4, 4)
+    log.busy = True
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
+    made.tick()
+    assert around.took() == []
+    log.busy = False
+    made.log_moved()
+    assert [each.fetch_offset for each in around.fetches()] == [2]
+
+
 def test_nobody_is_handed_the_lead_before_the_last_write_is_there() -> None:
     made, log, around = replica_of(4, 4)
     made.take_in(PartitionState(1, 5, (ME, B)), 1)
