@@ -11,7 +11,9 @@
 | Truncate, StartAnew | in `files` | `truncated` |
 | Advance | the log shows more | who waits is asked |
 
-What a worker cannot do takes the log offline, which the member sees.
+What a worker cannot do takes the log offline, which the member sees. What the ledger or the disk refuses for now, as
+where it is full, is asked for again a while later, if it is still wanted: nothing is held meanwhile, and whatever else
+is wanted of the topic has its turn.
 
 Lives here: those works. Must never come in: what is wanted and when (edge_broker.cluster), sockets.
 """
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster.effects import (
@@ -38,11 +40,13 @@ from edge_broker.cluster.effects import (
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.handlers.delete_topics import erase_here
-from edge_broker.network.log_lines import log_line
+from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import behind
+from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.replica import Replica
-from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.topics import id_of, id_text
 from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, let_go, truncate
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.5
 BUSY_S = 0.005
+T = TypeVar("T")
 Work = Callable[[Callable[[], None]], None]
 """Begins something, and calls what it is given once that is over."""
 
@@ -78,6 +83,7 @@ class Replicas:
         self._replicas: dict[PartitionLog, Replica] = {}
         self._works: dict[str, deque[Work]] = {}  # of a topic, one after another
         self._held: dict[PartitionId, Entered] = {}
+        self._log = LimitedLog(loop.time)
         self.strays: dict[str, str] = {}
 
     def found(self) -> None:
@@ -117,21 +123,47 @@ class Replicas:
             del self._works[name]
 
     def _in_files(
-        self, work: Callable[[], Any], then: Callable[[Any], None], over: Callable[[], None], what: str
+        self,
+        work: Callable[[], Any],
+        then: Callable[[Any], None],
+        failed: Callable[[Exception], None],
+        what: str,
+        where: str,
     ) -> None:
-        """Have something done by the worker `files`; what it cannot do is tried again."""
+        """Have something done by the worker `files`; a bug in it counts as a fault of `where`."""
 
         def done(result: Any) -> Outcome:
             then(result)
+            return Reply(None)
+
+        def cannot(error: Exception) -> Outcome:
+            self._log.line("error", "cluster-work-failed", what=what, error=error)
+            failed(error)
+            return Reply(None)
+
+        self._broker.effects.start(Do(faulted(where, work), done, cannot))
+
+    def _of_topic(
+        self,
+        work: Callable[[], Any],
+        then: Callable[[Any], None],
+        over: Callable[[], None],
+        again: Callable[[], None],
+        what: str,
+    ) -> None:
+        """Do one work of a topic, and let the next one begin; what cannot be done comes again behind the others."""
+
+        def done(result: Any) -> None:
+            try:
+                then(result)
+            finally:
+                over()
+
+        def failed(_: Exception) -> None:
             over()
-            return Reply(None)
+            self._later(RETRY_S, again)
 
-        def failed(error: Exception) -> Outcome:
-            log_line("error", "cluster-work-failed", what=what, error=error)
-            self._later(RETRY_S, self._in_files, work, then, over, what)
-            return Reply(None)
-
-        self._broker.effects.start(Do(work, done, failed))
+        self._in_files(work, done, failed, what, self._broker.store.data_dir)
 
     def open(self, wish: OpenLog) -> None:
         """As the table says."""
@@ -151,7 +183,7 @@ class Replicas:
                 self._opened(wish, made)
 
             make = partial(self._broker.store.make_topic, partition.topic, count, config, id_of(topic_id))
-            self._in_files(make, shown, over, f"making topic {partition.topic}")
+            self._of_topic(make, shown, over, partial(self.open, wish), f"making topic {partition.topic}")
         elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
             over()  # another topic of this name is on its way out, or gets partitions: it goes on behind that
             self._later(RETRY_S, self.open, wish)
@@ -188,7 +220,13 @@ class Replicas:
 
             return show
 
-        self._in_files(work, lambda show: show(), over, f"changing topic {wish.topic}")
+        def again() -> None:
+            """By what is known then."""
+            wanted = self._member.image.topics.get(wish.topic)
+            if wanted is not None:
+                self.configure(Configure(wish.topic, wanted.config, len(wanted.replicas)))
+
+        self._of_topic(work, lambda show: show(), over, again, f"changing topic {wish.topic}")
 
     def remove(self, wish: RemoveLog) -> None:
         """As the table says; the first partition of a topic takes all of it."""
@@ -256,7 +294,7 @@ class Replicas:
         except WriteUnderWay:
             self._later(BUSY_S, self._append, partition, replica, records, offset)
         except Refusal as refusal:
-            self._refused(partition, log, refusal)
+            self._refused(partition, replica, refusal)
         except StorageFault as fault:
             log.fail(fault)
             self._broker.effects.offline([log])
@@ -274,7 +312,7 @@ class Replicas:
             self._later(BUSY_S, self._append, partition, replica, records, offset)
             return
         except (Refusal, StorageFault) as error:
-            self._refused(partition, log, error)
+            self._refused(partition, replica, error)
             return
 
         def done(_: object) -> Outcome:
@@ -284,20 +322,28 @@ class Replicas:
                 self._broker.effects.offline([log])
                 self._moved(partition)
             except Refusal as refusal:
-                self._refused(partition, log, refusal)
+                self._refused(partition, replica, refusal)
             else:
                 self._appended(partition, replica, records, taken)
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            raise error
+            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            return done(None)
 
-        self._broker.effects.start(Do(writing.run, done, failed, "writer"))
+        self._broker.effects.start(Do(faulted(log.directory, writing.run), done, failed, "writer"))
 
-    def _refused(self, partition: PartitionId, log: PartitionLog, error: Exception) -> None:
+    def _refused(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
         """What a leader sent cannot be appended, or there is no space: it is fetched again a while later."""
-        log_line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
-        self._later(RETRY_S, self._moved, partition)
+        log = replica.log
+        self._log.line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
+        replica.pauses = True
+
+        def go_on() -> None:
+            replica.pauses = False
+            self._moved(partition)
+
+        self._later(RETRY_S, go_on)
 
     def _appended(self, partition: PartitionId, replica: Replica, records: memoryview, taken: int) -> None:
         log = replica.log
@@ -309,7 +355,8 @@ class Replicas:
             self._dispatcher.syncer.sync_later(log)
         if taken < len(records):
             self._later(0, self._append, partition, replica, records[taken:], replica.log_end_offset)
-        self._moved(partition)
+        else:
+            self._moved(partition)
 
     def _leads(self, partition: PartitionId) -> bool:
         found = self._member.partitions.get(partition)
@@ -349,7 +396,7 @@ class Replicas:
             self._moved(partition)
             return Reply(None)
 
-        self._broker.effects.start(Do(replica.keep_epoch, kept, failed, "disk"))
+        self._broker.effects.start(Do(faulted(replica.log.directory, replica.keep_epoch), kept, failed, "disk"))
 
     # truncation
 
@@ -358,19 +405,23 @@ class Replicas:
         replica = self.replica(wish.partition)
         if replica is None or replica.log.fault is not None:
             return
+        log, what = replica.log, f"writing {wish.cause} down"
+
+        def again(_: Exception) -> None:
+            self._later(RETRY_S, self.enter, wish)
+
         lost = wish.losses[0].end_offset if wish.losses else 0
         if lost is None:
-            work = partial(enter_unknown, replica.log, wish.losses[0].epoch, wish.cause)
-            self._in_files(work, lambda _: self._entered(wish), lambda: None, f"writing {wish.cause} down")
+            unknown = partial(enter_unknown, log, wish.losses[0].epoch, wish.cause)
+            self._in_files(unknown, lambda _: self._entered(wish), again, what, log.directory)
             return
         if not self._is_wanted(wish):
             return
-        if wish.partition not in self._held and not hold(replica.log):
+        if wish.partition not in self._held and not hold(log):
             self._later(BUSY_S, self.enter, wish)
             return
         found = self._member.partitions[wish.partition]
         assert found.cutting is not None
-        end_offset, log = found.cutting.lost_from, replica.log
 
         def entered(end: Entered) -> None:
             if self._is_wanted(wish):
@@ -380,7 +431,16 @@ class Replicas:
                 let_go(log)
                 self._moved(wish.partition)
 
-        self._in_files(partial(enter, log, end_offset), entered, lambda: None, f"writing {wish.cause} down")
+        def failed(error: Exception) -> None:
+            """The ledger may take it later; a log that cannot be read, nobody can truncate."""
+            if isinstance(error, StorageFault) and f"{error.path}/".startswith(f"{log.directory}/"):
+                self.fail(wish.partition, error)
+            let_go(log)
+            self._moved(wish.partition)  # it may have been elected meanwhile, and wait for that
+            again(error)
+
+        work = partial(_enter_around_damage, log, found.cutting.lost_from)
+        self._in_files(work, entered, failed, what, log.directory)
 
     def _is_wanted(self, wish: Enter) -> bool:
         found = self._member.partitions.get(wish.partition)
@@ -402,8 +462,9 @@ class Replicas:
         """As the table says."""
         partition, start_offset = wish
         replica = self.replica(partition)
-        if replica is None or replica.log.fault is not None:
-            return
+        found = self._member.partitions.get(partition)
+        if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
+            return  # offline, or of a topic that was made anew meanwhile
         if self._held.pop(partition, None) is None and not hold(replica.log):
             self._later(BUSY_S, self.start_anew, wish)
             return
@@ -426,6 +487,7 @@ class Replicas:
             self._moved(partition)
             return Reply(None)
 
+        work = faulted(log.directory, work)
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
 
     # what may be shown
@@ -445,3 +507,31 @@ class Replicas:
         replica = self.replica(partition)
         if replica is not None:
             self._broker.effects.shown(replica.log)
+
+
+def faulted(where: str, work: Callable[[], T]) -> Callable[[], T]:
+    """The same work, of which a bug, too, is a fault: nobody knows what it left behind, and it is not tried again."""
+
+    def run() -> T:
+        try:
+            return work()
+        except (StorageFault, Refusal):
+            raise
+        except Exception as error:
+            raise StorageFault(where, 0, f"this failed: {error!r}") from error
+
+    return run
+
+
+@runs_in("files")
+def _enter_around_damage(log: PartitionLog, end_offset: int) -> Entered:
+    """As `enter`; what is damaged of that which goes is quarantined first, and so in the ledger as that."""
+    tried = set[tuple[str, int]]()
+    while True:
+        try:
+            return enter(log, end_offset)
+        except DamageFound as found:
+            place = found.segment.path, found.position
+            if place in tried or quarantine(log, found) is None:
+                raise StorageFault(*place, found.reason) from found
+            tried.add(place)

@@ -59,10 +59,11 @@ _base_offset, _offset = attrgetter("base_offset"), attrgetter("offset")
 class Replica:
     """One replica; the log that it speaks of may go on as another one (bring_online.py, truncating.py)."""
 
-    __slots__ = ("_ends", "log")
+    __slots__ = ("_ends", "log", "pauses")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.pauses = False  # what was fetched was refused a moment ago: nothing is fetched for a while
         self._ends: list[LogEnd] = []
 
     # what the cluster reads (cluster/log.py)
@@ -142,8 +143,8 @@ class Replica:
 
     @property
     def busy(self) -> bool:
-        """Whether a write, a roll or a truncation is under way."""
-        return self.log.writer.busy
+        """Whether a write, a roll or a truncation is under way, or it pauses."""
+        return self.log.writer.busy or self.pauses
 
     @property
     def epoch_due(self) -> bool:

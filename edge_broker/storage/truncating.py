@@ -137,7 +137,11 @@ def cut_point(state: LogState, end_offset: int) -> Truncation:
     for corrupt_range in segment.corrupt_ranges:
         if corrupt_range.first_offset >= end_offset:
             position = min(position, corrupt_range.position)
-    header = next((one for _, one in batches_in(segment.file, position, segment.size)), None)
+    try:
+        walk = batches_in(segment.file, position, segment.size, corrupt_ranges=segment.corrupt_ranges)
+        header = next((one for _, one in walk), None)
+    except BrokenBatchError as broken:
+        raise DamageFound(segment, broken.position, broken.reason) from broken
     if header is None or header.base_offset >= end_offset:
         return Truncation(end_offset, segment.base_offset, position)
     if header.base_offset >= state.log_start_offset:

@@ -1,0 +1,224 @@
+"""What is wanted of logs and cannot be done: nothing stays held, or in another's way, and nothing is hurried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from edge_broker.cluster.effects import Append, Configure, Enter, Lost, OpenLog, StartAnew
+from edge_broker.cluster.state import PartitionId, Topic
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.network import replicas
+from edge_broker.network.replicas import RETRY_S, Replicas
+from edge_broker.storage.appending import Writing
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.topics import id_text
+from edge_broker.testing.site import Site
+from tests.unit.storage.test_replica import of_leader
+
+P = PartitionId("t", 0)
+TOPIC_ID = id_text(UUID(int=5))
+TOPIC = Topic(TOPIC_ID, ((1, 2), (1, 2)), {})
+FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
+
+
+class Member:
+    """What a member is told."""
+
+    def __init__(self) -> None:
+        self.image = SimpleNamespace(topics={"t": TOPIC})
+        self.partitions: dict[PartitionId, Any] = {}
+        self.told: list[str] = []
+        self.busy: list[bool] = []
+
+    def opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
+        self.told.append(f"opened {partition.partition}")
+        self.partitions[partition] = SimpleNamespace(leading=None, cutting=None, log=replica)
+
+    def log_moved(self, partition: PartitionId, _now_ms: float) -> None:
+        self.told.append("moved")
+        self.busy.append(self.partitions[partition].log.busy)
+
+    def entered(self, _partition: PartitionId, token: int, _now_ms: float) -> None:
+        self.told.append(f"entered {token}")
+
+
+class Board(Site):
+    """A board whose member is a test."""
+
+    def __init__(self) -> None:
+        super().__init__(in_cluster=True)
+        self.member = Member()
+        where: Any = self.dispatcher, self.loop, self.member
+        self.replicas = Replicas(self.broker, *where, lambda call: call(0.0))
+
+    def after(self, seconds: float) -> None:
+        self.dispatcher.apply()
+        self.settle()
+        for _ in range(50):
+            self.loop.advance(seconds * 20)
+            self.settle()
+
+    def following(self) -> Replica:
+        """A follower with two records."""
+        self.replicas.open(OpenLog(P, TOPIC_ID))
+        self.after(0)
+        self.replicas.append(Append(P, 0, memoryview(of_leader(0, 3, b"a", b"b"))))
+        self.after(0)
+        replica = self.replicas.replica(P)
+        assert replica is not None
+        assert (replica.log_end_offset, replica.busy) == (2, False)
+        self.member.told.clear()
+        self.member.busy.clear()
+        return replica
+
+    def cuts(self, token: int = 7) -> None:
+        """The member wants the second record to go."""
+        self.member.partitions[P].cutting = SimpleNamespace(token=token, lost_from=0, anew=False)
+        self.replicas.enter(Enter(token, P, "truncated", (Lost(3, 0, 2),)))
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board()
+
+
+def test_what_is_refused_is_fetched_again_a_while_later_and_not_before(board: Board) -> None:
+    replica = board.following()
+    board.replicas.append(Append(P, 2, memoryview(b"no batch")))
+    board.after(RETRY_S * 0.9)
+    assert (board.member.told, replica.busy) == ([], True), "nothing is fetched while it is busy"
+    board.after(RETRY_S * 0.2)
+    assert (board.member.told, board.member.busy) == (["moved"], [False])
+
+
+def test_a_bug_amid_a_write_takes_the_log_offline_and_leaves_nothing_under_way(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = board.following()
+    board.broker.throttle.slow = True
+
+    def fails(_: Writing) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Writing, "run", fails)
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(0)
+    assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 2)
+    assert board.member.told == ["moved"]
+
+
+@pytest.mark.parametrize("error", [FULL, RuntimeError("a bug"), StorageFault("/data/t-0", 0, "no")])
+def test_a_topic_that_cannot_be_made_is_no_topic_in_the_way(
+    board: Board, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic, tries = board.store.make_topic, []
+
+    def makes(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise error
+        return make_topic(*arguments)
+
+    monkeypatch.setattr(board.store, "make_topic", makes)
+    board.replicas.open(OpenLog(P, TOPIC_ID))
+    board.after(RETRY_S * 1.5)
+    assert (len(tries), board.replicas._works) == (2, {})
+    board.after(RETRY_S * 1.5)
+    assert (len(tries), board.member.told) == (3, ["opened 0"])
+    assert board.replicas._works == {}
+
+
+def test_a_topic_that_is_deleted_is_not_made_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def makes(*arguments: Any) -> Any:
+        tries.append(arguments)
+        raise FULL
+
+    monkeypatch.setattr(board.store, "make_topic", makes)
+    board.replicas.open(OpenLog(P, TOPIC_ID))
+    board.after(0)
+    board.member.image.topics.clear()
+    board.after(RETRY_S * 10)
+    assert (len(tries), board.replicas._works) == (1, {})
+
+
+def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.following()
+    write_config, seen = board.store.write_config, []
+
+    def writes(topic: Any, config: dict[str, str]) -> Any:
+        seen.append(config)
+        if len(seen) == 1:
+            raise FULL
+        return write_config(topic, config)
+
+    monkeypatch.setattr(board.store, "write_config", writes)
+    old, new = ({"retention.ms": each} for each in ("1000", "2000"))
+    board.replicas.configure(Configure("t", old, 2))
+    board.member.image.topics["t"] = TOPIC._replace(config=new)
+    board.replicas.configure(Configure("t", new, 2))
+    board.after(RETRY_S * 3)
+    assert seen == [old, new]
+    assert board.store.topics["t"].config == new
+
+
+def test_a_ledger_that_takes_nothing_holds_nothing(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica may be elected meanwhile, and must lead then."""
+    replica, enter, tries = board.following(), replicas.enter, []
+
+    def enters(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise FULL
+        return enter(*arguments)
+
+    monkeypatch.setattr(replicas, "enter", enters)
+    board.cuts()
+    board.after(0)
+    assert (replica.busy, replica.online, board.member.told) == (False, True, ["moved"])
+    board.after(RETRY_S * 2)
+    assert board.member.told == ["moved", "entered 7"]
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_a_log_that_nobody_can_truncate_is_offline_and_held_no_more(
+    board: Board, bug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = board.following()
+
+    def enters(*_: Any) -> Any:
+        raise RuntimeError("a bug") if bug else DamageFound(replica.log.segments[0], 0, "read differently each time")
+
+    monkeypatch.setattr(replicas, "enter", enters)
+    board.cuts()
+    board.after(RETRY_S * 10)
+    assert (replica.online, replica.busy) == (False, False)
+    assert "entered 7" not in board.member.told
+
+
+def test_what_is_damaged_goes_as_damaged(board: Board) -> None:
+    replica = board.following()
+    board.after(2)
+    assert replica.synced_offset == 2
+    segment = replica.log.segments[0]
+    segment.file.write(b"\xff" * 9, 8)
+    board.cuts()
+    board.after(RETRY_S * 3)
+    assert (replica.online, board.member.told[-1:]) == (True, ["entered 7"])
+    assert segment.corrupt_ranges
+
+
+def test_a_log_that_was_made_anew_is_not_emptied_in_place_of_the_former(board: Board) -> None:
+    replica = board.following()
+    board.member.partitions[P] = SimpleNamespace(leading=None, cutting=None, log=object())
+    board.replicas.start_anew(StartAnew(P, 9))
+    board.after(0)
+    assert (replica.log_start_offset, replica.log_end_offset, replica.busy) == (0, 2, False)
