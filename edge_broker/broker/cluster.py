@@ -91,7 +91,8 @@ class Cluster:
         self._complete = False
         self._waiters: list[_Waiter] = []
         self._described: dict[str, DescribedTopic] = {}
-        self._names: dict[uuid.UUID, str] | None = None  # by id; None: to be gathered again
+        self._names: dict[uuid.UUID, str] = {}  # by id
+        self._names_of = -1  # which of the image's changes they are of
         self.on_deleted: Callable[[Sequence[DeletedTopic]], None] = lambda topics: None
         """Hears of topics that are gone before any request does."""
         self._producer_ids = ProducerIds(member.ask, member.unreadable)
@@ -107,7 +108,7 @@ class Cluster:
         complete = self.member.image.is_complete
         if complete and not self._complete:
             self.images += 1
-        self._complete, self._names = complete, None
+        self._complete = complete
         if self.member.image.deleted:
             deleted, self.member.image.deleted = self.member.image.deleted, []
             self.on_deleted(deleted)
@@ -217,7 +218,8 @@ class Cluster:
 
     def described_by_id(self, topic_id: uuid.UUID) -> DescribedTopic | None:
         """The topic of an id."""
-        if self._names is None:
+        if self._names_of != self.member.image.changes:
+            self._names_of = self.member.image.changes
             self._names = {id_of(topic.topic_id): name for name, topic in self.topics.items()}
         name = self._names.get(topic_id)
         return self.described(name) if name is not None else None

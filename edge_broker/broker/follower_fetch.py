@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.follower_fetches import Order
+from edge_broker.broker.follower_fetches import ANSWER_BYTES_MAX, Order
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.state import InSyncReplica, PartitionId
@@ -86,4 +86,4 @@ def _take(
         wanted.last_fetched_epoch,
         wanted.synced_end,
     )
-    session.take(Order(fetch, topic.topic_id, wanted.partition_max_bytes))
+    session.take(Order(fetch, topic.topic_id, min(wanted.partition_max_bytes, ANSWER_BYTES_MAX)))

@@ -84,11 +84,12 @@ class FetchSession:
     # a request
 
     def begin(self) -> None:
-        """The follower begins anew: nothing is ordered."""
+        """The follower begins anew: nothing is ordered, and what waits is of a connection from there that is gone."""
         self.orders.clear()
         self._moved.clear()
         self._marks.clear()
         self._answer.clear()
+        self._let_go(len(self._waiting))
 
     def take(self, order: Order) -> None:
         """A partition of a request."""
@@ -147,8 +148,8 @@ class FetchSession:
 
     def give_up(self) -> None:
         """Nothing is known of what was ordered any more: who waits is told to come again, by another connection."""
-        self.begin()
         waiting, self._waiting = self._waiting, []
+        self.begin()
         for each in waiting:
             self._broker.effects.answer(each.token, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
 

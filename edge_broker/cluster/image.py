@@ -72,6 +72,7 @@ class Image:
         self.topics: dict[str, Topic] = {}
         self.versions: dict[str, int] = {}  # of the topics' nodes
         self.is_complete = False
+        self.changes = 0  # of topics: so many came, went, or became others
         self.deleted: list[DeletedTopic] = []  # until whoever goes by it takes it
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0
@@ -157,6 +158,7 @@ class Image:
     def _have_topics(self, names: set[str]) -> None:
         for name in sorted(set(self.topics) - names):
             del self.topics[name]
+            self.changes += 1
             self._deleted(name)
             self._seen.topic_changed(name)
         for name in sorted(names):
@@ -168,6 +170,7 @@ class Image:
     def _have_topic(self, name: str, answer: Answer) -> None:
         if not isinstance(answer, Node):
             if self.topics.pop(name, None) is not None:
+                self.changes += 1
                 self._deleted(name)
                 self._seen.topic_changed(name)
             return
@@ -178,6 +181,7 @@ class Image:
             if before is not None and before.topic_id != topic.topic_id:
                 self._deleted(name)
             self.topics[name] = topic
+            self.changes += 1
             self._seen.topic_changed(name)
         for number in range(len(topic.replicas)):
             self._read_state(PartitionId(name, number))

@@ -274,7 +274,10 @@ class Partition:
         answer = ReplicaFetched(
             self.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch, ErrorCode.NONE
         )
-        if self.leading is None or self.role not in LEADS or fetch.replica.broker not in self.replicas:
+        follower = fetch.replica.broker
+        if self.leading is None or self.role not in LEADS or follower == self._around.identity.broker:
+            return answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)  # what is here is known here
+        if follower not in self.replicas:
             return answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         error = epoch_error(fetch.leader_epoch, self.leading.epoch)
         if error is not ErrorCode.NONE:

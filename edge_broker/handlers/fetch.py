@@ -112,7 +112,7 @@ class _Gathered:
 )
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
-    if broker.cluster is not None and (request.replica_state is not None or request.replica_id >= 0):
+    if broker.cluster is not None and _is_of_broker(request):
         from edge_broker.broker.follower_fetch import follower_fetch  # noqa: PLC0415 - for a cluster alone
 
         return follower_fetch(broker, context, request)
@@ -124,6 +124,12 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     if not gathered.cold and (request.max_wait_ms <= 0 or not gathered.missing_bytes(request.min_bytes)):
         return gathered.reply()
     return _LongPoll(broker, context, request).begin(gathered)
+
+
+def _is_of_broker(request: FetchRequest) -> bool:
+    """Whether a broker asks; a consumer may say that it is none, -1, where others leave that out."""
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 
 
 def _has_many(request: FetchRequest) -> bool:

@@ -13,7 +13,7 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, ELECT_LEADERS, METADATA
+from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, ELECT_LEADERS, FETCH, METADATA
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -23,6 +23,7 @@ from edge_broker.protocol.messages.create_topics import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import Operation
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
@@ -461,3 +462,27 @@ def test_a_session_that_has_ended_meanwhile_is_followed_by_another_that_does_it(
     found: list[Any] = []
     three.pass_until(lambda: bool(found.extend(board.client.answers()) or found), 90_000)
     assert found[0].topics[0].error_code == NONE
+
+
+def test_a_consumer_that_says_that_it_is_no_broker_is_none() -> None:
+    """Most leave it out; who writes every field of the protocol does not."""
+    cluster = InCluster(1)
+    assert create(cluster, 1, new()) == [NONE]
+    topic_id = topic(cluster, 1).topic_id
+    wanted = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
+    answer = cluster.ask(1, FETCH, FetchRequest(replica_state=ReplicaState(), topics=[wanted], max_bytes=1000))
+    assert answer.error_code == NONE
+    assert [each.error_code for each in answer.responses[0].partitions] == [NONE]
+
+
+def test_a_topic_is_known_by_its_id_until_another_has_its_name() -> None:
+    cluster = InCluster(1)
+    assert create(cluster, 1, new()) == [NONE]
+    former, facade = topic(cluster, 1).topic_id, cluster.boards[1].facade
+    assert (found := facade.described_by_id(former)) is not None
+    assert found.name == "t"
+    assert delete(cluster, 1, "t") == [NONE]
+    assert create(cluster, 1, new()) == [NONE]
+    assert facade.described_by_id(former) is None
+    assert (found := facade.described_by_id(topic(cluster, 1).topic_id)) is not None
+    assert found.name == "t"

@@ -190,6 +190,17 @@ def test_an_order_ends_where_another_leads(site: Site) -> None:
     assert site.session.orders == {}
 
 
+def test_what_waits_from_before_a_beginning_takes_no_answer_of_a_later_request(site: Site) -> None:
+    """As of a connection that was lost, and came again from the same port."""
+    assert site.asks(lambda: site.order(10)) is None
+    site.session.begin()
+    site.error = ErrorCode.FENCED_LEADER_EPOCH
+    found = site.asks(lambda: site.order(10))
+    assert found is not None
+    assert found[P0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert site.answers() == {1: {}}
+
+
 def test_an_order_is_over_with_the_lead_though_a_topic_of_that_name_is_led_again(site: Site) -> None:
     """Else what the follower had of the former topic would count as had of the new one."""
     site.asks(lambda: site.order(10, synced=10))
@@ -248,7 +259,7 @@ def test_a_session_that_begins_anew_has_no_orders(site: Site) -> None:
     site.logs[P0].log_end_offset = 11
     site.session.moved(P0)
     site.session.look(1)
-    assert site.answers() == {}
+    assert site.answers() == {1: {}}
 
 
 def test_sessions_of_connections_that_are_gone_are_forgotten(site: Site) -> None:

@@ -142,6 +142,15 @@ def test_nobody_is_handed_the_lead_before_the_last_write_is_there() -> None:
     assert [b'"leader":2' in each.data.replace(b" ", b"") for each in around.written] == [True]
 
 
+def test_nobody_acknowledges_for_the_leader() -> None:
+    made, log, _ = replica_of(4, 4)
+    made.take_in(PartitionState(1, 5, (ME,)), 1)
+    made.epoch_begun(5)
+    log.append((Record(5, 2),))
+    answer = made.fetch_from(ReplicaFetch(PARTITION, ME, 5, 3, 5, 3))
+    assert (answer.error, made.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
+
+
 def written(around: Around) -> list[PartitionState]:
     """States that were to be written."""
     return [decode_state(PARTITION, Node(each.data, Stat(0, 0, 0, 0))) for each in around.written]
