@@ -6,7 +6,7 @@ Who leads is said by a stand-in for `broker.cluster`; the logs are replicas on a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from edge_broker.cluster.state import NO_LEADER, Topic
 from edge_broker.config import Endpoint
 from edge_broker.coordinator.offset_records import AGE_HEADER, CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.handlers.delete_topics import erase_here
 from edge_broker.protocol.api import (
     DELETE_GROUPS,
     FIND_COORDINATOR,
@@ -566,6 +567,24 @@ def test_what_was_committed_for_the_next_topic_meanwhile_stays(site: Site, clust
     tick(site)
     assert not site.broker.groups.unburied
     assert committed(site) == (ErrorCode.NONE, 2)
+    assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, 2)
+
+
+def test_what_was_committed_for_the_next_topic_stays_when_the_logs_of_the_former_are_erased(
+    site: Site, cluster: StandIn
+) -> None:
+    """As of a broker that was away when the topic was deleted; the replicas of the offsets do not matter."""
+    cluster.lead(3)
+    assert commits(site, 5) == [ErrorCode.NONE]
+    delete(site, cluster)
+    assert commits(site, 2) == [ErrorCode.NONE]
+    cluster.others_keep_up = False
+    ended: list[Mapping[str, str]] = []
+    site.dispatcher.start(lambda: erase_here(site.broker, "t", ended.append))
+    site.settle()
+    cluster.others_keep_up = True
+    assert ended == [{}]
+    assert "t" not in site.store.topics
     assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, 2)
 
 
