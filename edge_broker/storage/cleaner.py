@@ -86,7 +86,7 @@ def cleanable(log: PartitionLog, dirty_offset: int, now: Now) -> Cleanable | Non
     """What there is to clean of a log; None for nothing. StorageFault."""
     segments = log.segments
     sealed = segments[:-1]
-    if log.fault is not None or not log.settings.compacts or not sealed:
+    if log.fault is not None or log.is_held or not log.settings.compacts or not sealed:
         return None
     if not log.log_start_offset <= dirty_offset <= segments[-1].base_offset:
         dirty_offset = log.log_start_offset  # the checkpoint speaks of another state of this log
@@ -373,9 +373,9 @@ class Cleaning:
     def _swap(self, group: list[Segment], swap: Swap, output: _Output, written: LastWrite) -> None:
         """Put the new segment in the group's place, on the disk and for readers."""
         log, fs = self.log, self.log.files.fs
-        if log.fault is not None or not set(group) <= set(log.segments):
+        if log.fault is not None or log.is_held or not set(group) <= set(log.segments):
             output.discard()
-            raise PutOffError(f"{group[0].path} was removed meanwhile")
+            raise PutOffError(f"{group[0].path} {'is truncated just now' if log.is_held else 'was removed meanwhile'}")
         try:
             begin_swap(fs, log.directory, swap)
         except OSError as error:

@@ -181,7 +181,7 @@ class DiskWatch:
     def _views(self, topics: Sequence[Topic], passed: Passed, now: Now) -> list[tuple[PartitionLog, PartitionView]]:
         found = []
         for log in (log for topic in topics if topic.settings.deletes for log in topic.partitions):
-            if log.fault is None:
+            if log.fault is None and not log.is_held:
                 try:
                     found.append((log, view_of(log, passed.get((log.topic, log.partition), 0), now)))
                 except StorageFault as fault:

@@ -112,6 +112,11 @@ class PartitionLog:
         self.state.fail(fault)
 
     @property
+    def is_held(self) -> bool:
+        """Whether it is being truncated: its segments stay as they are until it goes on as another one."""
+        return self.writer.held
+
+    @property
     def log_start_offset(self) -> int:
         """First offset still held."""
         return self.state.log_start_offset

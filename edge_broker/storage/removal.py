@@ -274,7 +274,7 @@ def expired(log: PartitionLog, now: Now) -> bool:
 def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None]) -> list[str]:
     """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
     settings, sealed, start_offset = log.settings, log.state.sealed, log.log_start_offset
-    if log.fault is not None or not settings.deletes:
+    if log.fault is not None or log.is_held or not settings.deletes:
         return []
     excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
     causes = []

@@ -13,6 +13,9 @@ and have no record, go.
 
 An offset at the log's own start leaves an empty log, whose next offset is that one.
 
+Nothing else takes segments away or replaces them meanwhile, neither retention nor a full disk nor compaction: the log
+that is made knows the files as they were when it was opened.
+
 A flush under way is waited for, though it could confirm nothing of the log that is made (the segment that it speaks of
 is none of that one's): the truncation may take away the very file that it has to open, and its failure would take the
 log offline.

@@ -17,16 +17,19 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
 from edge_broker.storage.bring_online import bring_online
+from edge_broker.storage.cleaner import cleanable
+from edge_broker.storage.full_disk import DiskWatch
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_records
+from edge_broker.storage.removal import delete_expired, delete_records
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.truncating import enter, enter_unknown, go_on, hold, let_go, truncate
 from edge_broker.storage.truncation import FILE
 from edge_broker.testing.checked import findings
+from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import NOW, ListLedger, cut_off, failing, ledgered, read_all
+from tests.support.storage import NOW, ListLedger, cut_off, failing, ledgered, read_all, time_at
 from tests.unit.storage.test_replica import member, of_leader, synced, take
 
 EPOCHS = (1, 1, 2, 2, 2, 4, 4, 4, 4, 6)
@@ -103,6 +106,32 @@ def test_a_log_is_cut_at_any_batch_and_goes_on(end: int) -> None:
     synced(replica.log)
     disk.crash()
     check(again(disk)[1], [*written[:end], *more])
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_nothing_else_takes_segments_of_a_log_that_is_cut_and_does_not_go_on_yet(policy: str) -> None:
+    """What was made of it was opened before, and would look for what is gone, or find other bytes in its place."""
+    disk = SimulatedDisk(1)
+    config = {"cleanup.policy": policy, "retention.ms": "1000", "min.cleanable.dirty.ratio": "0"}
+    store = member(disk)
+    replica = Replica(make_topic(store, config=config).partitions[0])
+    written = [of_number(number, 1) for number in range(20)]
+    take(replica, *written)
+    synced(replica.log)
+    replica.show_exactly(18)
+    log, later = replica.log, time_at(NOW_MS + 100_000)
+    assert len(log.state.sealed) > 1
+    assert hold(log)
+    fresh = truncate(store, log, enter(log, 19), NOW)
+    assert delete_expired(log, later) == 0
+    assert cleanable(log, 0, later) is None
+    assert DiskWatch(store)._views([store.topics["t"]], {}, later) == []
+    go_on(log, fresh)
+    check(replica, written[:19])
+    assert (delete_expired(log, later) > 0, cleanable(log, 0, later) is not None) == (
+        policy == "delete",
+        policy == "compact",
+    )
 
 
 def test_what_goes_is_in_the_ledger_by_epoch_and_offset() -> None:
