@@ -164,11 +164,14 @@ class Broker:
             self.effects.offline([log])
             raise
         if not appended.duplicate:
-            took = self.clock.seconds() - begin
-            if self.throttle.held_up(took, len(records)):
-                self.throttle.wrote_slowly(took, self._unsynced_bytes())
+            self.took(self.clock.seconds() - begin, len(records))
             self.wrote(log, len(records))
         return appended
+
+    def took(self, seconds: float, size: int) -> None:
+        """A write of the loop took so long: the next one is the worker's where the disk makes writers wait."""
+        if self.throttle.held_up(seconds, size):
+            self.throttle.wrote_slowly(seconds, self._unsynced_bytes())
 
     def wrote(self, log: PartitionLog, size: int) -> None:
         """A batch of so many bytes was written to a log."""

@@ -284,7 +284,9 @@ class Replicas:
         try:
             if self._broker.throttle.slow:
                 raise WouldBlockError
+            begin = self._broker.clock.seconds()
             taken = replica.append(records, self._broker.time.now(), opens=False)
+            self._broker.took(self._broker.clock.seconds() - begin, taken)
         except WouldBlockError:
             self._append_behind(partition, replica, records, offset)
             return
@@ -315,7 +317,16 @@ class Replicas:
             self._refused(partition, replica, error)
             return
 
-        def done(_: object) -> Outcome:
+        seconds, throttle, size = self._broker.clock.seconds, self._broker.throttle, len(writing.records)
+
+        def work() -> float:
+            begin = seconds()
+            writing.run()
+            return seconds() - begin
+
+        def done(took: float) -> Outcome:
+            throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else size
+            throttle.wrote_behind(took, size)
             try:
                 taken = replica.end_append(writing)
             except StorageFault:
@@ -329,9 +340,9 @@ class Replicas:
 
         def failed(error: Exception) -> Outcome:
             log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
-            return done(None)
+            return done(0.0)
 
-        self._broker.effects.start(Do(faulted(log.directory, writing.run), done, failed, "writer"))
+        self._broker.effects.start(Do(faulted(log.directory, work), done, failed, "writer"))
 
     def _refused(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
         """What a leader sent cannot be appended, or there is no space: it is fetched again a while later."""

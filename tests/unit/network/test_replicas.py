@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network import replicas
 from edge_broker.network.replicas import RETRY_S, Replicas
+from edge_broker.storage import write_throttle
 from edge_broker.storage.appending import Writing
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
@@ -110,6 +112,22 @@ def test_a_bug_amid_a_write_takes_the_log_offline_and_leaves_nothing_under_way(
     board.after(0)
     assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 2)
     assert board.member.told == ["moved"]
+
+
+def test_a_follower_leaves_writes_to_the_worker_where_the_disk_makes_writers_wait_and_takes_them_back(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that leads nothing, too: nobody else measures its disk."""
+    replica, throttle = board.following(), board.broker.throttle
+    monkeypatch.setattr(board.clock, "seconds", count(0, 0.05).__next__)
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    assert throttle.slow
+    monkeypatch.setattr(board.clock, "seconds", count(0, 0.0).__next__)
+    monkeypatch.setattr(write_throttle, "QUICK_BYTES", 1)
+    board.replicas.append(Append(P, 3, memoryview(of_leader(3, 3, b"d"))))
+    assert replica.busy
+    board.after(0)
+    assert (replica.log_end_offset, replica.busy, throttle.slow) == (4, False, False)
 
 
 @pytest.mark.parametrize("error", [FULL, RuntimeError("a bug"), StorageFault("/data/t-0", 0, "no")])
