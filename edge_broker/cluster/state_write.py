@@ -6,9 +6,11 @@
 | sent | Stat | idle: what was written holds |
 | sent | BAD_VERSION | syncing: somebody else was first |
 | sent, syncing, reading | CONNECTION_LOSS | unknown |
-| unknown | connected again | syncing |
+| unknown | connected, at the next look | syncing |
 | syncing | Done | reading |
+| syncing | refused, as of a session that moves to another server | unknown: what is read then may be old |
 | reading | Node | idle: what was read holds |
+| reading | refused, or what is no state | unknown |
 | any | NO_NODE | idle: the partition is gone |
 | any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
 
@@ -25,7 +27,7 @@ from enum import Enum, auto
 
 from edge_broker.cluster.layout import decode_state, encode_state, state_path
 from edge_broker.cluster.state import PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import Answer, Failure, Get, Node, Request, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, Request, SetData, Stat, Sync
 
 AskThen = Callable[[Request, Callable[[Answer], None]], None]
 Settled = Callable[[PartitionState | None, int], None]
@@ -104,15 +106,22 @@ class StateWrite:
     def resolve(self) -> None:
         """Find out what holds."""
         self.stage = Stage.SYNCING
-        self._next(Sync(self._path), lambda _: self._read())
+        self._next(Sync(self._path), self._synced)
+
+    def _synced(self, answer: Answer) -> None:
+        if answer == Done():
+            self._read()
+        else:
+            self.stage = Stage.UNKNOWN
 
     def _read(self) -> None:
         self.stage = Stage.READING
         self._next(Get(self._path), self._have_read)
 
     def _have_read(self, answer: Answer) -> None:
-        assert isinstance(answer, Node), answer
-        self._end(decode_state(self._partition, answer), answer.stat.version)
+        self.stage = Stage.UNKNOWN  # unless it is a state
+        if isinstance(answer, Node):
+            self._end(decode_state(self._partition, answer), answer.stat.version)
 
     def _end(self, state: PartitionState | None, version: int) -> None:
         self.stop()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.layout import encode_state
+from edge_broker.cluster.layout import LayoutFault, encode_state
 from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState
 from edge_broker.cluster.state_write import Stage, StateWrite
 from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, Request, SetData, Stat, Sync
@@ -74,6 +74,34 @@ def test_an_unknown_outcome_is_found_out_once_connected_again(asked: Asked) -> N
     asked.answer(Done())
     asked.answer(node(NEW, 8))
     assert asked.settled == [(NEW, 8)]
+
+
+def test_what_is_read_behind_a_sync_that_was_refused_is_not_gone_by(asked: Asked) -> None:
+    """A server that lags would have it that nothing was written, and a member too few would count."""
+    asked.answer(Failure.REFUSED)
+    asked.answer(Failure.REFUSED)
+    assert asked.requests[1:] == [Sync(PATH)]
+    assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
+    asked.write.connected()
+    asked.answer(Done())
+    asked.answer(node(NEW, 8))
+    assert asked.settled == [(NEW, 8)]
+
+
+def test_what_cannot_be_read_is_read_again(asked: Asked) -> None:
+    asked.answer(Failure.BAD_VERSION)
+    asked.answer(Done())
+    asked.answer(Failure.NO_AUTH)
+    assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
+    asked.write.connected()
+    asked.answer(Done())
+    with pytest.raises(LayoutFault):
+        asked.answer(Node(b"somebody's own", Stat(9, 1, 2, 0)))
+    assert asked.write.stage is Stage.UNKNOWN
+    asked.write.connected()
+    asked.answer(Done())
+    asked.answer(node(OLD, 10))
+    assert asked.settled == [(OLD, 10)]
 
 
 def test_a_partition_that_is_gone_is_told(asked: Asked) -> None:
