@@ -37,7 +37,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -101,6 +101,11 @@ differential: install-test  ## the same requests, good and bad, to the edge brok
 fault: install-test  ## kill -9 (ROUNDS=) and power cuts (half as many) under load, and other ways for a disk to fail
 	$(PYTEST) tests/fault --rounds $(ROUNDS) $(ARGS)
 
+cluster-rounds: ROUNDS = 10
+cluster-rounds: install-test  ## three brokers and a ZooKeeper ensemble, killed, paused, cut off and powered off under load, in rounds (root; ROUNDS=10, SEED=)
+	@$(SETUP) jars zookeeper-jars
+	$(PYTEST) -s tests/fault/test_cluster_rounds.py --cluster-rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 disk-full: install-test  ## a disk of 64 MB that several producers fill (SECONDS=300: the long form)
 	$(PYTEST) -s tests/fault/test_disk_full.py --seconds $(SECONDS) $(ARGS)
 
@@ -112,7 +117,7 @@ mirrormaker: install-test  ## MirrorMaker 2 with its defaults, from Apache Kafka
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTEST) tests/mirrormaker $(ARGS)
 
-night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, mirror and cluster simulated, every host, disk-full, the card, the page, test-loaded
+night:  ## what takes too long for each change, for hours (root): abuse whole, secured clients, 200 kills, long fuzzes, mirror and cluster simulated, 100 rounds of a real cluster, every host, disk-full, the card, the page, test-loaded
 	$(MAKE) abuse SECONDS=1500
 	$(MAKE) conformance SECURITY=secured
 	$(MAKE) fault
@@ -120,6 +125,7 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 	$(MAKE) fuzz-login SECONDS=1200
 	$(MAKE) simulate-mirror HOURS=1
 	$(MAKE) cluster-simulate HOURS=1
+	$(MAKE) cluster-rounds ROUNDS=100
 	$(MAKE) molecule
 	$(MAKE) disk-full SECONDS=300
 	$(MAKE) card

@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the conformance tests of Kafka's clients in plain text, or by TLS and SCRAM",
     )
     parser.addoption("--rounds", type=int, help="so many kills, half as many cuts; from 100 on all long forms of fault")
+    parser.addoption("--cluster-rounds", type=int, help="how many rounds of faults a cluster of brokers goes through")
     parser.addoption("--seconds", type=float, help="how long the test of a full disk lasts")
     parser.addoption("--device", choices=("loop", "tmpfs"), help="what the full disk is made of")
     parser.addoption("--seed", type=int, help="repeat the choices of a fault test that printed this seed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import API_VERSIONS, LIST_OFFSETS, PRODUCE
+from edge_broker.protocol.api import API_VERSIONS, FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.list_offsets import (
@@ -25,7 +25,7 @@ from edge_broker.protocol.messages.produce import (
 )
 
 TIMEOUT_S = 120  # of a busy machine
-VERSIONS = {PRODUCE: 9, LIST_OFFSETS: 6, API_VERSIONS: 3}
+VERSIONS = {PRODUCE: 9, FETCH: 12, LIST_OFFSETS: 6, METADATA: 12, API_VERSIONS: 3, INIT_PRODUCER_ID: 4}
 
 
 class RawClient:
@@ -55,7 +55,8 @@ class RawClient:
         got = bytearray()
         while len(got) < size:
             part = self.connection.recv(size - len(got))
-            assert part, "the broker closed the connection"
+            if not part:
+                raise ConnectionError("the broker closed the connection")
             got += part
         return bytes(got)
 
@@ -66,10 +67,10 @@ class RawClient:
         except ConnectionResetError:
             return True
 
-    def produce(self, topic: str, records: bytes, *, acks: int = -1) -> PartitionProduceResponse:
-        """What is answered for one batch in partition 0."""
-        partition = PartitionProduceData(index=0, records=memoryview(records))
-        topic_data = [TopicProduceData(name=topic, partition_data=[partition])]
+    def produce(self, topic: str, records: bytes, *, acks: int = -1, partition: int = 0) -> PartitionProduceResponse:
+        """What is answered for one batch."""
+        data = PartitionProduceData(index=partition, records=memoryview(records))
+        topic_data = [TopicProduceData(name=topic, partition_data=[data])]
         response = self.ask(PRODUCE, ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topic_data))
         assert isinstance(response, ProduceResponse)
         return response.responses[0].partition_responses[0]
@@ -83,8 +84,8 @@ class RawClient:
 
 
 @contextmanager
-def connected(bootstrap: str) -> Iterator[RawClient]:
-    """A connection to the broker at HOST:PORT."""
+def connected(bootstrap: str, timeout_s: float = TIMEOUT_S) -> Iterator[RawClient]:
+    """A connection to the broker at HOST:PORT; `timeout_s` bounds each step of it."""
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         yield RawClient(connection)

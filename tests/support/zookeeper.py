@@ -1,4 +1,4 @@
-"""A real ensemble of ZooKeeper: three small JVMs on free ports of loopback, from jars.
+"""A real ensemble of ZooKeeper: three small JVMs from jars, on free ports of loopback or of a network namespace.
 
 Lives here: its configuration and processes. Must never come in: clients, the edge broker.
 """
@@ -18,6 +18,7 @@ from tests.support.waiting import wait_until
 
 HEAP = "48m"
 TICK_MS = 200
+LOOPBACK = "127.0.0.1"
 _JAVA = (
     f"-Xmx{HEAP}",
     "-XX:+UseSerialGC",
@@ -31,17 +32,17 @@ initLimit=20
 syncLimit=5
 dataDir={data}
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={address}
 4lw.commands.whitelist=srvr
 standaloneEnabled=false
 {servers}
 """
 
 
-def four_letters(port: int, word: str) -> str:
+def four_letters(port: int, word: str, address: str = LOOPBACK) -> str:
     """What a server says of itself; empty: nothing."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection((address, port), timeout=5) as connection:
             connection.sendall(word.encode())
             return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
     except OSError:
@@ -51,15 +52,20 @@ def four_letters(port: int, word: str) -> str:
 class ZooKeeperServer(Process):
     """One server of an ensemble."""
 
-    def __init__(self, directory: Path, number: int, servers: str, tick_ms: int, jars: Sequence[str]) -> None:
-        """Describe it; `servers` are the lines of the ensemble, `jars` its class path."""
+    def __init__(
+        self, directory: Path, number: int, servers: str, tick_ms: int, jars: Sequence[str], address: str = LOOPBACK
+    ) -> None:
+        """Describe it; `servers` are the lines of the ensemble, `jars` its class path, `address` where it serves."""
+        self.address = address
         self.port = free_port()
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.bootstrap = f"{address}:{self.port}"
         data = directory / f"zookeeper-{number}"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{number}\n")
         path = directory / f"zookeeper-{number}.cfg"
-        path.write_text(_CONFIGURATION.format(tick_ms=tick_ms, data=data, port=self.port, servers=servers))
+        path.write_text(
+            _CONFIGURATION.format(tick_ms=tick_ms, data=data, address=address, port=self.port, servers=servers)
+        )
         command: list[str | Path] = [runtimes.java(), *_JAVA, "-cp", ":".join(jars)]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", path]
         super().__init__(
@@ -68,18 +74,34 @@ class ZooKeeperServer(Process):
 
     def serves(self) -> bool:
         """Whether it has a leader, or is it."""
-        return "Mode: " in four_letters(self.port, "srvr")
+        return "Mode: " in four_letters(self.port, "srvr", self.address)
 
 
 class ZooKeeperEnsemble:
     """Three servers; a context manager. `tick_ms` bounds the session timeouts: 2 to 20 of them."""
 
-    def __init__(self, directory: Path, *, tick_ms: int = TICK_MS, jars: Sequence[str] = ()) -> None:
-        """Describe it; `jars` are another class path than that of 3.9.5."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        tick_ms: int = TICK_MS,
+        jars: Sequence[str] = (),
+        addresses: Sequence[str] = (LOOPBACK,) * 3,
+        inside: Sequence[str] = (),
+    ) -> None:
+        """Describe it; `jars` are another class path than that of 3.9.5.
+
+        `addresses` are those of a network namespace that `inside` enters; servers speak to each other over loopback.
+        """
         ports = [(free_port(), free_port()) for _ in range(3)]
         servers = "\n".join(f"server.{n}=127.0.0.1:{peer}:{elect}" for n, (peer, elect) in enumerate(ports, 1))
         path = list(jars) or [f"{runtimes.zookeeper_jars()}/*"]
-        self.servers = [ZooKeeperServer(directory, number, servers, tick_ms, path) for number in (1, 2, 3)]
+        self.servers = [
+            ZooKeeperServer(directory, number, servers, tick_ms, path, address)
+            for number, address in enumerate(addresses, 1)
+        ]
+        for server in self.servers:
+            server.command = [*inside, *server.command]
 
     @property
     def connect(self) -> str:
