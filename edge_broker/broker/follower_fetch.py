@@ -54,13 +54,13 @@ def follower_fetch(broker: Broker, context: RequestContext, request: FetchReques
     return session.outcome(context.token, request.max_wait_ms)
 
 
-def may_act_for_cluster(broker: Broker, context: RequestContext) -> bool:
+def may_act_for_cluster(broker: Broker, context: RequestContext, *, noted: bool = True) -> bool:
     """Whether a session may do what brokers of the cluster do to each other."""
     cluster = broker.cluster
     if cluster is None or context.session.listener != cluster.listener:
         return False
     if broker.rights.authorizer is not None:
-        return broker.rights.may(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        return broker.rights.may(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, noted=noted)
     return cluster.is_member(context.session.host)
 
 

@@ -522,8 +522,8 @@ class Partition:
 
     def log_moved(self) -> None:
         """More is written or synced, or nothing is under way any more."""
-        if self.leading is None:
-            self.reconcile()  # an epoch may wait for its beginning
+        if self.leading is None or not self.log.online:
+            self.reconcile()  # an epoch may wait for its beginning; a log that is offline leads no more
         self.advance()
         self.fetch_if_due()
 

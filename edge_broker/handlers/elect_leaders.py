@@ -70,7 +70,7 @@ class _Place(NamedTuple):
 @changes_in_steps
 def elect_leaders(broker: Broker, context: RequestContext, request: ElectLeadersRequest) -> Taken:
     """Ask for each election, and wait for those that are to come."""
-    code = broker.rights.cluster(context, Operation.ALTER)
+    code = ErrorCode.NONE if _is_member(broker, context) else broker.rights.cluster(context, Operation.ALTER)
     if not code and request.election_type not in (PREFERRED, UNCLEAN):
         code = ErrorCode.INVALID_REQUEST
     if code:
@@ -85,6 +85,15 @@ def elect_leaders(broker: Broker, context: RequestContext, request: ElectLeaders
         return (yield from _answer(request, results))
     _wait(broker, broker.cluster, context, request, results)
     return Park(keeps=True)
+
+
+def _is_member(broker: Broker, context: RequestContext) -> bool:
+    """Whether another broker of the cluster passes a wish of the controller's on."""
+    if broker.cluster is None:
+        return False
+    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+
+    return may_act_for_cluster(broker, context, noted=False)
 
 
 def _asked(broker: Broker, request: ElectLeadersRequest) -> Iterator[_Place]:

@@ -40,7 +40,7 @@ from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.messages import Message
 from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import Identity, PartitionId
-from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.replica_link import Bounds, Owner, ReplicaLink
 from edge_broker.network.replicas import Replicas
@@ -328,7 +328,8 @@ class ClusterShell:
                 log_line("warning", "left-without-heirs", waited_s=LEAVE_S)
 
     async def close(self) -> None:
-        """End the session, so that others need not wait for its end."""
+        """End the session, so that others need not wait for its end; who still waits is told that others lead."""
+        self.turn(lambda at_ms: self.member.happened(Expired(), at_ms))
         self._ticking.cancel()
         for link in self._links.values():
             link.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ELECT_LEADERS
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from edge_broker.security.acls import Operation
 from edge_broker.testing.site import Site
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_cluster_topics import NONE, NOT_THERE, create, new, topic
@@ -112,3 +113,20 @@ def test_a_board_that_stands_alone_leads_everything() -> None:
     for kind in (PREFERRED, UNCLEAN):
         assert results(ask(ELECT_LEADERS, request(kind))) == {}
     assert ask(ELECT_LEADERS, request(7)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_member_passes_a_wish_on_without_the_right_to_alter() -> None:
+    """With an authorizer brokers have CLUSTER_ACTION, and no more is asked of them."""
+    cluster = led_by_another()
+    board = cluster.boards[2]
+    asked: list[Operation] = []
+
+    def may(_context: object, operation: Operation, *_: object, noted: bool = True) -> bool:
+        asked.append(operation)
+        return operation is Operation.CLUSTER_ACTION
+
+    board.broker.rights.authorizer = cast(Any, object())
+    board.broker.rights.may = may  # type: ignore[method-assign]
+    answer = cluster.ask(2, ELECT_LEADERS, request(PREFERRED, ("t", 0)))
+    assert answer.error_code == NONE
+    assert asked == [Operation.CLUSTER_ACTION]

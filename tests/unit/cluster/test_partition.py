@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.effects import Advance, Append, BeginEpoch, Effect, Enter, Lost, Send, StartAnew
+from edge_broker.cluster.effects import (
+    Advance,
+    Append,
+    BeginEpoch,
+    Effect,
+    Enter,
+    Lost,
+    Resigned,
+    Send,
+    StartAnew,
+)
 from edge_broker.cluster.layout import decode_state
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import Partition, Role, Settings
@@ -289,3 +299,14 @@ def test_a_follower_shows_what_its_leader_tells_as_far_as_it_has_it() -> None:
         Advance(PARTITION, 1),
         Advance(PARTITION, 2),
     ]
+
+
+def test_a_leader_whose_log_goes_offline_resigns_when_it_is_told_so() -> None:
+    made, log, around = replica_of()
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 1)
+    made.epoch_begun(5)
+    assert made.role is Role.LEADING
+    log.online = False
+    made.log_moved()
+    assert made.role is Role.IDLE
+    assert any(isinstance(each, Resigned) for each in around.took())

@@ -130,3 +130,18 @@ def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
     ((kind, (token, response)),) = broker.effects.left
     assert (kind, token, response.error_code) == (Effect.ANSWER, 11, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert bad._waiting == []
+
+
+def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends() -> None:
+    shell, told = a_shell(), []
+    shell.member.happened = lambda event, _now_ms: told.append(type(event).__name__)
+    shell._ticking = SimpleNamespace(cancel=lambda: told.append("ticks end"))
+    shell._links = {}
+    shell._zookeeper = SimpleNamespace(close=lambda: told.append("session ends"))
+
+    async def close() -> None:
+        shell._loop = asyncio.get_running_loop()
+        await shell.close()
+
+    asyncio.run(close())
+    assert told == ["Expired", "ticks end", "session ends"]
