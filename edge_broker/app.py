@@ -132,6 +132,7 @@ async def _serve(options: Options) -> int:
     cluster = _join_cluster(broker, dispatcher, stop) if config.text(ZOOKEEPER) else None
     if cluster is None:
         dispatcher.start(lambda: load_groups(broker))
+    await server.serve()
     chores = _start_chores(loop, broker, dispatcher)
     if config.boolean("log.cleaner.enable"):
         chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))

@@ -84,11 +84,19 @@ class Server:
         self.encryption: Encryption | None = None
 
     async def listen(self, listeners: Iterable[Listener], encryption: Encryption | None = None) -> list[Listener]:
-        """Accept connections; the listeners with their real ports. ConfigurationError: an address cannot be had."""
+        """Take addresses; the listeners with their real ports. ConfigurationError: an address cannot be had.
+
+        Nobody is let in before `serve`.
+        """
         self.encryption = encryption
         bound = [await self._listen(listener) for listener in listeners]
         self._loop.call_later(self._idle_s / 4, self._close_idle)
         return bound
+
+    async def serve(self) -> None:
+        """Accept connections: once what the broker is a member of is known, or what it leads would be anybody's."""
+        for listening in self._listening:
+            await listening.start_serving()
 
     async def _listen(self, listener: Listener) -> Listener:
         def made() -> Connection:
@@ -100,7 +108,9 @@ class Server:
             factory = self.encryption.protocol(listener.name, made)
         try:
             hosts = cast("list[str] | None", _resolvable(listener.bind.host))  # uvloop takes bytes, its types do not
-            listening = await self._loop.create_server(factory, hosts, listener.bind.port, backlog=BACKLOG)
+            listening = await self._loop.create_server(
+                factory, hosts, listener.bind.port, backlog=BACKLOG, start_serving=False
+            )
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen on {endpoint_text(*listener.bind)}: {reason(error)}; choose another address or port"
