@@ -74,7 +74,7 @@ def elect_leaders(broker: Broker, context: RequestContext, request: ElectLeaders
     if not code and request.election_type not in (PREFERRED, UNCLEAN):
         code = ErrorCode.INVALID_REQUEST
     if code:
-        return Reply(ElectLeadersResponse(error_code=code))
+        return Reply(_refused(request, code))
     results: dict[_Place, ErrorCode] = {}
     for place in _asked(broker, request):
         yield None
@@ -94,6 +94,20 @@ def _is_member(broker: Broker, context: RequestContext) -> bool:
     from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
 
     return may_act_for_cluster(broker, context, noted=False)
+
+
+def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    """As Kafka, which says it of the whole and of each partition that is named, without words."""
+    if code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return ElectLeadersResponse(error_code=code)
+    results = [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=[PartitionResult(partition_id=one, error_code=code) for one in asked.partitions],
+        )
+        for asked in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _asked(broker: Broker, request: ElectLeadersRequest) -> Iterator[_Place]:

@@ -84,7 +84,7 @@ def read_all(cluster: BoardCluster, topic: str, partitions: int = 3) -> list[tup
         found: list[tuple[bytes, tuple[int, int]]] = []
         for partition in range(partitions):
             where = TopicPartition(topic, partition, 0)
-            end = consumer.get_watermark_offsets(where, timeout=CALL_S)[1]
+            end = wait_until(lambda at=where: end_of(consumer, at), WAIT_S, f"the end of {where} is told")[0]
             consumer.assign([where])
             position = 0
             while position < end:
@@ -99,6 +99,16 @@ def read_all(cluster: BoardCluster, topic: str, partitions: int = 3) -> list[tup
         return found
     finally:
         consumer.close()
+
+
+def end_of(consumer: Consumer, where: TopicPartition) -> tuple[int] | None:
+    """Where a partition ends; None: its new leader cannot say so yet (KIP-207)."""
+    try:
+        return (consumer.get_watermark_offsets(where, timeout=CALL_S)[1],)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+            raise
+        return None
 
 
 def assert_each_once(cluster: BoardCluster, topic: str, written: dict[bytes, tuple[int, int]]) -> None:
