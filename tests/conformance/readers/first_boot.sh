@@ -24,6 +24,6 @@ cp -aL --parents /etc/hostname /etc/hosts /etc/passwd /etc/shadow /etc/group /et
     /etc/localtime /etc/netplan /etc/sudoers.d /etc/ssh /home /case/outcome 2>/case/said/copied
 mkdir -p /run/sshd
 ip link set lo up
-/usr/sbin/sshd && ssh-keyscan -T 10 127.0.0.1 >/case/said/keyscan 2>/case/said/keyscan-errors
+/usr/sbin/sshd && ssh-keyscan -T 60 127.0.0.1 >/case/said/keyscan 2>/case/said/keyscan-errors
 sshd -T >/case/said/sshd 2>&1
 visudo --check --strict >/case/said/visudo 2>&1
