@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.log_state import LogEnd
@@ -37,8 +36,7 @@ from edge_broker.storage.removal import (
 from edge_broker.storage.removal_account import BY_LEADER, Removed, with_removed, write_removed
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import fault_of
-from edge_broker.storage.truncating import reopened
+from edge_broker.storage.truncating import remade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,25 +52,17 @@ def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) 
 
     StorageFault takes it offline; the next start goes on with what was decided.
     """
-    if log.fault is not None:
-        raise log.fault.kept()
-    assert log.writer.held, f"{log!r} takes appends while it begins anew"
-    assert start_offset >= log.log_end_offset, f"{log!r} cannot begin anew at {start_offset}"
-    try:
+
+    def decide() -> None:
+        assert start_offset >= log.log_end_offset, f"{log!r} cannot begin anew at {start_offset}"
         _decide(log, start_offset)
         _carry_out(log, start_offset)
-        fresh = reopened(store, log, now)
-        if fresh.fault is None:
-            fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that nobody has
-            fresh.roller.keep_epochs()
-    except (OSError, StorageFault) as error:
-        fault = error if isinstance(error, StorageFault) else fault_of(error, log.directory, 0)
-        log.fail(fault)
-        raise fault from error
-    if fresh.fault is not None:
-        log.fail(fresh.fault)
-        raise fresh.fault.kept()
-    return fresh
+
+    def forget(fresh: PartitionLog) -> None:
+        fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that nobody has
+        fresh.roller.keep_epochs()
+
+    return remade(store, log, now, decide, forget)
 
 
 def _decide(log: PartitionLog, start_offset: int) -> None:

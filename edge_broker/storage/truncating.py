@@ -26,7 +26,7 @@ Lives here: that. Must never come in: where a log diverges (cluster/following.py
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -186,19 +186,42 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
 
     StorageFault takes it offline; bring_online.py goes on with what was decided.
     """
-    state = log.state
-    if state.fault is not None:
-        raise state.fault.kept()
-    assert log.writer.held, f"{log!r} takes appends while it is truncated"
-    assert (state, state.log_end_offset) == entered[:2], f"{log!r} is another one than was entered"
     high_watermark = log.high_watermark
-    try:
+
+    def decide() -> None:
+        assert (log.state, log.log_end_offset) == entered[:2], f"{log!r} is another one than was entered"
         _decide(store, log, entered.end)
+
+    def show(fresh: PartitionLog) -> None:
+        Replica(fresh).show_exactly(max(min(high_watermark, fresh.log_end_offset), fresh.log_start_offset))
+
+    return remade(store, log, now, decide, show)
+
+
+def remade(
+    store: LogStore,
+    log: PartitionLog,
+    now: Now,
+    decide: Callable[[], None],
+    finish: Callable[[PartitionLog], None],
+) -> PartitionLog:
+    """Have it decided, durably, what becomes of a log that is held; it is opened again then, and `finish`ed.
+
+    What fails of it takes the log offline: StorageFault.
+    """
+    if log.fault is not None:
+        raise log.fault.kept()
+    assert log.writer.held, f"{log!r} takes appends meanwhile"
+    try:
+        decide()
         fresh = reopened(store, log, now)
         if fresh.fault is None:
-            Replica(fresh).show_exactly(max(min(high_watermark, fresh.log_end_offset), fresh.log_start_offset))
-    except (OSError, StorageFault, DamageFound) as error:
-        fault = error if isinstance(error, StorageFault) else _fault(error, log.directory)
+            finish(fresh)
+    except StorageFault as known:
+        log.fail(known)
+        raise
+    except (OSError, DamageFound) as error:
+        fault = _fault(error, log.directory)
         log.fail(fault)
         raise fault from error
     if fresh.fault is not None:
