@@ -5,7 +5,7 @@ of the cluster now; others may know more. All calls come from the loop.
 
 | question | answered by |
 |---|---|
-| may this partition be read here | `refuse_unless_led`, `latest_offset` |
+| may this partition be read here | `led`, `latest_offset` |
 | may it be written, is it safe | `check_append`, `left_behind`, `late` |
 | who leads, who follows | `brokers`, `controller`, `topics`, `state` |
 | what is a topic's name, id, configuration | `described`, `described_by_id` |
@@ -282,11 +282,6 @@ class Cluster:
         answer = self.member.fetch_from(fetch, self._now_ms())
         self._carry_out()
         return answer
-
-    def refuse_unless_led(self, log: PartitionLog) -> None:
-        """Refuse with NOT_LEADER_OR_FOLLOWER what is asked of another broker's partition."""
-        if log.topic != LEDGER_TOPIC and self.led(log.topic, log.partition) is None:
-            raise self.not_led(log.topic, log.partition)
 
     def not_led(self, topic: str, partition: int) -> Refusal:
         """What is answered where another broker leads, or none."""

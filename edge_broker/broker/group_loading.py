@@ -94,7 +94,7 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
     if epoch is None or groups.is_loading(partition, epoch) or groups.is_loaded(partition, epoch):
         return Reply(None)
     _stop(broker, groups.lead(partition, epoch))
-    log = groups.log_here(partition)
+    log = broker.store.log(OFFSETS_TOPIC, partition)
     if log is None:
         groups.fail(partition, f"{OFFSETS_TOPIC}-{partition} is led here and has no log here")
         return Reply(None)

@@ -124,12 +124,6 @@ class Groups:
         """Whether a partition's coordinator is one of this epoch."""
         return partition in self._loaded and self._loaded[partition].epoch == epoch
 
-    def log_here(self, partition: int) -> PartitionLog | None:
-        """The log of a partition of `__consumer_offsets`, if this broker has one."""
-        topic = self._store.topics.get(OFFSETS_TOPIC)
-        logs = topic.partitions if topic is not None else ()
-        return next((log for log in logs if log.partition == partition), None)
-
     def log_for(self, partition: int, epoch: int) -> PartitionLog:
         """Where records go that a coordinator of this epoch has made.
 
@@ -137,7 +131,7 @@ class Groups:
         """
         if self.cluster is None:
             return self._store.topics[OFFSETS_TOPIC].partitions[partition]
-        log = self.log_here(partition)
+        log = self._store.log(OFFSETS_TOPIC, partition)
         served = self._unready(partition) == ErrorCode.NONE and self.is_loaded(partition, epoch)
         if log is None or not served:
             text = f"this broker does not lead {OFFSETS_TOPIC}-{partition} in epoch {epoch}; look for the coordinator"

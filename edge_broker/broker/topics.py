@@ -149,13 +149,7 @@ class Topics:
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
             raise _out_of_range(topic, index)
-        log = partitions[index]
-        state = log.state
-        if leader_epoch not in (-1, state.leader_epoch):
-            raise _fenced(leader_epoch, state.leader_epoch)
-        if state.fault is not None:
-            raise state.fault.kept()
-        return log
+        return _usable(partitions[index], leader_epoch)
 
     def _led(
         self,
@@ -176,23 +170,10 @@ class Topics:
                 raise _out_of_range(topic, index)
             if name != LEDGER_TOPIC and cluster.led(name, index) is None:
                 raise cluster.not_led(name, index)
-        log = self.here(name, index)
+        log = self._store.log(name, index)
         if log is None:
             raise cluster.not_led(name, index)
-        state = log.state
-        if leader_epoch not in (-1, state.leader_epoch):
-            raise _fenced(leader_epoch, state.leader_epoch)
-        if state.fault is not None:
-            raise state.fault.kept()
-        return log
-
-    def here(self, name: str, index: int) -> PartitionLog | None:
-        """What lies here of a partition, whoever leads it; None: nothing. A broker has some partitions of a topic."""
-        topic = self._store.topics.get(name)
-        logs = topic.partitions if topic is not None else []
-        if index < len(logs) and logs[index].partition == index:
-            return logs[index]
-        return next((log for log in logs if log.partition == index), None)
+        return _usable(log, leader_epoch)
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does
@@ -252,6 +233,16 @@ class Topics:
         """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
         self._effects.freed(names)
+
+
+def _usable(log: PartitionLog, leader_epoch: int) -> PartitionLog:
+    """The same, unless a client knows another leader epoch, or it is offline."""
+    state = log.state
+    if leader_epoch not in (-1, state.leader_epoch):
+        raise _fenced(leader_epoch, state.leader_epoch)
+    if state.fault is not None:
+        raise state.fault.kept()
+    return log
 
 
 def _unknown(name: str) -> Refusal:

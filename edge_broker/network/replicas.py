@@ -84,7 +84,6 @@ class Replicas:
         self._works: dict[str, deque[Work]] = {}  # of a topic, one after another
         self._held: dict[PartitionId, Entered] = {}
         self._log = LimitedLog(loop.time)
-        self.strays: dict[str, str] = {}
 
     def found(self) -> None:
         """Tell the member which logs lie here from before."""
@@ -256,16 +255,16 @@ class Replicas:
         """Take a log offline of which nobody knows any more what was done to it: other replicas go on."""
         replica = self.replica(partition)
         if replica is not None:
-            log = replica.log
-            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
-            self._broker.effects.offline([log])
+            self._take_offline(replica.log, error)
+
+    def _take_offline(self, log: PartitionLog, error: Exception) -> None:
+        log.fail(_as_fault(log, error))
+        self._broker.effects.offline([log])
 
     def replica(self, partition: PartitionId) -> Replica | None:
         """The log of a partition."""
-        topic = self._broker.store.topics.get(partition.topic)
-        if topic is None or partition.partition >= len(topic.partitions):
-            return None
-        return self._replicas.get(topic.partitions[partition.partition])
+        log = self._broker.store.log(*partition)
+        return self._replicas.get(log) if log is not None else None
 
     def append(self, wish: Append) -> None:
         """As the table says."""
@@ -298,8 +297,7 @@ class Replicas:
         except Refusal as refusal:
             self._refused(partition, replica, refusal)
         except StorageFault as fault:
-            log.fail(fault)
-            self._broker.effects.offline([log])
+            self._take_offline(log, fault)
             self._moved(partition)
         else:
             self._appended(partition, replica, records, taken)
@@ -339,7 +337,7 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            log.fail(_as_fault(log, error))
             return done(0.0)
 
         self._broker.effects.start(Do(faulted(log.directory, work), done, failed, "writer"))
@@ -401,9 +399,7 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            log = replica.log
-            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
-            self._broker.effects.offline([log])
+            self._take_offline(replica.log, error)
             self._moved(partition)
             return Reply(None)
 
@@ -492,9 +488,8 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
             let_go(log)
-            self._broker.effects.offline([log])
+            self._take_offline(log, error)
             self._moved(partition)
             return Reply(None)
 
@@ -518,6 +513,10 @@ class Replicas:
         replica = self.replica(partition)
         if replica is not None:
             self._broker.effects.shown(replica.log)
+
+
+def _as_fault(log: PartitionLog, error: Exception) -> StorageFault:
+    return error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error))
 
 
 def faulted(where: str, work: Callable[[], T]) -> Callable[[], T]:

@@ -264,6 +264,12 @@ class LogStore:
             write_registrations(self.fs, self.data_dir, kept)
             self.registrations = kept
 
+    def log(self, topic: str, partition: int) -> PartitionLog | None:
+        """What lies here of a partition, whoever leads it; None: nothing. All that a topic has lie where it lies."""
+        there = self.topics.get(topic)
+        logs = there.partitions if there is not None else []
+        return logs[partition] if 0 <= partition < len(logs) else None
+
     def is_replicated(self, topic: str) -> bool:
         """Whether the logs of a topic are replicas, whose epochs elections alone raise."""
         return self.registrations is not None and topic != LEDGER_TOPIC

@@ -112,9 +112,6 @@ class StandIn:
         topic = self.topics.get(name)
         return topic and SimpleNamespace(name=name, partitions=topic.replicas, config=topic.config)
 
-    def refuse_unless_led(self, log: PartitionLog) -> None:
-        """What is committed for may be led elsewhere."""
-
     def leader(self, topic: str, partition: int) -> int:
         assert topic == OFFSETS_TOPIC
         return self.leaders.get(partition, NO_LEADER)
