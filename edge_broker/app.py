@@ -172,7 +172,7 @@ async def _serve(options: Options) -> int:
     await _stop(server, dispatcher, [*workers.values(), *([encryption.worker] if encryption else [])], ledger)
     if http:
         http.close()
-    return 0 if cluster is None or not cluster.contradiction else CANNOT_BE_MEMBER
+    return 0 if broker.cluster is None or not broker.cluster.contradiction else CANNOT_BE_MEMBER
 
 
 def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -> ClusterShell:

@@ -171,10 +171,15 @@ class Cluster:
         """Those that are there and serve a listener of this name, by id."""
         found = []
         for broker, registration in sorted(self.member.registrations.items()):
-            at = dict(registration.endpoints).get(listener)
+            at = registration.address(listener)
             if at is not None:
                 found.append(Node(broker, endpoint_of(at), registration.rack))
         return found
+
+    def serving(self, listener: str) -> Collection[int]:
+        """The ids of those that are there and serve a listener of this name."""
+        there = self.member.registrations
+        return {broker for broker, registration in there.items() if registration.address(listener) is not None}
 
     @property
     def there(self) -> Collection[int]:
@@ -190,7 +195,7 @@ class Cluster:
     def is_member(self, host: str) -> bool:
         """Whether a broker is registered with this address, which a name in its registration never is."""
         for registration in self.member.registrations.values():
-            at = dict(registration.endpoints).get(self.listener)
+            at = registration.address(self.listener)
             if at is not None and endpoint_of(at).host in (host, "localhost" if is_loopback(host) else host):
                 return True
         return False

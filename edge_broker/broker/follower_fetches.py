@@ -127,9 +127,7 @@ class FetchSession:
         """This broker does not lead it any more: an order is over before a topic of that name may be made anew."""
         order = self.orders.get(partition)
         if order is not None:
-            fetch = order.fetch
-            where = (partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
-            self._end(partition, order.topic_id, ReplicaFetched(*where, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._end(partition, order.topic_id, order.fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def advanced(self, partition: PartitionId) -> None:
         """A high watermark has risen: said beside the next answer."""
@@ -228,9 +226,7 @@ class FetchSession:
             order = self.orders.get(partition)
             led = self._cluster.led(*partition)
             if order is not None and led is not None and partition not in self._answer:
-                fetch = order.fetch
-                where = (partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
-                fetched = ReplicaFetched(*where, high_watermark=led.high_watermark)
+                fetched = order.fetch.answer(high_watermark=led.high_watermark)
                 self._answer[partition] = order.topic_id, self._data(partition, fetched)
         self._marks.clear()
         topics: dict[UUID, FetchableTopicResponse] = {}

@@ -67,7 +67,7 @@ def partitions(
     cluster: Cluster, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
 ) -> Iterator[ShownPartition]:
     """The partitions of a topic of the cluster from `first` on, `limit` at most."""
-    there = {node.broker for node in cluster.brokers(listener)}
+    there = cluster.serving(listener)
     end = len(topic.partitions) if limit is None else min(first + limit, len(topic.partitions))
     for number in range(first, end):
         replicas = topic.partitions[number]

@@ -467,10 +467,7 @@ class ClusterMember:
         """The answer to a follower, without the records."""
         self.now_ms = now_ms
         found = self.partitions.get(fetch.partition)
-        if found is not None:
-            return found.fetch_from(fetch)
-        where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
-        return ReplicaFetched(*where, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return found.fetch_from(fetch) if found is not None else fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def connected_to(self, leader: int, now_ms: float) -> None:
         """A connection to a broker is there, on which nothing was asked."""

@@ -2,7 +2,7 @@
 
 | here | on the wire |
 |---|---|
-| ReplicaFetch | Fetch 15 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory` and `synced_end` are tagged fields of ours |
+| ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory` and `synced_end` are tagged fields of ours |
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
 | AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
@@ -34,6 +34,11 @@ class ReplicaFetch(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int
     synced_end: int
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:
+        """An answer to it, without records."""
+        where = (self.partition, self.leader_epoch, self.fetch_offset, self.last_fetched_epoch)
+        return ReplicaFetched(*where, error, high_watermark=high_watermark)
 
 
 class ReplicaFetched(NamedTuple):

@@ -271,27 +271,22 @@ class Partition:
 
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
         """Answer a follower."""
-        answer = ReplicaFetched(
-            self.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch, ErrorCode.NONE
-        )
-        follower = fetch.replica.broker
-        if self.leading is None or self.role not in LEADS or follower == self._around.identity.broker:
-            return answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)  # what is here is known here
-        if follower not in self.replicas:
-            return answer._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower, me = fetch.replica.broker, self._around.identity.broker
+        if self.leading is None or self.role not in LEADS or follower == me or follower not in self.replicas:
+            return fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         error = epoch_error(fetch.leader_epoch, self.leading.epoch)
         if error is not ErrorCode.NONE:
-            return answer._replace(error=error)
+            return fetch.answer(error)
         diverging = self.leading.fetched(fetch, self.log, self._around.now_ms)
         if diverging is not None:
-            return answer._replace(diverging=diverging)
+            return fetch.answer()._replace(diverging=diverging)
         if is_removed(self.log, fetch.last_fetched_epoch, fetch.fetch_offset):
             start = self.log.log_start_offset
             differ = None if is_known(self.log, fetch.last_fetched_epoch) else EpochEnd(NONE, start)
-            return answer._replace(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=start, diverging=differ)
+            return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
-        return answer._replace(high_watermark=self.high_watermark)
+        return fetch.answer(high_watermark=self.high_watermark)
 
     def advance(self) -> None:
         """Let the high watermark go as far as it may."""

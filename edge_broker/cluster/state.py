@@ -64,6 +64,10 @@ class Registration(NamedTuple):
         """The entry that it would have in an in-sync set."""
         return InSyncReplica(self.broker, self.directory, self.epoch)
 
+    def address(self, listener: str) -> str | None:
+        """HOST:PORT of its listener of this name."""
+        return next((at for name, at in self.endpoints if name == listener), None)
+
 
 class Topic(NamedTuple):
     """A topic as it was made: the replicas of each partition, the preferred leader first."""

@@ -24,6 +24,7 @@ from edge_broker.broker.agreeing import WAIT_MS_MAX
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
+from edge_broker.broker.leaders import NOBODY
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ELECT_LEADERS
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster
 
 PREFERRED, UNCLEAN = 0, 1
-NOBODY = -1
 _TEXTS = {
     ErrorCode.ELECTION_NOT_NEEDED: "it is led as it should be",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not in sync, or not there",

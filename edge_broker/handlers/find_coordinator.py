@@ -14,6 +14,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import partition_for
+from edge_broker.broker.leaders import NOBODY
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.config import Endpoint
@@ -26,7 +27,6 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster
 
-NOBODY = -1
 GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
 

@@ -73,7 +73,7 @@ UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.tim
 
 
 class ClusterShell:
-    """One member; `stop` is called where this broker cannot be one, `contradiction` says why."""
+    """One member; `stop` is called where this broker cannot be one, the `cluster`'s `contradiction` says why."""
 
     def __init__(
         self,
@@ -85,7 +85,6 @@ class ClusterShell:
         config, store = broker.config, broker.store
         assert store.registrations is not None, "the store was not opened for a cluster"
         self._broker, self._dispatcher, self._loop, self._stop = broker, dispatcher, loop, stop
-        self.contradiction = ""
         self._listener = inter_broker_listener(config, list(broker.listeners.values()))
         kept = store.registrations
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
@@ -140,8 +139,8 @@ class ClusterShell:
         return self._broker.clock.boot_ms()
 
     def _failed(self, sentence: str) -> None:
-        if not self.contradiction:
-            self.contradiction = self.cluster.contradiction = sentence
+        if not self.cluster.contradiction:
+            self.cluster.contradiction = sentence
             log_line("error", "no-member", text=sentence)
             self._stop()
 
@@ -245,7 +244,7 @@ class ClusterShell:
 
         def endpoint() -> Endpoint | None:
             registration = member.registrations.get(other)
-            at = None if registration is None else dict(registration.endpoints).get(self._listener.name)
+            at = None if registration is None else registration.address(self._listener.name)
             return None if at is None else endpoint_of(at)
 
         def topic_id(name: str) -> str | None:
@@ -319,7 +318,7 @@ class ClusterShell:
 
     async def leave(self) -> None:
         """Let others lead, for LEAVE_S at most."""
-        if self._broker.config.boolean("controlled.shutdown.enable") and not self.contradiction:
+        if self._broker.config.boolean("controlled.shutdown.enable") and not self.cluster.contradiction:
             self.turn(self.member.shut_down)
             try:
                 async with asyncio.timeout(LEAVE_S):

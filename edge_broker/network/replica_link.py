@@ -20,9 +20,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drupelet.backoff import Backoff
+from edge_broker.cluster.following import NEWEST_EPOCH
 from edge_broker.cluster.messages import AskEnd, EpochEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, error_name
+from edge_broker.handlers.elect_leaders import PREFERRED
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
 from edge_broker.protocol.api import Asked, asked
@@ -66,7 +68,6 @@ CONNECT_S = 5.0
 ANSWER_S = 10.0  # beyond what a leader may wait
 SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
-PREFERRED = 0  # of ElectLeaders
 ANY_EPOCH = -1
 SESSION_EPOCH_MAX = (1 << 31) - 1
 Order = tuple[int, int, int]  # leader epoch, fetch offset, last fetched epoch
@@ -302,7 +303,7 @@ class ReplicaLink:
     def _ask_end(self, question: AskEnd) -> None:
         partition = question.partition
         wanted = OffsetForLeaderPartition(
-            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=(1 << 31) - 1
+            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=NEWEST_EPOCH
         )
         topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
 
