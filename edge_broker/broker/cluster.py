@@ -209,7 +209,7 @@ class Cluster:
 
     def version(self, name: str) -> int:
         """Of what is known of a topic; -1: nothing."""
-        return self.member.image.versions.get(name, -1) if name in self.topics else -1
+        return self.member.image.versions.get(name, -1)
 
     def described(self, name: str) -> DescribedTopic | None:
         """The topic of a name."""

@@ -57,14 +57,12 @@ class Figures(NamedTuple):
 
 def figures(cluster: Cluster) -> Figures:
     """Count now."""
-    held = cluster.member.partitions.values()
-    led = [each for each in held if each.role in LEADS]
-    found = [few for each in led if (few := _few(cluster, each)) is not None]
+    led, found = _led(cluster), _in_sync(cluster)
     is_controller = cluster.controller == cluster.member.identity.broker
     return Figures(
-        len(held),
+        len(cluster.member.partitions),
         len(led),
-        [few for few in found if few.in_sync < few.replicas],
+        _under_replicated(found),
         sum(few.in_sync < few.needed for few in found),
         offline(cluster) if is_controller else 0,
         is_controller,
@@ -72,11 +70,22 @@ def figures(cluster: Cluster) -> Figures:
     )
 
 
-def _few(cluster: Cluster, partition: Partition) -> Few | None:
-    if partition.state is None:
-        return None
-    in_sync = sum(not cluster.member.is_gone(entry) for entry in partition.state.in_sync)
-    return Few(partition.partition, in_sync, len(partition.replicas), partition.topic.min_in_sync)
+def _led(cluster: Cluster) -> list[Partition]:
+    return [each for each in cluster.member.partitions.values() if each.role in LEADS]
+
+
+def _in_sync(cluster: Cluster) -> list[Few]:
+    """Of each partition that is led here."""
+    is_gone, found = cluster.member.is_gone, []
+    for each in _led(cluster):
+        if each.state is not None:
+            in_sync = sum(not is_gone(entry) for entry in each.state.in_sync)
+            found.append(Few(each.partition, in_sync, len(each.replicas), each.topic.min_in_sync))
+    return found
+
+
+def _under_replicated(found: list[Few]) -> list[Few]:
+    return [few for few in found if few.in_sync < few.replicas]
 
 
 def offline(cluster: Cluster) -> int:
@@ -102,7 +111,7 @@ def lags(cluster: Cluster, partition: Partition) -> Iterator[Lag]:
 
 def health(cluster: Cluster) -> str | None:
     """One sentence about partitions that are led here and lack replicas; None: none does."""
-    few = figures(cluster).under_replicated
+    few = _under_replicated(_in_sync(cluster))
     if not few:
         return None
     first = min(few, key=lambda each: (each.in_sync - each.needed, each.partition))

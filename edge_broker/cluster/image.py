@@ -157,10 +157,7 @@ class Image:
 
     def _have_topics(self, names: set[str]) -> None:
         for name in sorted(set(self.topics) - names):
-            del self.topics[name]
-            self.changes += 1
-            self._deleted(name)
-            self._seen.topic_changed(name)
+            self._remove_topic(name)
         for name in sorted(names):
             self._read_topic(name)
 
@@ -169,10 +166,7 @@ class Image:
 
     def _have_topic(self, name: str, answer: Answer) -> None:
         if not isinstance(answer, Node):
-            if self.topics.pop(name, None) is not None:
-                self.changes += 1
-                self._deleted(name)
-                self._seen.topic_changed(name)
+            self._remove_topic(name)
             return
         topic = decode_topic(name, answer)
         self.versions[name] = answer.stat.version
@@ -185,6 +179,13 @@ class Image:
             self._seen.topic_changed(name)
         for number in range(len(topic.replicas)):
             self._read_state(PartitionId(name, number))
+
+    def _remove_topic(self, name: str) -> None:
+        if self.topics.pop(name, None) is not None:
+            del self.versions[name]
+            self.changes += 1
+            self._deleted(name)
+            self._seen.topic_changed(name)
 
     def _deleted(self, name: str) -> None:
         self.deleted.append(DeletedTopic(name, self.is_complete))

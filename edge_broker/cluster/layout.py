@@ -6,6 +6,8 @@ Lives here: paths, reading and writing. Must never come in: what is asked of Zoo
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
@@ -65,6 +67,16 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     return dict(fields)
 
 
+@contextmanager
+def _reading(path: str, data: bytes) -> Iterator[dict[str, Any]]:
+    """The fields, to be read; LayoutFault where one is not there, or is none of its kind."""
+    fields = decode(path, data)
+    try:
+        yield fields
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise LayoutFault(path, f"lacks a field ({error!r})") from error
+
+
 def encode_format(cluster: str) -> bytes:
     """Which cluster the ensemble has."""
     return encode({"cluster_id": cluster})
@@ -72,10 +84,8 @@ def encode_format(cluster: str) -> bytes:
 
 def decode_format(node: Node) -> str:
     """The cluster's id; LayoutFault."""
-    try:
-        return str(decode(FORMAT, node.data)["cluster_id"])
-    except KeyError as error:
-        raise LayoutFault(FORMAT, f"lacks a field ({error!r})") from error
+    with _reading(FORMAT, node.data) as fields:
+        return str(fields["cluster_id"])
 
 
 def encode_controller(broker: int) -> bytes:
@@ -85,10 +95,8 @@ def encode_controller(broker: int) -> bytes:
 
 def decode_controller(node: Node) -> int:
     """Who holds the office; LayoutFault."""
-    try:
-        return int(decode(CONTROLLER, node.data)["broker"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise LayoutFault(CONTROLLER, f"lacks a field ({error!r})") from error
+    with _reading(CONTROLLER, node.data) as fields:
+        return int(fields["broker"])
 
 
 def encode_producer_ids(following: int) -> bytes:
@@ -98,10 +106,8 @@ def encode_producer_ids(following: int) -> bytes:
 
 def decode_producer_ids(node: Node) -> int:
     """The first producer id that was given to no broker; LayoutFault."""
-    try:
-        following = int(decode(PRODUCER_IDS, node.data)["next"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise LayoutFault(PRODUCER_IDS, f"lacks a field ({error!r})") from error
+    with _reading(PRODUCER_IDS, node.data) as fields:
+        following = int(fields["next"])
     if following < 0:
         raise LayoutFault(PRODUCER_IDS, f"has {following} as the next producer id")
     return following
@@ -119,15 +125,11 @@ def encode_registration(registration: Registration) -> bytes:
 
 def decode_registration(broker: int, node: Node) -> Registration:
     """LayoutFault."""
-    path = broker_path(broker)
-    fields = decode(path, node.data)
-    try:
+    with _reading(broker_path(broker), node.data) as fields:
         endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
         directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
         protocols = (int(oldest), int(newest))
         return Registration(broker, node.stat.czxid, directory, rack, endpoints, protocols)
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise LayoutFault(path, f"lacks a field ({error!r})") from error
 
 
 def encode_topic(topic: Topic) -> bytes:
@@ -137,13 +139,9 @@ def encode_topic(topic: Topic) -> bytes:
 
 def decode_topic(name: str, node: Node) -> Topic:
     """LayoutFault."""
-    path = topic_path(name)
-    fields = decode(path, node.data)
-    try:
+    with _reading(topic_path(name), node.data) as fields:
         replicas = tuple(tuple(int(broker) for broker in brokers) for brokers in fields["replicas"])
         return Topic(str(fields["topic_id"]), replicas, dict(fields["config"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise LayoutFault(path, f"lacks a field ({error!r})") from error
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -154,12 +152,8 @@ def encode_state(state: PartitionState) -> bytes:
 
 def decode_state(partition: PartitionId, node: Node) -> PartitionState:
     """LayoutFault."""
-    path = state_path(partition)
-    fields = decode(path, node.data)
-    try:
+    with _reading(state_path(partition), node.data) as fields:
         in_sync = tuple(
             InSyncReplica(int(each["broker"]), str(each["directory"]), int(each["epoch"])) for each in fields["in_sync"]
         )
         return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LayoutFault(path, f"lacks a field ({error!r})") from error

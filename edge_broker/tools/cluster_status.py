@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from drupelet.addresses import endpoint_text
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
@@ -310,7 +311,7 @@ def _row(board: Board) -> list[object]:
     node = board.node
     return [
         board.broker,
-        None if node is None else f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}",
+        None if node is None else endpoint_text(node.host, node.port),
         None if node is None else node.rack,
         board.leads,
         board.replicas,
