@@ -29,6 +29,7 @@ from edge_broker.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.cluster.state import Topic
 
 ASKED_MAX = 5
 WAIT_MS_MAX = 60_000  # a request may say more; the names are taken as long
@@ -49,6 +50,26 @@ class Change(ABC):
     @abstractmethod
     def holds(self, cluster: Cluster) -> bool:
         """Whether the image shows it."""
+
+
+class ChangeOfTopic(Change):
+    """One change of a topic that is there, by its id: another one of its name is none of it."""
+
+    def __init__(self, name: str, topic_id: str) -> None:
+        super().__init__(name)
+        self._topic_id = topic_id
+
+    def known(self, cluster: Cluster) -> Topic | None:
+        """The topic as the image has it; None: it is gone."""
+        topic = cluster.topics.get(self.name)
+        return topic if topic is not None and topic.topic_id == self._topic_id else None
+
+    def there(self, cluster: Cluster) -> Topic:
+        """The same; Refusal."""
+        topic = self.known(cluster)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
+        return topic
 
 
 def agree(

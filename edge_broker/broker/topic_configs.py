@@ -194,29 +194,28 @@ def _changed(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, st
     return config
 
 
-class _Altering(agreeing.Change):
+class _Altering(agreeing.ChangeOfTopic):
     """Another configuration of a topic of the cluster, worked out anew where somebody else was quicker."""
 
     def __init__(self, broker: Broker, topic: DescribedTopic, asked: Alteration) -> None:
-        super().__init__(topic.name)
-        self._broker, self._asked, self._topic_id = broker, asked, topic.topic_id
+        super().__init__(topic.name, id_text(topic.topic_id))
+        self._broker, self._asked = broker, asked
         self._config: dict[str, str] | None = None  # that was asked for
 
     def ask(self, cluster: Cluster, told: Told) -> None:
         """As Change."""
-        topic = cluster.described(self.name)
-        if topic is None or topic.topic_id != self._topic_id:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
-        self._config = _changed(self._broker, topic, self._asked)
+        topic, described = self.there(cluster), cluster.described(self.name)
+        assert described is not None
+        self._config = _changed(self._broker, described, self._asked)
         if self._config == topic.config:
             told(ErrorCode.NONE)
         else:
-            cluster.change_topic(self.name, topic.topic._replace(config=self._config), told)
+            cluster.change_topic(self.name, topic._replace(config=self._config), told)
 
     def holds(self, cluster: Cluster) -> bool:
         """As Change."""
-        topic = cluster.topics.get(self.name)
-        return topic is not None and topic.topic_id == id_text(self._topic_id) and topic.config == self._config
+        topic = self.known(cluster)
+        return topic is not None and topic.config == self._config
 
 
 class _Altered(NamedTuple):

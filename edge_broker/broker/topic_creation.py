@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.agreeing import WAIT_MS, Change, agree
+from edge_broker.broker.agreeing import WAIT_MS, Change, ChangeOfTopic, agree
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.outcome import Behind, Outcome
@@ -293,18 +293,16 @@ def _growing(broker: Broker, topic: Topic, count: int) -> _Making:
     return _Making(topic.name, more, _making_partitions(broker, topic, count), "got no more partitions")
 
 
-class _MoreInCluster(Change):
+class _MoreInCluster(ChangeOfTopic):
     """More partitions of a topic of the cluster: they hold once this broker can tell who leads each."""
 
     def __init__(self, name: str, topic_id: str, asked: MorePartitions) -> None:
-        super().__init__(name)
-        self._topic_id, self._wanted = topic_id, asked
+        super().__init__(name, topic_id)
+        self._wanted = asked
 
     def ask(self, cluster: Cluster, told: Told) -> None:
         """As Change."""
-        topic, (count, assigned) = cluster.topics.get(self.name), self._wanted
-        if topic is None or topic.topic_id != self._topic_id:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
+        topic, (count, assigned) = self.there(cluster), self._wanted
         if assigned and count - len(topic.replicas) != len(assigned):
             raise Refusal(ErrorCode.INVALID_PARTITIONS, f"topic {self.name!r} has got more partitions meanwhile")
         try:
@@ -317,9 +315,8 @@ class _MoreInCluster(Change):
 
     def holds(self, cluster: Cluster) -> bool:
         """As Change."""
-        topic, count = cluster.topics.get(self.name), self._wanted.in_all
-        known = topic is not None and topic.topic_id == self._topic_id and len(topic.replicas) >= count
-        return known and _is_known(cluster, self.name, count)
+        topic, count = self.known(cluster), self._wanted.in_all
+        return topic is not None and len(topic.replicas) >= count and _is_known(cluster, self.name, count)
 
 
 def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[], Callable[[], None]]:

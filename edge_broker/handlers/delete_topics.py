@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.agreeing import Change, agree
+from edge_broker.broker.agreeing import ChangeOfTopic, agree
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -125,12 +125,8 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     return Park(keeps=True)
 
 
-class _Deleting(Change):
+class _Deleting(ChangeOfTopic):
     """A topic of the cluster that goes."""
-
-    def __init__(self, name: str, topic_id: str) -> None:
-        super().__init__(name)
-        self._topic_id = topic_id
 
     def ask(self, cluster: Cluster, told: Told) -> None:
         """As Change."""
@@ -138,8 +134,7 @@ class _Deleting(Change):
 
     def holds(self, cluster: Cluster) -> bool:
         """As Change."""
-        topic = cluster.topics.get(self.name)
-        return topic is None or topic.topic_id != self._topic_id
+        return self.known(cluster) is None
 
 
 def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) -> Reply:
