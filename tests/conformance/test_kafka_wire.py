@@ -202,8 +202,7 @@ async def everything(cluster, topic):
     coordinator = await coordinator_of(cluster, group)
     commit = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="of a test")
     asked = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[commit])])
-    committed = await coordinator.ask(apis.OFFSET_COMMIT, asked, timeout_s=CALL_S)
-    assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
+    await commit_at(coordinator, asked)
     asked = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
     position = (await coordinator.ask(apis.OFFSET_FETCH, asked, timeout_s=CALL_S)).topics[0].partitions[0]
     assert (position.committed_offset, position.metadata) == (7, "of a test")
@@ -219,6 +218,19 @@ async def end_of(connection, asked):
             return
         assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         deadline.check("the end of a partition", found)
+        await asyncio.sleep(0.1)
+
+
+async def commit_at(coordinator, asked):
+    """Commit once the coordinator has become one: a new topic of offsets is found before its leader serves it."""
+    deadline = Deadline(30)
+    while True:
+        answer = await coordinator.ask(apis.OFFSET_COMMIT, asked, timeout_s=CALL_S)
+        code = answer.topics[0].partitions[0].error_code
+        if code == ErrorCode.NONE:
+            return
+        assert code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        deadline.check("a coordinator that serves", code)
         await asyncio.sleep(0.1)
 
 

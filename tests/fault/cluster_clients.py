@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -106,7 +107,7 @@ class PatientWriter(ClusterWorker):
         self.noted.history.acked.append(Acked(place, message.offset(), value))
 
 
-class LeadersView(ClusterWorker):
+class LeadersView(ClusterWorker, ABC):
     """A client that asks one broker what it leads, and speaks to it alone until something fails."""
 
     def epochs(self, client: RawClient, broker: int) -> dict[int, int]:
@@ -116,13 +117,13 @@ class LeadersView(ClusterWorker):
         found = (each for topic in answer.topics for each in topic.partitions)
         return {each.partition_index: each.leader_epoch for each in found if each.leader_id == broker}
 
+    @abstractmethod
     def visit(self, broker: int, client: RawClient) -> None:
         """Work with a broker until it refuses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_broker(self) -> int:
         """Who is asked next."""
-        raise NotImplementedError
 
     def work(self) -> None:
         while not self.stopping.is_set():

@@ -203,17 +203,11 @@ class Process:
             self.world.note(f"board {self.board.number}: truncates {partition.partition} from {before} to {end}")
             log.begin_truncation(end)
 
-            def hold() -> None:
-                if log.hold():
-                    self.later(self.board.sync_ms(), cut)
-                else:
-                    self.later(1.0, hold)
-
             def cut() -> None:
                 log.truncated(end)
                 member.truncated(partition, self.now_ms)
 
-            hold()
+            self._once_held(log, cut)
         elif isinstance(effect, effects.StartAnew):
             self._start_anew(partition, log, effect.start_offset)
         else:
@@ -224,17 +218,18 @@ class Process:
     def _start_anew(self, partition: PartitionId, log: SimLog | RealLog, offset: int) -> None:
         self.world.note(f"board {self.board.number}: begins {partition.partition} anew at {offset}")
 
-        def hold() -> None:
-            if log.hold():
-                self.later(self.board.sync_ms(), anew)
-            else:
-                self.later(1.0, hold)
-
         def anew() -> None:
             log.start_anew(offset)
             self.member.truncated(partition, self.now_ms)
 
-        hold()
+        self._once_held(log, anew)
+
+    def _once_held(self, log: SimLog | RealLog, then: Callable[[], None]) -> None:
+        """Do this on the disk once the log can be held."""
+        if log.hold():
+            self.later(self.board.sync_ms(), then)
+        else:
+            self.later(1.0, lambda: self._once_held(log, then))
 
     def remove_front(self, partition: PartitionId, part: float) -> None:
         """A leader's retention takes a part of what is shown."""

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from edge_broker.broker.groups import partition_for
 from edge_broker.coordinator.calls import (
     Commit,
     CommitPartition,
@@ -27,6 +28,11 @@ from edge_broker.errors import ErrorCode
 RANGE = Protocol("range", b"range-metadata")
 STICKY = Protocol("sticky", b"sticky-metadata")
 PROTOCOL_TYPE = "consumer"
+
+
+def group_in(partition: int, partitions: int) -> str:
+    """The name of a group that lies in a partition of `__consumer_offsets`."""
+    return next(name for name in map("g{}".format, range(999)) if partition_for(name, partitions) == partition)
 
 
 class Site:

@@ -51,13 +51,13 @@ from edge_broker.storage.replica import Replica
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
+from tests.support.groups import group_in
 from tests.support.storage import append
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes
 
 PARTITIONS = 4
 HERE = 0  # the partition that these tests are about
-GROUP = next(f"g{number}" for number in range(99) if partition_for(f"g{number}", PARTITIONS) == HERE)
-OTHER = next(f"g{number}" for number in range(99) if partition_for(f"g{number}", PARTITIONS) == 1)
+GROUP, OTHER = group_in(HERE, PARTITIONS), group_in(1, PARTITIONS)
 ME = 0
 
 

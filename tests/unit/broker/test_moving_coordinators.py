@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from edge_broker.broker.groups import partition_for
 from edge_broker.cluster.zookeeper import Suspended
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import (
@@ -32,14 +31,12 @@ from edge_broker.protocol.messages.offset_fetch import (
 )
 from edge_broker.storage.topics import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
+from tests.support.groups import group_in
 from tests.support.in_cluster import SESSION_MS, InCluster
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes
 
 PARTITIONS = 3
-GROUPS = [
-    next(f"g{number}" for number in range(99) if partition_for(f"g{number}", PARTITIONS) == at)
-    for at in range(PARTITIONS)
-]
+GROUPS = [group_in(partition, PARTITIONS) for partition in range(PARTITIONS)]
 GROUP = GROUPS[0]
 
 
