@@ -66,8 +66,8 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
         if pieces and too_much > 1:
             break
         if too_much > 2:  # a large one of the source's, which would hold up all others
-            end = first.first_offset + int((first.end_offset - first.first_offset) / too_much)
-            if first.first_offset < end < first.end_offset:
+            end = first.first_offset + max(1, int((first.end_offset - first.first_offset) / too_much))
+            if end < first.end_offset:
                 lane.cut(end)
                 continue
         pieces.append(lane.take())

@@ -28,6 +28,7 @@ LANES_MAX = 200  # in a request
 LOSS_S = 15
 URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
 AGAIN_S = 0.1
+CRUMB = 16  # of a batch: what is left of a request by less is no batch of another lane
 BATCHES_SHARE = 4  # of a connection's share of several: one may wait for its answer while others are sent
 HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, which must be some
 QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
@@ -213,7 +214,7 @@ class Pipe:
 
     @staticmethod
     def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int) -> int:
-        while turns and left > 0 and len(load) < LANES_MAX:
+        while turns and left > sender.link.batch_bytes // CRUMB and len(load) < LANES_MAX:
             lane = next(iter(turns))
             del turns[lane]
             taken = sender.take(lane, left)

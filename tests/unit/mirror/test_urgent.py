@@ -76,6 +76,12 @@ async def test_an_urgent_backlog_has_its_share_and_the_others_have_the_rest():
     assert await loaded(bulk, lane("alarms", urgent=True, backlog=True), each=100) == [("alarms", 100), ("bulk", 100)]
 
 
+async def test_a_crumb_of_a_request_that_is_left_over_is_no_batch_of_another_lane():
+    first, second = lane("first", backlog=True), lane("second", backlog=True)
+    assert await loaded(first, second, each=940) == [("first", 940)]
+    assert await loaded(first, second, each=930) == [("first", 930), ("second", 70)]
+
+
 async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
     bulk, alarm = lane("bulk", backlog=True), lane("alarms", urgent=True)
     sender = Loads(bulk, alarm, each=10, room=1000)
