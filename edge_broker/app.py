@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -363,7 +363,7 @@ class _Retention:
         """Begin, unless the last one is not over yet."""
         if self._pieces is not None:
             return Reply(None)
-        self._pieces = expired_pieces(self._broker, self._broker.space.passed_offsets())
+        self._pieces = expired_pieces(self._broker, self._broker.space.passed_offsets(), self._broker.led())
         return self._next(self._pieces)
 
     def _next(self, pieces: Iterator[bool]) -> Do:
@@ -384,20 +384,23 @@ class _Retention:
 
 
 @runs_in()
-def delete_expired(broker: Broker, passed: Passed = NOTHING_PASSED) -> None:
-    """Apply retention to every partition; one that fails costs no other."""
-    for _ in expired_pieces(broker, passed):
+def delete_expired(
+    broker: Broker, passed: Passed = NOTHING_PASSED, led: Collection[PartitionLog] | None = None
+) -> None:
+    """Apply retention to every partition, or to those that are led here; one that fails costs no other."""
+    for _ in expired_pieces(broker, passed, led):
         pass
 
 
 @runs_in()
-def expired_pieces(broker: Broker, passed: Passed) -> Iterator[bool]:
+def expired_pieces(broker: Broker, passed: Passed, led: Collection[PartitionLog] | None = None) -> Iterator[bool]:
     """As `delete_expired`, with a True behind each partition that lost something, and each so many."""
     now, looked_at = broker.time.now(), 0
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:
             looked_at += 1
-            if _delete_expired(log, now, passed) or looked_at % LOGS_A_PIECE == 0:
+            mine = led is None or log in led
+            if (mine and _delete_expired(log, now, passed)) or looked_at % LOGS_A_PIECE == 0:
                 yield True
 
 

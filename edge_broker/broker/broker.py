@@ -77,7 +77,7 @@ class Broker:
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed)
+        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed, self.led)
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
@@ -103,6 +103,19 @@ class Broker:
             single_board.advance(log.state)
         else:
             self.cluster.log_moved(log)
+
+    def led(self) -> frozenset[PartitionLog] | None:
+        """The logs of which this broker decides what goes from their front; None: of all, as it stands alone. Loop."""
+        store, cluster = self.store, self.cluster
+        if store.registrations is None:
+            return None
+        return frozenset(
+            log
+            for topic in store.topics.values()
+            for log in topic.partitions
+            if not store.is_replicated(topic.name)
+            or (cluster is not None and cluster.surely_leads(topic.name, log.partition))
+        )
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.

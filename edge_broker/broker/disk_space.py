@@ -13,7 +13,7 @@ Lives here: when, and who may write. Must never come in: what goes (storage/evic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.effects import Effects
@@ -42,8 +42,15 @@ class DiskSpace:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: LogStore, effects: Effects, now: Callable[[], Now], committed: Committed
+        self,
+        config: BrokerConfig,
+        store: LogStore,
+        effects: Effects,
+        now: Callable[[], Now],
+        committed: Committed,
+        led: Callable[[], Collection[PartitionLog] | None] = lambda: None,
     ) -> None:
+        """`led` are the logs of which this broker decides what goes; None: all."""
         self.watch = DiskWatch(
             store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
         )
@@ -57,6 +64,7 @@ class DiskSpace:
         self._effects = effects
         self._now = now
         self._committed = committed
+        self._led = led
 
     def passed_offsets(self) -> Passed:
         """For each partition of a topic that names groups: below which offset all have committed; 0 for none."""
@@ -88,11 +96,11 @@ class DiskSpace:
             self._look_again = True
             return Reply(None)
         self.looking = True
-        passed, now = self.passed_offsets(), self._now()
+        passed, now, led = self.passed_offsets(), self._now(), self._led()
 
         def work() -> DiskStatus:
             try:
-                return self.watch.look(passed, now)
+                return self.watch.look(passed, now, led)
             except (StorageFault, Refusal):
                 raise
             except Exception as error:  # a bug in one look must not be the end of looking

@@ -11,7 +11,7 @@ A session is one connection of one follower. A fetch names only what has changed
 |---|---|
 | with an error, or where the logs diverge | is over |
 | with records | is over: the follower orders what comes behind them |
-| with neither | stands: this is how far the high watermark is |
+| with neither | stands: this is how far the high watermark is, and where the log starts |
 
 | a request | is answered |
 |---|---|
@@ -78,6 +78,7 @@ class FetchSession:
         self._moved: dict[PartitionId, None] = {}  # orders that may be answered now
         self._marks: dict[PartitionId, None] = {}  # whose high watermark was not told yet
         self._answer: dict[PartitionId, tuple[UUID, PartitionData]] = {}  # what the next answer says
+        self._starts: dict[PartitionId, int] = {}  # where logs start, as was said last
         self._waiting: list[Waiting] = []  # in the order of their coming; more than one only while something is read
         self._reading: list[tuple[PartitionId, Order, PartitionData]] = []
 
@@ -88,6 +89,7 @@ class FetchSession:
         self.orders.clear()
         self._moved.clear()
         self._marks.clear()
+        self._starts.clear()
         self._answer.clear()
         self._let_go(len(self._waiting))
 
@@ -100,6 +102,8 @@ class FetchSession:
         elif order.bytes_max > 0:
             self.orders[partition] = order
             self._moved[partition] = None
+        elif self._starts.get(partition, 0) != self._start(partition):
+            self._marks[partition] = None
 
     def refuse(self, topic_id: UUID, index: int, name: str, error: ErrorCode) -> None:
         """A partition of a request that is none of this broker's."""
@@ -200,16 +204,20 @@ class FetchSession:
 
     def _data(self, partition: PartitionId, fetched: ReplicaFetched) -> PartitionData:
         """An answer, which says to which order: a follower may have another one under way."""
-        replica = self._cluster.replica(partition)
+        start = self._starts[partition] = self._start(partition)
         return PartitionData(
             partition_index=partition.partition,
             high_watermark=fetched.high_watermark,
-            log_start_offset=-1 if replica is None else replica.log_start_offset,
+            log_start_offset=start,
             records=b"",
             aborted_transactions=[],
             current_leader=FetchLeaderIdAndEpoch(leader_epoch=fetched.leader_epoch),
             answers_offset=fetched.fetch_offset,
         )
+
+    def _start(self, partition: PartitionId) -> int:
+        replica = self._cluster.replica(partition)
+        return -1 if replica is None else replica.log_start_offset
 
     def _end(self, partition: PartitionId, topic_id: UUID, fetched: ReplicaFetched) -> None:
         """Say why an order is over."""

@@ -12,6 +12,7 @@
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
 | Truncate, StartAnew | `truncated(partition)`: durable |
+| RemoveFront | nothing: it is wanted again while the log starts before that offset |
 | Advance | nothing: the log is told its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Left | the member has handed over what it led: the session may be closed |
@@ -134,6 +135,13 @@ class StartAnew(NamedTuple):
     start_offset: int
 
 
+class RemoveFront(NamedTuple):
+    """Remove what is before this offset, as the leader has done: by its retention, for space, or on request."""
+
+    partition: PartitionId
+    start_offset: int
+
+
 class Advance(NamedTuple):
     """What is before this offset may be shown and counts as replicated."""
 
@@ -172,6 +180,7 @@ Effect: TypeAlias = (
     | Enter
     | Truncate
     | StartAnew
+    | RemoveFront
     | Advance
     | Leads
     | Resigned

@@ -9,12 +9,16 @@
 | entering | entered | truncating, or beginning anew where the leader's log starts |
 | entering | this broker is elected | the log stays as it is |
 | truncating | truncated | fetching |
+| fetching | the leader's log starts behind this one's start | fetching: this one starts there, too |
 | any | no answer for `fetch_timeout_ms` | fetching again |
 
 Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree: the leader
 names the greatest epoch that it knows, not above the follower's last, and where it ended; the follower keeps no more
 than what it has of epochs up to that one. An answer counts for the very log that asked (its end and last epoch), so
 late and doubled ones do no harm.
+
+Nothing goes from a follower's front but what has gone from its leader's, and no more than what it knows to be
+replicated: so all that one replica lacks there, whoever leads next, the leader has decided and accounted for.
 
 Lives here: that. Must never come in: the state znode, what records hold. Source: KIP-101, KIP-279, KIP-595.
 """
@@ -29,6 +33,7 @@ from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 
 NEWEST_EPOCH = (1 << 31) - 1
+REMOVAL_RETRY_MS = 1_000.0
 
 
 class Following:
@@ -38,6 +43,8 @@ class Following:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.due_ms = 0.0  # of the next fetch
         self.reported_end = -1  # what the last fetch acknowledged
+        self.log_start = 0  # where the leader's log starts
+        self.removal_due_ms = 0.0  # when it may be asked for (again)
 
     def fetch(
         self, partition: PartitionId, me: InSyncReplica, log: ReplicaLog, now_ms: float, timeout_ms: float
@@ -46,6 +53,14 @@ class Following:
         self.due_ms = now_ms + timeout_ms
         self.reported_end = acknowledged_end(log)
         return ReplicaFetch(partition, me, self.leader_epoch, log.log_end_offset, last_epoch(log), self.reported_end)
+
+    def removal(self, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
+        """Up to where something is to go from the front, as it has gone from the leader's; None: nothing."""
+        start = min(self.log_start, high_watermark)
+        if start <= log.log_start_offset or now_ms < self.removal_due_ms:
+            return None
+        self.removal_due_ms = now_ms + REMOVAL_RETRY_MS
+        return start
 
     def is_answer_to(self, answer: ReplicaFetched, log: ReplicaLog) -> bool:
         """Whether an answer is of this leader's epoch, and for the log as it is now."""

@@ -52,7 +52,7 @@ class ReplicaFetched(NamedTuple):
     diverging: EpochEnd | None = None
     high_watermark: int = 0
     records: object = None
-    log_start_offset: int = -1  # with OFFSET_OUT_OF_RANGE: `diverging` says then that the logs may have differed
+    log_start_offset: int = -1  # the leader's; with OFFSET_OUT_OF_RANGE `diverging`: the logs may have differed
 
     @property
     def wants_records(self) -> bool:

@@ -36,6 +36,7 @@ from edge_broker.cluster.effects import (
     Enter,
     Leads,
     Lost,
+    RemoveFront,
     Resigned,
     Send,
     StartAnew,
@@ -286,7 +287,7 @@ class Partition:
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
-        return fetch.answer(high_watermark=self.high_watermark)
+        return fetch.answer(high_watermark=self.high_watermark)._replace(log_start_offset=self.log.log_start_offset)
 
     def advance(self) -> None:
         """Let the high watermark go as far as it may."""
@@ -470,11 +471,21 @@ class Partition:
         if mark > self.high_watermark:
             self.high_watermark = mark
             around.out(Advance(self.partition, mark))
+        following.log_start = max(following.log_start, answer.log_start_offset)
+        self._follow_start()
         if answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))
         else:
             self.fetch_if_due()
+
+    def _follow_start(self) -> None:
+        """Begin where the leader's log does."""
+        if self.following is None or self.cutting is not None or not self.log.online:
+            return
+        start = self.following.removal(self.log, self.high_watermark, self._around.now_ms)
+        if start is not None:
+            self._around.out(RemoveFront(self.partition, start))
 
     def _cut(self, end_offset: int) -> None:
         losses = lost_by(self.log, end_offset)
@@ -536,4 +547,5 @@ class Partition:
         self.advance()
         if self.role is Role.HANDING_OVER:
             self._go_on_handing_over()
+        self._follow_start()
         self.fetch_if_due()

@@ -66,6 +66,7 @@ OF_LOGS = (
     effects.Enter,
     effects.Truncate,
     effects.StartAnew,
+    effects.RemoveFront,
     effects.Advance,
 )
 """Behind one of these that failed nobody knows what the log is."""
@@ -128,6 +129,7 @@ class ClusterShell:
             effects.Enter: replicas.enter,
             effects.Truncate: replicas.truncate,
             effects.StartAnew: replicas.start_anew,
+            effects.RemoveFront: replicas.remove_front,
             effects.Advance: self._advance,
             effects.Leads: self._leads,
             effects.Resigned: self._resigned,

@@ -9,6 +9,7 @@
 | BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
 | Truncate, StartAnew | in `files` | `truncated` |
+| RemoveFront | in `files`, as far as it is shown | |
 | Advance | the log shows more | who waits is asked |
 
 What a worker cannot do takes the log offline, which the member sees. What the ledger or the disk refuses for now, as
@@ -33,6 +34,7 @@ from edge_broker.cluster.effects import (
     Configure,
     Enter,
     OpenLog,
+    RemoveFront,
     RemoveLog,
     StartAnew,
     Truncate,
@@ -45,6 +47,7 @@ from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.damage import quarantine
+from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
@@ -495,6 +498,22 @@ class Replicas:
 
         work = faulted(log.directory, work)
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
+
+    def remove_front(self, wish: RemoveFront) -> None:
+        """As the table says."""
+        replica = self.replica(wish.partition)
+        if replica is None or replica.log.fault is not None or self._leads(wish.partition):
+            return
+        log, now = replica.log, self._broker.time.now()
+        offset = min(wish.start_offset, log.high_watermark)
+
+        def failed(_: Exception) -> None:
+            if log.fault is not None:
+                self._broker.effects.offline([log])
+                self._moved(wish.partition)
+
+        what = "removing what the leader has removed"
+        self._in_files(partial(follow_start, log, offset, now), lambda _: None, failed, what, log.directory)
 
     # what may be shown
 

@@ -16,7 +16,7 @@ Lives here: from logs to the plan's views and from its steps to removals. Must n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from edge_broker.errors import Refusal, StorageFault
@@ -86,12 +86,15 @@ class DiskWatch:
         self._told: set[str] = set()
         self._wrong: set[str] = set()  # what this look found wrong
         self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
+        self._led: Collection[PartitionLog] | None = None
 
-    def look(self, passed: Passed, now: Now) -> DiskStatus:
+    def look(self, passed: Passed, now: Now, led: Collection[PartitionLog] | None = None) -> DiskStatus:
         """Look, and take away what has to go; `passed` is each partition's least offset among its topic's groups.
 
-        StorageFault when the disk itself cannot be looked at.
+        `led` are the logs of which anything may go, in a cluster those that this broker leads, as far as they are
+        shown; None: all. StorageFault when the disk itself cannot be looked at.
         """
+        self._led = led
         self._notes, self._rolls = [], []
         self._told, self._wrong = self._wrong, set()
         try:
@@ -181,9 +184,10 @@ class DiskWatch:
     def _views(self, topics: Sequence[Topic], passed: Passed, now: Now) -> list[tuple[PartitionLog, PartitionView]]:
         found = []
         for log in (log for topic in topics if topic.settings.deletes for log in topic.partitions):
-            if log.fault is None and not log.is_held:
+            if log.fault is None and not log.is_held and (self._led is None or log in self._led):
                 try:
-                    found.append((log, view_of(log, passed.get((log.topic, log.partition), 0), now)))
+                    view = view_of(log, passed.get((log.topic, log.partition), 0), now)
+                    found.append((log, view if self._led is None else as_far_as_shown(log, view)))
                 except StorageFault as fault:
                     self._complain(f"{log.topic}-{log.partition} cannot be looked at: {fault}")
         return found
@@ -229,6 +233,14 @@ def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
         closed,
         active if last.size else None,
     )
+
+
+def as_far_as_shown(log: PartitionLog, view: PartitionView) -> PartitionView:
+    """A partition without what not all replicas have: a leader's log never starts behind its high watermark."""
+    shown = log.high_watermark
+    closed = [segment for segment in view.segments if segment.end_offset <= shown]
+    active = view.active if len(closed) == len(view.segments) else None
+    return view._replace(segments=closed, active=active if active is not None and active.end_offset <= shown else None)
 
 
 def _parts(view: PartitionView, segment: SegmentView) -> list[RemovalRange]:

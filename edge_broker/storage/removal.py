@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import CAUSES, Loss
-from edge_broker.storage.removal_account import FILE, Removed, oldest_that_stays, with_removed, write_removed
+from edge_broker.storage.removal_account import (
+    FILE,
+    FOLLOWED,
+    Removed,
+    oldest_that_stays,
+    with_removed,
+    write_removed,
+)
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of
 
@@ -207,6 +214,21 @@ def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int 
 
     What lies at or above `passed_offset` is a loss. Raises as `remove_front`; a sync that fails takes it offline.
     """
+    return _remove_before(log, offset, now, passed_offset, "deleted", "deleted_by_request")
+
+
+@runs_in("files")
+def follow_start(log: PartitionLog, offset: int, now: Now) -> int:
+    """Remove everything before an offset, as the leader of this replica has done; where the log starts.
+
+    The leader has written down what of it was lost. As `delete_records`; a log that is held stays as it is.
+    """
+    if log.is_held:
+        return log.log_start_offset
+    return _remove_before(log, offset, now, OFFSET_MAX, FOLLOWED, FOLLOWED)
+
+
+def _remove_before(log: PartitionLog, offset: int, now: Now, passed_offset: int, passed: str, unpassed: str) -> int:
     if log.fault is not None:
         raise log.fault.kept()  # another topic may have its directory now
     going: list[SegmentRemoval] = []
@@ -217,7 +239,7 @@ def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int 
         if first >= offset:
             break
         end = following.base_offset if following is not None else OFFSET_MAX
-        parts = split_at(first, min(end, offset), passed_offset, "deleted", "deleted_by_request")
+        parts = split_at(first, min(end, offset), passed_offset, passed, unpassed)
         if end <= offset:
             going.append(SegmentRemoval(segment, parts))
         else:

@@ -6,6 +6,7 @@
 | passed | for space, and every group that the topic names had it |
 | deleted | by DeleteRecords, and every group that the topic names had it |
 | leader | it went from the leader's log while this replica was away (starting_anew.py) |
+| followed | the leader had removed it, and this replica went behind it (removal.follow_start) |
 | a cause of the ledger | a loss |
 
 Lives here: its lines, and where a log starts by it. Must never come in: what is removed, and when (removal.py).
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 KIND = "removed-offsets"
 FILE = "removed-offsets"
 BY_LEADER = "leader"
-POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER)
+FOLLOWED = "followed"
+POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER, FOLLOWED)
 
 
 class Removed(NamedTuple):

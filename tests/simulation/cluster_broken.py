@@ -28,6 +28,7 @@ from typing import Any
 
 from edge_broker.cluster import election, following, in_sync, leading, partition
 from edge_broker.cluster.effects import Truncate
+from edge_broker.cluster.following import Following
 from edge_broker.cluster.in_sync import InSync
 from edge_broker.cluster.layout import encode_state
 from edge_broker.cluster.lease import Lease
@@ -143,6 +144,15 @@ def certainly(self: Lease, now_ms: float) -> bool:
     return True
 
 
+def remove_what_is_shown(self: Following, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
+    """As where each replica evicts by its own disk."""
+    return high_watermark if high_watermark > log.log_start_offset else None
+
+
+def remove_nothing(self: Following, log: ReplicaLog, high_watermark: int, now_ms: float) -> None:
+    """As where a leader's log start does not travel."""
+
+
 def write_nothing_down(log: ReplicaLog, end_offset: int) -> tuple[()]:
     return ()
 
@@ -228,6 +238,8 @@ BROKEN: dict[str, list[Place]] = {
     "anybody may be elected": [(Topic, "may_elect_unclean", ALWAYS)],
     "a truncation is not written down": [(partition, "lost_by", write_nothing_down)],
     "the end is told before it is known": [(Partition, "latest_offset", tell_the_mark)],
+    "a follower evicts by itself": [(Following, "removal", remove_what_is_shown)],
+    "a follower does not go behind its leader": [(Following, "removal", remove_nothing)],
 }
 SEEDS: dict[str, int] = {
     "a follower truncates to its high watermark": 0,
@@ -249,6 +261,8 @@ SEEDS: dict[str, int] = {
     "anybody may be elected": 0,
     "a truncation is not written down": 0,
     "the end is told before it is known": 0,
+    "a follower evicts by itself": 0,
+    "a follower does not go behind its leader": 8,
 }
 BROKEN_STORAGE: dict[str, list[Place]] = {
     "a replica calls synced what is written": [

@@ -7,6 +7,8 @@
 | whoever acks has a session, as the ensemble sees it | at each answer of acks=all |
 | the end that clients are told never goes back, epoch by epoch | at each ListOffsets |
 | replicas have the same records below the high watermark | at the end |
+| from a follower's front goes what has gone from a leader's, and no more | at each removal |
+| nobody's log starts before the leader's | at the end |
 | every record that was taken is in the log, in the ledger by epoch and offset, or its disk has lost it | at the end |
 
 Excused: what an unclean election drops, where the topic allows it; it must be in the ledger. The driver loses no more
@@ -111,6 +113,12 @@ class Checks:
     def removed(self, records: Sequence[Record]) -> None:
         """A leader's retention takes these, which were shown."""
         self.expired |= {record.value for record in records}
+
+    def follows(self, process: Process, partition: PartitionId, records: Sequence[Record]) -> None:
+        """A follower removes these, as the leader has."""
+        more = {record.value for record in records if record != GONE} - self.expired
+        if more:
+            raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
 
     def cut(self, board: Board, values: set[int]) -> None:
         """A power cut took these."""

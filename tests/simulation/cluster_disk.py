@@ -129,10 +129,15 @@ class SimLog:
         self.durable_starts = tuple(each for each in self.durable_starts if each[1] < end_offset)
 
     def remove_front(self, offset: int) -> None:
-        """As retention does; the account of it is synced."""
+        """As retention does; the account of it is synced, and so is all before."""
         for records in (self.records, self.durable):
-            records[:offset] = [GONE] * min(offset, len(records))
+            records[:offset] = [GONE] * offset
         self.log_start_offset = offset
+        self._same, self.synced_offset = max(self._same, offset), max(self.synced_offset, offset)
+
+    def follow_start(self, offset: int) -> None:
+        """As the leader has done."""
+        self.remove_front(offset)
 
     def start_anew(self, offset: int) -> None:
         """Empty it, and go on at an offset; on the disk, too."""

@@ -260,10 +260,11 @@ class Schedule:
             found = leaders[0].member.partitions[partition]
             if found.high_watermark != end:
                 return False
-            if any(
-                process.log(partition).acknowledged_offset != end for process, _ in self.world.replicas_of(partition)
-            ):
-                return False
+            start = leaders[0].log(partition).log_start_offset
+            for process, _ in self.world.replicas_of(partition):
+                log = process.log(partition)
+                if log.acknowledged_offset != end or log.log_start_offset < start:
+                    return False
         return True
 
     # what acts choose from

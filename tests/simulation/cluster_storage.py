@@ -32,7 +32,7 @@ from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.removal import delete_records
+from edge_broker.storage.removal import delete_records, follow_start
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
@@ -257,6 +257,15 @@ class RealLog:
                 self.replica.show_exactly(offset)
             delete_records(self.replica.log, offset, self.disk.now)
         self.records[:offset] = [GONE] * offset
+
+    def follow_start(self, offset: int) -> None:
+        """Remove what the leader has removed."""
+        self.disk.may_be_cut(CUT_AMID * 10)
+        log = self.replica.log
+        with at("files"):
+            follow_start(log, min(offset, log.high_watermark), self.disk.now)
+        start = self.log_start_offset
+        self.records[:start] = [GONE] * start
 
     def start_anew(self, offset: int) -> None:
         """Empty it, and go on at an offset."""

@@ -45,7 +45,9 @@ TOPIC = "readings"
 CLUSTER = "site"
 TRACE_LINES = 400
 Reply = Callable[[ErrorCode, int, int], None]
-ChangesLog = effects.Append | effects.BeginEpoch | effects.Truncate | effects.StartAnew | effects.Advance
+ChangesLog = (
+    effects.Append | effects.BeginEpoch | effects.Truncate | effects.StartAnew | effects.RemoveFront | effects.Advance
+)
 
 
 class Links:
@@ -210,6 +212,8 @@ class Process:
             self._once_held(log, cut)
         elif isinstance(effect, effects.StartAnew):
             self._start_anew(partition, log, effect.start_offset)
+        elif isinstance(effect, effects.RemoveFront):
+            self._follow_start(partition, log, effect.start_offset)
         else:
             self.world.checks.advanced(self, partition, effect.high_watermark)
             log.shown(effect.high_watermark)
@@ -223,6 +227,16 @@ class Process:
             self.member.truncated(partition, self.now_ms)
 
         self._once_held(log, anew)
+
+    def _follow_start(self, partition: PartitionId, log: SimLog | RealLog, offset: int) -> None:
+        def remove() -> None:
+            start = log.log_start_offset
+            if log.online and not log.busy and start < offset <= log.acknowledged_offset:
+                self.world.checks.follows(self, partition, log.records[start:offset])
+                self.world.note(f"board {self.board.number}: removes {partition.partition} up to {offset}, too")
+                log.follow_start(offset)
+
+        self.later(self.board.sync_ms(), remove)
 
     def _once_held(self, log: SimLog | RealLog, then: Callable[[], None]) -> None:
         """Do this on the disk once the log can be held."""

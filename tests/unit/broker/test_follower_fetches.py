@@ -136,6 +136,18 @@ def test_who_has_everything_waits_for_what_comes(site: Site) -> None:
     assert list(site.session.orders) == [P0], "it stays ordered"
 
 
+def test_a_follower_that_has_everything_is_told_that_the_log_starts_later(site: Site) -> None:
+    site.asks(lambda: site.order(10))
+    site.asks(lambda: site.order(10, bytes_max=0))
+    assert site.answers() == {1: {}}
+    site.logs[P0].log_start_offset = 7
+    site.asks(lambda: site.order(10, bytes_max=0))
+    assert site.answers()[2][P0].log_start_offset == 7
+    site.asks(lambda: site.order(10, bytes_max=0))
+    assert site.answers() == {3: {}}, "it is told once"
+    assert list(site.session.orders) == [P0], "what is ordered stands"
+
+
 def test_a_wait_that_is_over_is_answered_with_nothing(site: Site) -> None:
     site.asks(lambda: site.order(10))
     site.session.look(WAIT_MS - 1)

@@ -11,6 +11,7 @@ from edge_broker.cluster.effects import (
     Effect,
     Enter,
     Lost,
+    RemoveFront,
     Resigned,
     Send,
     StartAnew,
@@ -205,6 +206,24 @@ def test_what_is_written_counts_where_answers_wait_for_no_sync() -> None:
         assert made.high_watermark == (2 if synced else 3)
 
 
+def test_a_follower_begins_where_its_leaders_log_starts_as_far_as_it_knows_that_to_be_replicated() -> None:
+    made, log, around = following(4, 4, 4, 4)
+    nothing_new = ReplicaFetched(PARTITION, 4, 4, 4, high_watermark=2, log_start_offset=3)
+    made.fetched(nothing_new)
+    assert around.took() == [Advance(PARTITION, 2), RemoveFront(PARTITION, 2)]
+    log.follow_start(2)
+    made.fetched(nothing_new._replace(high_watermark=4))
+    assert around.took() == [Advance(PARTITION, 4)], "not again at once"
+    around.now_ms += 1000.0
+    made.tick()
+    assert [each for each in around.took() if isinstance(each, RemoveFront)] == [RemoveFront(PARTITION, 3)]
+    log.follow_start(3)
+    around.now_ms += 1000.0
+    made.tick()
+    made.fetched(nothing_new._replace(high_watermark=4, log_start_offset=1))
+    assert [each for each in around.took() if isinstance(each, RemoveFront)] == []
+
+
 def away(*epochs: int) -> tuple[Partition, SimLog, Around, ReplicaFetched]:
     """A follower that knows two records to be replicated, and is told that its leader's log starts at 9."""
     made, log, around = following(*epochs)
@@ -269,7 +288,7 @@ def test_a_leader_tells_where_its_log_starts(
     assert made.leading is not None
     answer = made.fetch_from(ReplicaFetch(PARTITION, B, 5, offset, last_epoch, offset))
     if told is None:
-        assert (answer.error, answer.diverging) == (ErrorCode.NONE, None)
+        assert (answer.error, answer.diverging, answer.log_start_offset) == (ErrorCode.NONE, None, 4)
         assert made.leading.ends(0)[B] == offset
         return
     assert answer.error is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.cluster.effects import Append, Configure, Enter, Lost, OpenLog, StartAnew
+from edge_broker.cluster.effects import Append, Configure, Enter, Lost, OpenLog, RemoveFront, StartAnew
 from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network import replicas
@@ -240,3 +240,17 @@ def test_a_log_that_was_made_anew_is_not_emptied_in_place_of_the_former(board: B
     board.replicas.start_anew(StartAnew(P, 9))
     board.after(0)
     assert (replica.log_start_offset, replica.log_end_offset, replica.busy) == (0, 2, False)
+
+
+def test_what_the_leader_has_removed_goes_as_far_as_it_is_shown(board: Board) -> None:
+    replica = board.following()
+    board.after(2)
+    replica.log.state.show_nothing()
+    board.replicas.remove_front(RemoveFront(P, 2))
+    board.after(0)
+    assert replica.log_start_offset == 0
+    replica.show(2)
+    board.replicas.remove_front(RemoveFront(P, 2))
+    board.after(0)
+    assert (replica.log_start_offset, replica.online) == (2, True)
+    assert board.broker.led() == frozenset(board.store.topics["__edge_ledger"].partitions)

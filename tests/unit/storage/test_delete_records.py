@@ -14,8 +14,9 @@ from edge_broker.protocol.record_batch import read_header, records_of
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import add_corrupt_range
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired, delete_records
+from edge_broker.storage.removal import delete_expired, delete_records, follow_start
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.truncating import hold
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -37,13 +38,14 @@ def filled(store: LogStore, batches: int = 40, **config: str) -> PartitionLog:
     return log
 
 
-def proved(store: LogStore, *, deleted: int, ledgered: int = 0, remarks: int = 0) -> None:
+def proved(store: LogStore, *, deleted: int = 0, expired: int = 0, ledgered: int = 0, remarks: int = 0) -> None:
     """Every offset is accounted for, so many as deleted, by the files alone."""
     directory = DataDirectory(store.fs, "/data", None)
     (partition,) = directory.partitions("t")
     account = account_of(partition, read_ledger(directory).entries)
     assert account.problems == []
-    assert (account.deleted, account.ledgered, len(account.remarks)) == (deleted, ledgered, remarks)
+    assert (account.deleted, account.expired, account.ledgered) == (deleted, expired, ledgered)
+    assert len(account.remarks) == remarks
 
 
 def offsets_of(log: PartitionLog) -> list[int]:
@@ -244,3 +246,26 @@ def test_a_card_that_loses_what_it_synced_makes_no_offset_come_again() -> None:
         sync(again)
         disk.crash()
     assert open_store(disk).topics["t"].partitions[0].log_end_offset == end + 2
+
+
+@pytest.mark.parametrize("how", ["stay", "kill", "crash"])
+def test_what_the_leader_has_removed_goes_from_a_replica_and_is_no_loss_here(how: str) -> None:
+    disk = SimulatedDisk(4)
+    store = open_store(disk)
+    log = filled(store, edge_required_groups="mirror")
+    assert follow_start(log, 31, NOW) == 31
+    assert follow_start(log, 7, NOW) == 31
+    if how != "stay":
+        (disk.crash if how == "crash" else disk.kill)()
+        store = open_store(disk)
+        log = store.topics["t"].partitions[0]
+    assert (log.log_start_offset, log.log_end_offset) == (31, 120)
+    assert [entry[:3] for entry in log.removed] == [("followed", 0, 31)]
+    proved(store, expired=31)
+    assert ledgered(store) == []
+
+
+def test_a_replica_that_is_being_truncated_keeps_its_front() -> None:
+    log = filled(open_store(SimulatedDisk(1)))
+    assert hold(log)
+    assert follow_start(log, 31, NOW) == 0

@@ -42,7 +42,7 @@ class Card:
     def used(self):
         return sum(log.size for topic in self.store.topics.values() for log in topic.partitions)
 
-    def look(self, passed=None, now=NOW):
+    def look(self, passed=None, now=NOW, led=None):
         disk, card = self.disk, self
 
         class Room(SimulatedDisk):
@@ -56,7 +56,7 @@ class Card:
 
         disk.__dict__.pop("room", None)
         disk.__class__ = Room
-        return self.watch.look(passed or {}, now)
+        return self.watch.look(passed or {}, now, led)
 
     def look_until_done(self, passed=None):
         """Look as the broker does: again when segments were closed for it."""
@@ -115,6 +115,18 @@ def test_the_rungs_are_climbed_one_by_one(card):
     assert {one["cause"] for one in card.ledgered()} == {"evicted"}
     assert min(one["first_offset"] for one in card.ledgered() if one["topic"] == "passed") >= 30
     assert card.watch.lost["low"].records == sum(one["records"] for one in card.ledgered() if one["topic"] == "low")
+
+
+def test_only_what_is_led_goes_and_only_what_is_shown(card):
+    led, followed = card.topic("t", partitions=2)
+    card.fill(led, 40)
+    card.fill(followed, 40)
+    border = led.segments[2].base_offset
+    led.state.advance(led.state.shown._replace(offset=border), border)
+    card.capacity = card.used() + 10_000
+    found = card.look(led=[led])
+    assert (led.log_start_offset, followed.log_start_offset) == (border, 0)
+    assert (found.refusing, found.rolls) == (True, [])
 
 
 def test_a_loss_begins_where_the_groups_have_come_to(card):
