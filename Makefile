@@ -37,7 +37,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
 
-.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -156,6 +156,12 @@ bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 
 bench-secured: install-test  ## the same with TLS, log-ins and rights on both sides; handshakes, memory of connections
 	$(PYTHON) -m tests.benchmarks.secured $(ARGS)
+
+bench-cluster: install-test  ## three edge brokers beside three of Apache Kafka 4.3 and 3.9: rates, idleness, pauses, catching up (root for the last row)
+	@$(SETUP) jars kafka-jars
+	@$(SETUP) jars old-kafka-jars
+	@$(SETUP) jars zookeeper-jars
+	$(PYTHON) -m tests.benchmarks.cluster $(ARGS)
 
 bench-change: install-test  ## what a change costs: this checkout and the one in BEFORE=DIR in pairs, with intervals
 	$(PYTHON) -m tests.benchmarks.change $(BEFORE) $(ARGS)

@@ -117,8 +117,11 @@ def apache_kafka(name: str, heap: str, options: tuple[str, ...], settings: dict[
     return Rival(name, make)
 
 
-def install_wheel(directory: Path, checkout: Path = ROOT) -> Path:
-    """Build a checkout's wheel, install it with its dependencies into a fresh environment; that one's Python."""
+def install_wheel(directory: Path, checkout: Path = ROOT, extra: str = "") -> Path:
+    """Build a checkout's wheel, install it with its dependencies into a fresh environment; that one's Python.
+
+    `extra` is one of its extras, in brackets.
+    """
     wheels = directory / "wheels"
     python = directory / "venv" / "bin" / "python"
     for command in (
@@ -127,7 +130,7 @@ def install_wheel(directory: Path, checkout: Path = ROOT) -> Path:
     ):
         subprocess.run(command, check=True)
     wheel = next(wheels.glob("drupelet-*.whl"))
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--compile", str(wheel)], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--compile", f"{wheel}{extra}"], check=True)
     return python
 
 
@@ -253,6 +256,13 @@ def medians(rounds: list[Figures]) -> Figures:
     }
 
 
+def _shown(value: float | None) -> str:
+    """A figure in a table; what one side does not have is a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
 def table(results: dict[str, Figures]) -> str:
     """A Markdown table: each figure of each rival, and the edge broker's ratio to each of the others."""
     names = list(results)
@@ -261,11 +271,10 @@ def table(results: dict[str, Figures]) -> str:
     lines.append("|---|" + "---:|" * (len(names) + len(others)))
     for row in results[first]:
         for figure, ours in results[first][row].items():
-            values = [results[name][row][figure] for name in names]
+            values = [results[name][row].get(figure) for name in names]
+            shown = [_shown(value) for value in values]
             ratios = [f"{ours / value:.2f}" if value else "–" for value in values[1:]]
-            lines.append(f"| {row}: {figure} | " + " | ".join([f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for
-            value in values]
-                         + ratios) + " |")  # fmt: skip
+            lines.append(f"| {row}: {figure} | " + " | ".join(shown + ratios) + " |")
     return "\n".join(lines)
 
 

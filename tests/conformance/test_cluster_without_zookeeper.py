@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError
 
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.support import runtimes
-from tests.support.board_cluster import RECOVERY_S, BoardCluster
+from tests.support.board_cluster import BoardCluster
+from tests.support.broker_cluster import RECOVERY_S
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble

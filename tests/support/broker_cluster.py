@@ -1,0 +1,117 @@
+"""Brokers that are one cluster, whoever made them, and waiting for what they tell.
+
+Lives here: what a client may ask of any cluster. Must never come in: how a broker is configured, what a test demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.waiting import CALL_S, wait_until
+
+RECOVERY_S = 60
+
+
+class Serving(Protocol):
+    """A broker's process, which serves at one address."""
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT."""
+
+    def spawn(self) -> None:
+        """Start it."""
+
+    def wait_ready(self) -> None:
+        """Wait until it serves."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """Stop it where it runs."""
+
+
+B = TypeVar("B", bound=Serving)
+
+
+class BrokerCluster(Generic[B]):
+    """So many brokers, with the ids from 1 on; a context manager."""
+
+    def __init__(self, boards: Sequence[B]) -> None:
+        self.boards = list(boards)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start all: some serve only once others are there."""
+        try:
+            for board in self.boards:
+                self._stack.push(board.__exit__)
+                board.spawn()
+            for board in self.boards:
+                board.wait_ready()
+            wait_until(lambda: self.there() == len(self.boards), RECOVERY_S, "all boards are members")
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop those that run."""
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all boards."""
+        return ",".join(board.bootstrap for board in self.boards)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client that asks any of them."""
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def board(self, number: int) -> B:
+        """The board of a broker id."""
+        return self.boards[number - 1]
+
+    def make_topic(self, name: str, partitions: int = 1, **config: str) -> str:
+        """Make a topic with as many replicas as there are boards, and wait for leaders."""
+        topic = NewTopic(name, partitions, len(self.boards), config={k.replace("_", "."): v for k, v in config.items()})
+        for made in self.admin.create_topics([topic]).values():
+            made.result(CALL_S)
+        self.wait_in_sync(name)
+        return name
+
+    def there(self) -> int:
+        """How many boards are members, as one of them tells."""
+        return len(self.admin.list_topics(timeout=CALL_S).brokers)
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """What some board tells of a topic's partitions."""
+        found = self.admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions
+        return dict(found)
+
+    def leader(self, topic: str, partition: int = 0) -> B:
+        """Who leads a partition."""
+        return self.board(self.partitions(topic)[partition].leader)
+
+    def wait_in_sync(self, topic: str) -> None:
+        """Wait until every partition is led and all replicas are in sync."""
+
+        def all_in_sync() -> bool:
+            for board in self.boards:
+                admin = AdminClient({"bootstrap.servers": board.bootstrap})
+                found = admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions.values()
+                if not found or any(one.leader < 0 or len(one.isrs) < len(self.boards) for one in found):
+                    return False
+            return True
+
+        wait_until(all_in_sync, RECOVERY_S, f"every board says that {topic} is in sync")
