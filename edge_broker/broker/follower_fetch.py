@@ -85,5 +85,6 @@ def _take(
         wanted.fetch_offset,
         wanted.last_fetched_epoch,
         wanted.synced_end,
+        wanted.keeps_out,
     )
     session.take(Order(fetch, topic.topic_id, min(wanted.partition_max_bytes, ANSWER_BYTES_MAX)))

@@ -6,6 +6,7 @@ A session is one connection of one follower. A fetch names only what has changed
 |---|---|
 | with bytes to be had | send what comes from this offset on: an order |
 | with none | the disk has confirmed more; the order stands as it is, if there is one |
+| keeping out | the order is over: it takes no records, and is answered at once |
 
 | an answer names a partition | the order |
 |---|---|

@@ -10,6 +10,7 @@
 | entering | this broker is elected | the log stays as it is |
 | truncating | truncated | fetching |
 | fetching | the leader's log starts behind this one's start | fetching: this one starts there, too |
+| fetching | its disk is full | keeping out: it takes no records, but hears where the leader's log starts |
 | any | no answer for `fetch_timeout_ms` | fetching again |
 
 Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree: the leader
@@ -34,6 +35,7 @@ from edge_broker.cluster.state import InSyncReplica, PartitionId
 
 NEWEST_EPOCH = (1 << 31) - 1
 REMOVAL_RETRY_MS = 1_000.0
+KEPT_OUT_MS = 1_000.0  # between fetches of one that keeps out: they are answered at once
 
 
 class Following:
@@ -43,6 +45,7 @@ class Following:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.due_ms = 0.0  # of the next fetch
         self.reported_end = -1  # what the last fetch acknowledged
+        self.keeps_out = False  # as the last fetch said
         self.log_start = 0  # where the leader's log starts
         self.removal_due_ms = 0.0  # when it may be asked for (again)
 
@@ -51,8 +54,14 @@ class Following:
     ) -> ReplicaFetch:
         """The fetch that is due; the next one comes sooner if this one is answered."""
         self.due_ms = now_ms + timeout_ms
-        self.reported_end = acknowledged_end(log)
-        return ReplicaFetch(partition, me, self.leader_epoch, log.log_end_offset, last_epoch(log), self.reported_end)
+        self.reported_end, self.keeps_out = acknowledged_end(log), log.full
+        where = (log.log_end_offset, last_epoch(log), self.reported_end)
+        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out)
+
+    def is_due(self, log: ReplicaLog, now_ms: float) -> bool:
+        """Whether there is something to say, or to ask for."""
+        news = acknowledged_end(log) > self.reported_end or log.full != self.keeps_out
+        return news or now_ms >= self.due_ms
 
     def removal(self, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
         """Up to where something is to go from the front, as it has gone from the leader's; None: nothing."""

@@ -8,6 +8,7 @@ nothing, as it may have matched another log.
 | of another leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | no |
 | whose last epoch ended earlier here, or never was | diverging: the greatest epoch up to it, and its end | no |
 | of what this log has removed, all of it | OFFSET_OUT_OF_RANGE, and where it starts: the follower begins anew there | no |
+| of one that keeps out, as its disk is full | where the log starts | yes, but it leaves the in-sync set, as one that is slow |
 | else | the records from there on | yes: up to its synced end, under the registration that it names |
 
 A log whose last epoch is older than all that are known here can be told nothing of: it may be another one, and what
@@ -30,11 +31,12 @@ from edge_broker.storage.epochs import NONE
 class Follower:
     """What one follower has acknowledged in this epoch."""
 
-    __slots__ = ("caught_up_ms", "end", "fetched_ms", "leader_end", "replica")
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "keeps_out", "leader_end", "replica")
 
     def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
         self.replica = replica
         self.end = 0  # synced, and matching this log
+        self.keeps_out = False
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
 
@@ -92,6 +94,7 @@ class Leading:
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
+                follower.keeps_out = fetch.keeps_out
         return diverging
 
     def _follower(self, replica: InSyncReplica, now_ms: float) -> Follower | None:
@@ -118,6 +121,7 @@ class Leading:
                 broker in topic.replicas[partition]
                 and registered is not None
                 and registered.replica == follower.replica
+                and not follower.keeps_out
                 and may_join(follower.end, mark, self.epoch_start)
             ):
                 found.append(follower.replica)
@@ -132,9 +136,15 @@ class Leading:
         )
 
     def slow(self, state: PartitionState, now_ms: float, lag_ms_max: float) -> InSync:
-        """Members that were not caught up for too long, the slowest first."""
+        """Members that keep out, or were not caught up for too long, the slowest first."""
         late = [(self.caught_up_ms(each), each) for each in state.in_sync if each != self.me]
-        return tuple(each for caught_up_ms, each in sorted(late) if now_ms - caught_up_ms > lag_ms_max)
+        return tuple(
+            each for caught_up_ms, each in sorted(late) if now_ms - caught_up_ms > lag_ms_max or self._keeps_out(each)
+        )
+
+    def _keeps_out(self, replica: InSyncReplica) -> bool:
+        follower = self.followers.get(replica.broker)
+        return follower is not None and follower.replica == replica and follower.keeps_out
 
     def caught_up_ms(self, replica: InSyncReplica) -> float:
         """When this replica had everything last; who has not come yet is given time from the epoch's beginning on."""

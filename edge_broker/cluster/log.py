@@ -37,6 +37,10 @@ class ReplicaLog(Protocol):
         """Whether it can be read and written."""
 
     @property
+    def full(self) -> bool:
+        """Whether its disk takes nothing more for now."""
+
+    @property
     def busy(self) -> bool:
         """Whether something is under way that may move its end, as a write: `log_moved` comes behind it."""
 

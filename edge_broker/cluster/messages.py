@@ -2,7 +2,7 @@
 
 | here | on the wire |
 |---|---|
-| ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory` and `synced_end` are tagged fields of ours |
+| ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end` and `keeps_out` are tagged fields of ours |
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
 | AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
@@ -34,11 +34,12 @@ class ReplicaFetch(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int
     synced_end: int
+    keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:
         """An answer to it, without records."""
         where = (self.partition, self.leader_epoch, self.fetch_offset, self.last_fetched_epoch)
-        return ReplicaFetched(*where, error, high_watermark=high_watermark)
+        return ReplicaFetched(*where, error, high_watermark=high_watermark, keeps_out=self.keeps_out)
 
 
 class ReplicaFetched(NamedTuple):
@@ -53,11 +54,12 @@ class ReplicaFetched(NamedTuple):
     high_watermark: int = 0
     records: object = None
     log_start_offset: int = -1  # the leader's; with OFFSET_OUT_OF_RANGE `diverging`: the logs may have differed
+    keeps_out: bool = False  # as the fetch says
 
     @property
     def wants_records(self) -> bool:
         """Whether records belong into it."""
-        return self.error is ErrorCode.NONE and self.diverging is None
+        return self.error is ErrorCode.NONE and self.diverging is None and not self.keeps_out
 
 
 class HandOver(NamedTuple):

@@ -43,7 +43,7 @@ from edge_broker.cluster.effects import (
     Truncate,
 )
 from edge_broker.cluster.election import LogEnds, Registrations
-from edge_broker.cluster.following import Cutting, Following, Step, acknowledged_end, lost_by, truncation_end
+from edge_broker.cluster.following import KEPT_OUT_MS, Cutting, Following, Step, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
 from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
 from edge_broker.cluster.log import ReplicaLog, last_epoch
@@ -436,7 +436,7 @@ class Partition:
         following, around = self.following, self._around
         if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
-        if around.now_ms >= following.due_ms or acknowledged_end(self.log) > following.reported_end:
+        if following.is_due(self.log, around.now_ms):
             fetch = following.fetch(
                 self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms
             )
@@ -473,7 +473,10 @@ class Partition:
             around.out(Advance(self.partition, mark))
         following.log_start = max(following.log_start, answer.log_start_offset)
         self._follow_start()
-        if answer.records:
+        if self.log.full:
+            following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, KEPT_OUT_MS)
+            self.fetch_if_due()
+        elif answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))
         else:

@@ -210,6 +210,7 @@ class ClusterShell:
         while True:
             await asyncio.sleep(TICK_S)
             try:
+                self.replicas.look_at_room()
                 self.turn(self.member.tick)
                 self.cluster.tick(self._now_ms())
                 self._dispatcher.apply()

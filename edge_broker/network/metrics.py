@@ -366,7 +366,8 @@ def health_problem(broker: Broker) -> str | None:
     if offline:
         return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
     if broker.space.refusing and broker.space.status is not None:
-        return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free"
+        kept_out = ", and replicas here are not in sync until there is room" if broker.cluster is not None else ""
+        return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free{kept_out}"
     if broker.security.state.damage:
         return f"nobody can log in or has any right: {broker.security.state.damage}"
     if broker.groups.fault is not None:

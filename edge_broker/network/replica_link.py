@@ -70,7 +70,7 @@ SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 ANY_EPOCH = -1
 SESSION_EPOCH_MAX = (1 << 31) - 1
-Order = tuple[int, int, int]  # leader epoch, fetch offset, last fetched epoch
+Order = tuple[int, int, int, bool]  # leader epoch, fetch offset, last fetched epoch, whether it keeps out
 R = TypeVar("R", bound="message.Message")
 
 
@@ -229,9 +229,10 @@ class ReplicaLink:
             current_leader_epoch=fetch.leader_epoch,
             fetch_offset=fetch.fetch_offset,
             last_fetched_epoch=fetch.last_fetched_epoch,
-            partition_max_bytes=0 if stands else self._bounds.partition_bytes_max,
+            partition_max_bytes=0 if stands or fetch.keeps_out else self._bounds.partition_bytes_max,
             replica_directory_id=directory,
             synced_end=fetch.synced_end,
+            keeps_out=fetch.keeps_out,
         )
 
     def _answered(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:
@@ -333,7 +334,7 @@ def known_error(code: int) -> ErrorCode:
 
 
 def _order(fetch: ReplicaFetch) -> Order:
-    return fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch
+    return fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch, fetch.keeps_out
 
 
 def _epoch_of(wanted: Mapping[PartitionId, ReplicaFetch]) -> int:

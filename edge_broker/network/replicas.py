@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster.effects import (
     Advance,
@@ -40,7 +41,7 @@ from edge_broker.cluster.effects import (
     Truncate,
 )
 from edge_broker.cluster.state import PartitionId
-from edge_broker.errors import Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.delete_topics import erase_here
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import behind
@@ -86,6 +87,7 @@ class Replicas:
         self._replicas: dict[PartitionLog, Replica] = {}
         self._works: dict[str, deque[Work]] = {}  # of a topic, one after another
         self._held: dict[PartitionId, Entered] = {}
+        self._full = False
         self._log = LimitedLog(loop.time)
 
     def found(self) -> None:
@@ -198,6 +200,7 @@ class Replicas:
         replica = self._replicas.get(log)
         if replica is None:
             replica = self._replicas[log] = Replica(log)
+            replica.full = self._full and log.topic not in ALWAYS_WRITTEN
         self._turn(lambda now_ms: self._member.opened(wish.partition, wish.topic_id, replica, now_ms))
 
     def configure(self, wish: Configure) -> None:
@@ -277,8 +280,12 @@ class Replicas:
 
     def _append(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
         log = replica.log
-        if log.fault is not None or replica.log_end_offset != offset or self._leads(partition):
-            self._moved(partition)  # it was truncated meanwhile, or leads: the member asks anew
+        stale = replica.log_end_offset != offset or self._leads(partition)  # it was truncated meanwhile, or leads
+        if log.fault is not None or replica.full or stale:
+            self._moved(partition)  # the member asks anew
+            return
+        if self._broker.space.room_bytes < 0 and log.topic not in ALWAYS_WRITTEN:
+            self._refused(partition, replica, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "there may be no room left"))
             return
         if log.writer.busy:
             self._later(BUSY_S, self._append, partition, replica, records, offset)
@@ -350,6 +357,8 @@ class Replicas:
         log = replica.log
         self._log.line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
         replica.pauses = True
+        if isinstance(error, Refusal) and error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._full:
+            self._broker.space.look_soon()
 
         def go_on() -> None:
             replica.pauses = False
@@ -359,6 +368,7 @@ class Replicas:
 
     def _appended(self, partition: PartitionId, replica: Replica, records: memoryview, taken: int) -> None:
         log = replica.log
+        self._broker.space.room_bytes -= taken
         if replica.epoch_due:
             self._keep_epoch(partition, replica, lambda: None)
         if log.settings.sync_awaited:
@@ -369,6 +379,25 @@ class Replicas:
             self._later(0, self._append, partition, replica, records[taken:], replica.log_end_offset)
         else:
             self._moved(partition)
+
+    def look_at_room(self) -> None:
+        """Where the disk is full, replicas that follow take nothing more, and keep out of the in-sync set."""
+        full = self._broker.space.refusing
+        if full == self._full:
+            return
+        self._full = full
+        for log, replica in self._replicas.items():
+            replica.full = full and log.topic not in ALWAYS_WRITTEN
+        if full:
+            log_line("warning", "replicas-keep-out", reason="the disk is full", followed=self.kept_out)
+        else:
+            log_line("info", "replicas-follow-again", reason="there is room")
+
+    @property
+    def kept_out(self) -> int:
+        """How many replicas that do not lead take nothing, as the disk is full."""
+        followed = [each for each in self._member.partitions.values() if each.leading is None]
+        return sum(each.log.full for each in followed)
 
     def _leads(self, partition: PartitionId) -> bool:
         found = self._member.partitions.get(partition)

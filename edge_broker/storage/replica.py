@@ -59,10 +59,11 @@ _base_offset, _offset = attrgetter("base_offset"), attrgetter("offset")
 class Replica:
     """One replica; the log that it speaks of may go on as another one (bring_online.py, truncating.py)."""
 
-    __slots__ = ("_ends", "log", "pauses")
+    __slots__ = ("_ends", "full", "log", "pauses")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.full = False  # its disk takes nothing more, as far as this replica goes
         self.pauses = False  # what was fetched was refused a moment ago: nothing is fetched for a while
         self._ends: list[LogEnd] = []
 

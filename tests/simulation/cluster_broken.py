@@ -240,6 +240,7 @@ BROKEN: dict[str, list[Place]] = {
     "the end is told before it is known": [(Partition, "latest_offset", tell_the_mark)],
     "a follower evicts by itself": [(Following, "removal", remove_what_is_shown)],
     "a follower does not go behind its leader": [(Following, "removal", remove_nothing)],
+    "who is full stays in sync": [(leading.Leading, "_keeps_out", lambda self, replica: False)],
 }
 SEEDS: dict[str, int] = {
     "a follower truncates to its high watermark": 0,
@@ -263,6 +264,7 @@ SEEDS: dict[str, int] = {
     "the end is told before it is known": 0,
     "a follower evicts by itself": 0,
     "a follower does not go behind its leader": 8,
+    "who is full stays in sync": 0,
 }
 BROKEN_STORAGE: dict[str, list[Place]] = {
     "a replica calls synced what is written": [

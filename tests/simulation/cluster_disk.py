@@ -55,7 +55,7 @@ class SimLog:
         self.records: list[Record] = []
         self.epochs = LeaderEpochs()
         self.synced_offset = 0
-        self.online = True
+        self.online, self.full = True, False
         self.durable: list[Record] = []
         self.durable_starts: tuple[Start, ...] = ()
         self.syncing = self.busy = False
@@ -234,12 +234,20 @@ class Disk:
             log.cut_epoch = max(self.epochs)  # whoever has a log has served
         return set().union(*[log.cut_power(dice) for log in self.logs.values()])
 
+    def fill(self, *, full: bool) -> None:
+        """It takes nothing more, or has room again."""
+        for log in self.logs.values():
+            log.full = full
+
     def calm(self) -> None:
         """Nothing fails any more."""
+        self.fill(full=False)
 
     def copy(self) -> Disk:
         """An image of the card."""
-        return deepcopy(self)
+        made = deepcopy(self)
+        made.fill(full=False)
+        return made
 
     @property
     def values(self) -> set[int]:

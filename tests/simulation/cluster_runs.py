@@ -22,6 +22,7 @@ from tests.simulation.cluster_storage import RealDisk
 from tests.simulation.cluster_world import SESSION_MS, Board, Process, World
 
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
+LEAVES_MS = 800.0  # less than it takes to count as slow
 STEP_MS = 25.0
 UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
 
@@ -204,6 +205,7 @@ class Schedule:
         self._wait("nothing is under way", self._quiet)
         answered: set[PartitionId] = set()
         self._wait("a last record is acked everywhere", lambda: self._all_answer(answered))
+        self._fill_one()
         self._wait("nothing is under way", self._quiet)
         world.checks.audit()
 
@@ -214,11 +216,33 @@ class Schedule:
                 self.produce(partition, all_in_sync=True, done=lambda partition=partition: answered.add(partition))  # type: ignore[misc]
         return len(answered) == len(self.world.partitions)
 
-    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
-        until = self.world.now_ms + ENDS_MS
+    def _fill_one(self) -> None:
+        """A full board leaves every in-sync set, others go on, and it comes back."""
+        board = self.board
+        followed = [each for each in self.world.partitions if self._follows(board, each)]
+        self.world.note(f"- board {board.number} is full")
+        board.disk.fill(full=True)
+        self._wait("a full replica has left", lambda: not any(self._names(board, each) for each in followed), LEAVES_MS)
+        answered = set(self.world.partitions) - set(followed)
+        self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered))
+        if any(self._names(board, each) for each in followed):
+            raise Violation(f"a full replica has come back; {self._picture()}")
+        board.disk.fill(full=False)
+        self._wait("who was full is in sync again", self._recovered)
+
+    def _follows(self, board: Board, partition: PartitionId) -> bool:
+        state = self.world.state(partition)
+        return state is not None and state.leader != board.number and state.entry(board.number) is not None
+
+    def _names(self, board: Board, partition: PartitionId) -> bool:
+        state = self.world.state(partition)
+        return state is not None and state.entry(board.number) is not None
+
+    def _wait(self, what: str, condition: Callable[[], bool], within_ms: float = ENDS_MS) -> None:
+        until = self.world.now_ms + within_ms
         while not condition():
             if self.world.now_ms > until:
-                raise Violation(f"not within {ENDS_MS / 1000:.0f} s: {what}; {self._picture()}")
+                raise Violation(f"not within {within_ms / 1000:.1f} s: {what}; {self._picture()}")
             self.world.advance(STEP_MS)
 
     def _picture(self) -> str:
@@ -424,6 +448,13 @@ def card_fails(schedule: Schedule) -> None:
         schedule.later(schedule.dice.random() * 3000, restart)
 
 
+def disk_full(schedule: Schedule) -> None:
+    """A card takes nothing more for a while."""
+    disk = schedule.board.disk
+    disk.fill(full=True)
+    schedule.later(schedule.dice.random() * 4000, lambda: disk.fill(full=False))
+
+
 def hand_over(schedule: Schedule) -> None:
     partition, to = schedule.dice.choice(schedule.world.partitions), schedule.board.number
     for process in schedule.world.leaders(partition):
@@ -537,6 +568,7 @@ ACTS: list[Act] = [
     expire_a_leader,
     slow_card,
     card_fails,
+    disk_full,
     hand_over,
     controlled_restart,
     wipe,

@@ -120,6 +120,10 @@ class RealLog:
         return self.replica.busy
 
     @property
+    def full(self) -> bool:
+        return self.replica.full
+
+    @property
     def online(self) -> bool:
         return self.replica.online
 
@@ -427,8 +431,13 @@ class RealDisk:
         self._open()
         return unsynced - self.values
 
+    def fill(self, *, full: bool) -> None:
+        for log in self.logs.values():
+            log.replica.full = full
+
     def calm(self) -> None:
         self.disk.crash_at = -1
+        self.fill(full=False)
 
     def copy(self) -> RealDisk:
         """An image of the card, which need not be at rest."""

@@ -257,6 +257,8 @@ class Process:
 
     def _append(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.Append) -> None:
         """At once, or behind: what is under way then ends later, whatever has happened meanwhile."""
+        if log.full:
+            raise AssertionError(f"board {self.board.number} takes records of {partition} though its disk is full")
         if not log.online or log.busy or effect.offset != log.log_end_offset:
             return
         if self.world.dice.random() < WRITTEN_AT_ONCE:
@@ -326,6 +328,9 @@ class Process:
         assert found is not None
         assert found.leading is not None
         log, epoch = self.log(partition), found.leading.epoch
+        if log.full:
+            reply(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
+            return
         offset = log.log_end_offset
         try:
             log.lead(epoch, value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.protocol.message import OWN_TAGS, Message, array, nullable_array, struct
-from edge_broker.protocol.scalars import int8, int16, int32, int64, nullable_string, records, string, uuid_
+from edge_broker.protocol.scalars import boolean, int8, int16, int32, int64, nullable_string, records, string, uuid_
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -32,6 +32,7 @@ class FetchPartition(Message):
     partition_max_bytes: int = int32()
     replica_directory_id: UUID = uuid_("17+", tag=0)
     synced_end: int = int64("17+", tag=OWN_TAGS, default=-1)  # of a follower of ours: what its disk has confirmed
+    keeps_out: bool = boolean("17+", tag=OWN_TAGS + 1)  # it takes no records now, and is not to be in sync
 
 
 class FetchTopic(Message):

@@ -61,7 +61,7 @@ class Site:
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
         self.fetched.append(fetch)
         where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
-        return ReplicaFetched(*where, self.error, self.diverging, self.mark)
+        return ReplicaFetched(*where, self.error, self.diverging, self.mark, keeps_out=fetch.keeps_out)
 
     def replica(self, partition: PartitionId) -> Any:
         return self.logs.get(partition)
@@ -291,3 +291,13 @@ def test_an_answer_says_to_which_order_as_the_follower_may_have_another_under_wa
     leader = found[P0].current_leader
     assert leader is not None
     assert (found[P0].answers_offset, leader.leader_epoch) == (4, 3)
+
+
+def test_who_keeps_out_is_answered_at_once_without_records_and_nothing_stays_ordered(site: Site) -> None:
+    site.asks(lambda: site.order(10))
+    site.logs[P0].log_end_offset, site.logs[P0].log_start_offset = 12, 3
+    fetch = ReplicaFetch(P0, FOLLOWER, 3, 10, 2, 10, keeps_out=True)
+    site.asks(lambda: site.session.take(Order(fetch, TOPIC_ID, 0)))
+    found = site.answers()[1]
+    assert (found[P0].records, found[P0].error_code, found[P0].log_start_offset) == (b"", 0, 3)
+    assert site.session.orders == {}

@@ -79,3 +79,17 @@ def test_slow_and_gone_members_are_not_healthy() -> None:
     assert leading.healthy(state, registrations, 150.0, 100.0) == 2
     assert leading.healthy(state, registrations, 250.0, 100.0) == 1
     assert leading.healthy(state, {}, 150.0, 100.0) == 1
+
+
+def test_who_keeps_out_counts_for_what_it_has_and_is_not_to_be_in_sync() -> None:
+    leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
+    there = {2: Registration(B.broker, B.epoch, B.directory)}
+    state = PartitionState(1, 4, (ME, B))
+    leading.fetched(fetch(offset=3, synced=3), log, 1.0)
+    assert leading.joining(TOPIC, 0, there, 3) == (ME, B)
+    leading.fetched(fetch(offset=3, synced=3)._replace(keeps_out=True), log, 2.0)
+    assert leading.ends(3) == {ME: 3, B: 3}
+    assert (leading.joining(TOPIC, 0, there, 3), leading.slow(state, 2.0, 1000.0)) == ((ME,), (B,))
+    assert leading.healthy(state, there, 2.0, 1000.0) == 1
+    leading.fetched(fetch(offset=3, synced=3), log, 3.0)
+    assert (leading.joining(TOPIC, 0, there, 3), leading.slow(state, 3.0, 1000.0)) == ((ME, B), ())

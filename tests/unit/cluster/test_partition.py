@@ -329,3 +329,20 @@ def test_a_leader_whose_log_goes_offline_resigns_when_it_is_told_so() -> None:
     made.log_moved()
     assert made.role is Role.IDLE
     assert any(isinstance(each, Resigned) for each in around.took())
+
+
+def test_where_the_disk_is_full_nothing_is_taken_until_there_is_room() -> None:
+    made, log, around = following(4, 4)
+    log.full = True
+    made.tick()
+    (fetch,) = around.fetches()
+    assert (fetch.keeps_out, fetch.synced_end) == (True, 2)
+    assert not fetch.answer().wants_records
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
+    assert around.took() == [], "what was ordered before"
+    around.now_ms += 1000.0
+    made.tick()
+    assert [each.keeps_out for each in around.fetches()] == [True]
+    log.full = False
+    made.log_moved()
+    assert [each.keeps_out for each in around.fetches()] == [False]

@@ -35,7 +35,9 @@ def a_shell() -> Any:
     nothing = lambda *_: None  # noqa: E731
     shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing)
     shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
-    shell.replicas = SimpleNamespace(fail=lambda partition, error: shell.offline.append((partition, str(error))))
+    shell.replicas = SimpleNamespace(
+        fail=lambda partition, error: shell.offline.append((partition, str(error))), look_at_room=nothing
+    )
     shell._dispatcher = SimpleNamespace(failures=0, apply=nothing)
     shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
     shell._carriers = dict.fromkeys((Advance, Stray, Send), carry_out)

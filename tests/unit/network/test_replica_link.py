@@ -254,3 +254,12 @@ async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.Monk
         await enough.wait()
     link.close()
     assert [wire.closed for wire in wires[:3]] == [1, 0, 1], "what is of no use is closed"
+
+
+def test_who_keeps_out_wants_no_bytes_and_orders_anew_behind_that() -> None:
+    link, _ = a_link()
+    link._partition(a_fetch(4), UUID(int=1))
+    out = link._partition(a_fetch(4)._replace(keeps_out=True), UUID(int=1))
+    assert (out.keeps_out, out.partition_max_bytes) == (True, 0)
+    again = link._partition(a_fetch(4), UUID(int=1))
+    assert (again.keeps_out, again.partition_max_bytes) == (False, 1000)

@@ -254,3 +254,29 @@ def test_what_the_leader_has_removed_goes_as_far_as_it_is_shown(board: Board) ->
     board.after(0)
     assert (replica.log_start_offset, replica.online) == (2, True)
     assert board.broker.led() == frozenset(board.store.topics["__edge_ledger"].partitions)
+
+
+def test_a_full_disk_keeps_replicas_out_until_there_is_room(board: Board) -> None:
+    replica = board.following()
+    assert not replica.full
+    board.broker.space.refusing, board.broker.space.room_bytes = True, -1
+    board.replicas.look_at_room()
+    assert (replica.full, board.replicas.kept_out) == (True, 1)
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(0)
+    assert (replica.log_end_offset, board.member.told, replica.busy) == (2, ["moved"], False)
+    board.broker.space.refusing, board.broker.space.room_bytes = False, 1 << 20
+    board.replicas.look_at_room()
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(0)
+    assert (replica.full, replica.log_end_offset) == (False, 3)
+    assert board.broker.space.room_bytes < 1 << 20, "a look comes when that is used up"
+
+
+def test_a_replica_takes_nothing_more_than_the_last_look_has_left(board: Board) -> None:
+    replica = board.following()
+    board.broker.space.room_bytes = -1
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    assert (replica.log_end_offset, replica.pauses) == (2, True)
+    board.after(0.0)
+    assert board.broker.space.room_bytes > 0, "the disk is looked at, at once"
