@@ -10,6 +10,9 @@ Both have the same certificate (ECDSA P-256), the same listeners, users and ACLs
 | the least that TLS can cost (`floor`) | processes that do nothing else (secured_floor.py) |
 | single steps of the edge broker | in this process (secured_steps.py) |
 
+With --root DIR (as root) both brokers, and the processes of `floor`, run a second time on the Python, OpenSSL and Java
+of the Debian root there, beside the ones on this machine's; clients stay the same.
+
 Every other pair is in reverse; the first pair of loads warms the JVM up and does not count.
 Shown are medians of pairs. CPU is that of the broker's process alone, so that a load generator on the same cores does
 not count. Lives here: what is measured, the table, the JSON. Must never come in: levels that fail.
@@ -38,10 +41,12 @@ from confluent_kafka.admin import (
 
 from tests.benchmarks import clients, librdkafka
 from tests.benchmarks.broker import ROOT, SETTLE_S, Figures, cpu_s, install_wheel, medians, rss_mb, table
+from tests.benchmarks.debian import JAVA, DebianRoot
 from tests.benchmarks.disk import percentile
 from tests.benchmarks.secured_clients import Crowd, Door, Flood, flooding, honest
 from tests.benchmarks.secured_floor import floors
 from tests.benchmarks.secured_steps import steps
+from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.entries import Entry, write_properties
 from tests.support.kafka_reading import create_topic
@@ -52,6 +57,7 @@ from tests.support.waiting import CALL_S
 
 RESULTS = ROOT / "bench-results" / "secured.json"
 EDGE, KAFKA = "edge-broker", "Kafka, stock"
+THERE = ", in the root"
 NAMES = "DNS:localhost,IP:127.0.0.1"
 RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -133,17 +139,21 @@ class OpenSite(Site):
         return {"bootstrap.servers": self.at}
 
 
-def edge(python: Path, directory: Path, authority: Authority) -> Site:
+def edge(python: Path, directory: Path, authority: Authority, root: DebianRoot | None = None) -> Site:
     """The edge broker of an environment that pip made, with the same listeners as Apache Kafka."""
     directory.mkdir(parents=True, exist_ok=True)
     broker = SecuredLikeKafka(directory, authority, settings=RIGHTS)
     broker.command[0] = str(python.with_name("edge-broker"))
+    if root is not None:
+        broker.command = root.command(*broker.command)
     return Site(broker, broker.bootstrap, broker.ports, authority)
 
 
-def kafka(directory: Path, authority: Authority) -> Site:
+def kafka(directory: Path, authority: Authority, root: DebianRoot | None = None) -> Site:
     """Apache Kafka with its stock heap and options."""
     broker = SecuredKafka(directory, authority, settings=RIGHTS, heap=HEAP, java_options=STOCK)
+    if root is not None:
+        broker.command = root.command(JAVA, *broker.command[1:])
     return Site(broker, broker.bootstrap, broker.ports, authority)
 
 
@@ -286,18 +296,32 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=3, help="pairs whose median is shown, behind one that is dropped")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on records, seconds and clients")
     parser.add_argument("--only", default=",".join((*PAIRED, *ONCE)), help="what to measure, with commas")
+    parser.add_argument(
+        "--root", type=Path, help="a Debian root, as `lab.sh root trixie` of ansible/molecule/lab prints it"
+    )
     options = parser.parse_args()
     only = options.only.split(",")
-    rounds: dict[str, list[Figures]] = {EDGE: [], KAFKA: []}
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
         directory = Path(name)
         authority = Authority(directory / "ca")
         authority.sign("client", NAMES)
         python = install_wheel(directory / "here")
-        sites = {
+        sites: dict[str, Make] = {
             EDGE: lambda place: edge(python, place, authority),
             KAFKA: lambda place: kafka(place, authority),
         }
+        pythons = {"": [sys.executable]}
+        if options.root is not None:
+            root = DebianRoot(options.root, (ROOT, runtimes.kafka_jars()))
+            wheel = next((directory / "here" / "wheels").glob("drupelet-*.whl"))
+            there = root.install(wheel, directory / "there", ["psutil"])
+            report(root.says(there))
+            sites = {
+                EDGE + THERE: lambda place: edge(there, place, authority, root),
+                **sites,
+                KAFKA + THERE: lambda place: kafka(place, authority, root),
+            }
+            pythons[THERE] = root.command("env", f"PYTHONPATH={ROOT}", there)
         rounds = measure_pairs(sites, directory, options.pairs, options.scale, only)
         if "memory" in only:
             for number in range(options.pairs):
@@ -309,7 +333,12 @@ def main() -> int:
                             allow(site)
                             time.sleep(SETTLE_S)
                             rounds[who][number] |= measure_memory(site, options.scale)
-        found_floors = floors(authority, options.scale) if "floor" in only else {}
+        found_floors = {
+            name + where: took
+            for where, serving in pythons.items()
+            if "floor" in only
+            for name, took in floors(authority, options.scale, serving).items()
+        }
     results = {who: medians(found) for who, found in rounds.items()}
     found_steps = steps() if "steps" in only else {}
     RESULTS.parent.mkdir(exist_ok=True)

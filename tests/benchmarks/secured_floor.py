@@ -19,7 +19,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -54,13 +54,13 @@ LOADS = (
 )
 
 
-def floors(authority: Authority, scale: float) -> dict[str, float]:
-    """CPU time in us for a record, of each load by each way: the median of REPEATS."""
+def floors(authority: Authority, scale: float, python: Sequence[str]) -> dict[str, float]:
+    """CPU time in us for a record, of each load by each way: the median of REPEATS; `python` starts what serves."""
     pair = authority.sign("floor", "DNS:localhost")
     trust = ssl.create_default_context(cafile=str(authority.certificate))
     requests = int(REQUESTS * scale)
     return {
-        f"{load.name}, {way}": median(_cpu_s(load, way, requests, pair, trust) for _ in range(REPEATS))
+        f"{load.name}, {way}": median(_cpu_s(load, way, requests, pair, trust, python) for _ in range(REPEATS))
         / (requests * RECORDS)
         * 1e6
         for load in LOADS
@@ -68,9 +68,11 @@ def floors(authority: Authority, scale: float) -> dict[str, float]:
     }
 
 
-def _cpu_s(load: Load, way: str, requests: int, pair: tuple[Path, Path], trust: ssl.SSLContext) -> float:
+def _cpu_s(
+    load: Load, way: str, requests: int, pair: tuple[Path, Path], trust: ssl.SSLContext, python: Sequence[str]
+) -> float:
     size = requests * sum(load.parts)
-    with _server(way, size if load.given else 0, pair) as (port, cpu_s):
+    with _server(way, size if load.given else 0, pair, python) as (port, cpu_s):
         before = cpu_s()
         with socket.create_connection(("127.0.0.1", port)) as raw:
             if load.given:
@@ -117,11 +119,14 @@ def _shake_hands(raw: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO
 
 
 @contextmanager
-def _server(way: str, size: int, pair: tuple[Path, Path]) -> Iterator[tuple[int, Callable[[], float]]]:
+def _server(
+    way: str, size: int, pair: tuple[Path, Path], python: Sequence[str]
+) -> Iterator[tuple[int, Callable[[], float]]]:
     """A process that serves one way: its port, and what gives its CPU seconds."""
     port = free_port()
     if way == IN_C:
         command = [
+            *python[:-1],
             "openssl",
             "s_server",
             "-quiet",
@@ -135,7 +140,7 @@ def _server(way: str, size: int, pair: tuple[Path, Path]) -> Iterator[tuple[int,
             0,
         ]
     else:
-        command = [sys.executable, "-m", "tests.benchmarks.secured_floor", port, way, size, *pair]
+        command = [*python, "-m", "tests.benchmarks.secured_floor", port, way, size, *pair]
     words = [str(word) for word in command]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
