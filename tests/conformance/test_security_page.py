@@ -173,6 +173,15 @@ def test_the_page_holds_from_the_first_line_to_the_last(home: Path) -> None:
             stranger.broker.kill()
 
 
+def test_the_certificates_of_the_page_are_believed_by_who_is_strict(tmp_path: Path) -> None:
+    """Python from 3.13 on is: with OpenSSL's X509_STRICT it believes no CA that does not say what its key is for."""
+    terminal = Terminal(tmp_path)
+    for block in list(blocks(PAGE))[:2]:
+        assert terminal.run(block.commands)[0] == 0
+    status, printed = terminal.run("openssl verify -x509_strict -verify_hostname pi-1.local -CAfile ca.pem broker.pem")
+    assert (status, printed.strip()) == (0, "broker.pem: OK")
+
+
 def test_there_are_ten_commands() -> None:
     first, _, _ = PAGE.partition("## And then")
     assert re.findall(r"^\*\*(\d+)\.\*\*", first, re.MULTILINE) == [str(number) for number in range(1, 11)]
