@@ -66,6 +66,13 @@ def test_openssl_itself_does_not_look_at_times(site: Authority) -> None:
     handshake(client_context(site.certificate, now_s=lambda: 0.0), server_of(*expired))
 
 
+def test_a_ca_that_does_not_say_what_its_key_is_for_is_believed_by_every_python() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT  # what contexts of Python have from 3.13 on
+    judge_ends(context)
+    assert not context.verify_flags & ssl.VerifyFlags.VERIFY_X509_STRICT
+
+
 def test_a_ca_that_ended_before_its_certificate_is_not_believed(tmp_path: Path) -> None:
     short = Authority(tmp_path, "short CA")
     signed = short.sign("server", "DNS:localhost", days=90)  # the CA has 30
