@@ -16,7 +16,7 @@ from tests.support.waiting import CALL_S
 
 LAN = "0.0.0.0:0"
 SERVE = ["serve", "--listen", LAN, "--advertise", "pi-3.local:9092"]
-MAP = "listener.security.protocol.map=LAN:SSL,HERE:PLAINTEXT"
+MAP = "listener.security.protocol.map=LAN:SSL,HERE:PLAINTEXT,LOGIN:SASL_PLAINTEXT,BOTH:SASL_SSL"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -48,6 +48,8 @@ def test_a_start_ends_with_the_key_and_leaves_nothing_behind(
         (["listeners=HERE://10.0.0.7:1", "ssl.client.auth=required"], ["HERE://10.0.0.7:1"]),
         (["listeners=HERE://pi-3:1"], ["HERE://pi-3:1"]),
         (["listeners=HERE://localhost:1"], []),
+        (["listeners=LOGIN://10.0.0.7:1"], ["LOGIN://10.0.0.7:1"]),
+        (["listeners=LOGIN://127.0.0.1:1,BOTH://10.0.0.7:2"], []),
     ],
 )
 def test_what_is_open_to_anybody(settings: list[str], found: list[str]) -> None:
