@@ -35,7 +35,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh tests/golden/upstream/run.sh \
 	ansible/playbooks/files/kept.sh ansible/playbooks/files/wheel.sh ansible/playbooks/files/preflight.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
-	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh
+	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh tests/benchmarks/in_root.sh
 
 .PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
