@@ -70,6 +70,7 @@ SECURITY_TICK_S = 1.0
 LOGINS: WorkerName = "logins"
 MEMORY_TICK_S = 10.0
 MARKS_TICK_S = 10.0
+FETCH_SESSIONS_TICK_S = 30.0
 DRAIN_S = 5.0
 LOGS_A_PIECE = 64
 SWITCH_S = 0.001  # a worker needs the interpreter several times for a sync, and waits so long each time
@@ -313,6 +314,7 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
         loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
         loop.create_task(every(MARKS_TICK_S, lambda: _look_at_marks(dispatcher))),
+        loop.create_task(every(FETCH_SESSIONS_TICK_S, lambda: _look_at_fetch_sessions(broker))),
         loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
         loop.create_task(every(retention_s, _Retention(broker).start)),
         loop.create_task(every(SPACE_TICK_S, broker.space.look)),
@@ -340,6 +342,11 @@ def _look_at_clock(broker: Broker) -> Outcome:
     now = broker.time.now()
     if (broker.store.age.known_boot_id, now.trusted) != before:
         log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
+    return Reply(None)
+
+
+def _look_at_fetch_sessions(broker: Broker) -> Outcome:
+    broker.fetch_sessions.look(broker.clock.steady_ms())
     return Reply(None)
 
 

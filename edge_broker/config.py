@@ -130,6 +130,13 @@ _TABLE = (
         1_000_000,
     ),
     Key("max.connections.per.ip", INT_MAX, "Open connections from one address.", 1, INT_MAX),
+    Key(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "Fetch sessions of clients that are kept; others name all their partitions in each fetch. 0: none are kept.",
+        0,
+        1_000_000,
+    ),
     Key("connections.max.idle.ms", 600_000, "A connection silent for this long is closed.", 1000),
     Key(
         "fetch.max.bytes",

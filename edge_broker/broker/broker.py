@@ -13,6 +13,7 @@ from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, 
 from edge_broker.broker.context import Session
 from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
+from edge_broker.broker.fetch_sessions import FetchSessions
 from edge_broker.broker.groups import Groups
 from edge_broker.broker.log_ins import LogIns
 from edge_broker.broker.rights import Rights, configured_authorizer
@@ -86,6 +87,11 @@ class Broker:
         retention_minutes = config.integer("offsets.retention.minutes")
         self.offsets_retention_ms = None if retention_minutes < 0 else retention_minutes * 60_000
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
+        self.fetch_sessions = FetchSessions(
+            config.integer("max.incremental.fetch.session.cache.slots"),
+            lambda: int.from_bytes(clock.new_bytes(4)) >> 1,
+            self.is_connected,
+        )
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
         self.cluster: Cluster | None = None

@@ -20,7 +20,7 @@ class Session:
     `host` is the client's address, worked out once, as every right is asked by it. `secure` says that it is encrypted,
     `login` how far its log-in is where its listener has any.
 
-    What is true of a connection from one request to the next belongs here: who logged in, fetch sessions, quotas.
+    What is true of a connection from one request to the next belongs here: who logged in, quotas.
     """
 
     __slots__ = ("host", "listener", "login", "peer", "principal", "secure")

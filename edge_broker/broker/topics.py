@@ -175,6 +175,16 @@ class Topics:
             raise cluster.not_led(name, index)
         return _usable(log, leader_epoch)
 
+    def log_of(self, topic: AnyTopic, index: int) -> PartitionLog | None:
+        """The log of a partition of a topic that the session was let in to; None: ask `partition` why it is not
+        served here.
+        """
+        if isinstance(topic, Topic):
+            return topic.partitions[index] if 0 <= index < len(topic.partitions) else None
+        assert self.cluster is not None
+        led = 0 <= index < len(topic.partitions) and self.cluster.led(topic.name, index) is not None
+        return self._store.log(topic.name, index) if led else None
+
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does
         not matter.

@@ -3,7 +3,8 @@
 A partition answers with whole batches of one segment, from the one that holds the fetch offset on. A request waits
 until `min_bytes` are there, a partition has an error or more segments to read, or `max_wait_ms` is over, also where
 every read has to be left to a worker.
-Sessions (KIP-227) are declined with session id 0, which is always legal; who goes on with one is told to begin anew.
+In a session (KIP-227) a request names what is new, and the answer what has changed; each looks at all that is wanted,
+and at what its client may do, as one without a session does.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
 thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
 
@@ -15,10 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
+from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -38,14 +41,20 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
 from edge_broker.storage.segment import DamageFound
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.protocol.message import Message
+
 BY_ID_FROM = 13
 NOT_LOOKED_AT = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-WITHOUT_SESSION = (0, -1)  # epochs that begin a session, which is declined, and end one
 PARTITIONS_AT_ONCE = 64
+QUIET_AT_ONCE = 1024  # of a session, where there is nothing new
 Cold = tuple[PartitionData, PartitionLog, int, int]
 
 
@@ -74,18 +83,42 @@ class _Gathered:
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
+        begun: list[int] = []
+        again = partial(_anew, begun, *self.whose)
+        session = self._session()
         if self.many:
-            return Steps(self._weighed(), partial(fetch, *self.whose))
-        return self._reply()
+            return Steps(self._weighed(session, begun, again), again)
+        if session is not None:
+            for topic, answer in zip(self.whose[2].topics, self.topics, strict=True):
+                wanted = session.topic(topic)
+                for asked, data in zip(topic.partitions, answer.partitions, strict=True):
+                    session.want(wanted, asked).tell(data)
+        return self._reply(session, begun, again)
 
-    def _reply(self) -> Reply:
-        return Reply(FetchResponse(responses=self.topics), size=self.bytes_read, again=partial(fetch, *self.whose))
+    def _session(self) -> FetchSession | None:
+        """The session that the request begins, still empty."""
+        broker, context, request = self.whose
+        if request.session_epoch != BEGINS or not broker.fetch_sessions.slots:
+            return None
+        return FetchSession(context.session.peer, by_id=context.api_version >= BY_ID_FROM)
 
-    def _weighed(self) -> Taken:
-        for topic in self.topics:
-            yield FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[])  # to be weighed
-            yield from topic.partitions
-        return self._reply()
+    def _reply(self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]) -> Reply:
+        response = FetchResponse(responses=self.topics)
+        if session is not None:
+            broker = self.whose[0]
+            response.session_id = broker.fetch_sessions.begin(session, broker.clock.steady_ms())
+            begun.append(response.session_id)
+        return Reply(response, size=self.bytes_read, again=again)
+
+    def _weighed(self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]) -> Taken:
+        for topic, answer in zip(self.whose[2].topics, self.topics, strict=True):
+            yield FetchableTopicResponse(topic=answer.topic, topic_id=answer.topic_id, partitions=[])  # to be weighed
+            wanted = None if session is None else session.topic(topic)
+            for asked, data in zip(topic.partitions, answer.partitions, strict=True):
+                if session is not None and wanted is not None:
+                    session.want(wanted, asked).tell(data)
+                yield data
+        return self._reply(session, begun, again)
 
 
 @Served(
@@ -108,7 +141,7 @@ class _Gathered:
         16: "a new leader in the answer (KIP-951)",
         17: "a replica's directory (KIP-853)",
     },
-    left_out="sessions (KIP-227), declined with session id 0; racks and followers, as there is one broker",
+    left_out="racks, as nobody reads from a follower",
 )
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
@@ -116,14 +149,23 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
         from edge_broker.broker.follower_fetch import follower_fetch  # noqa: PLC0415 - for a cluster alone
 
         return follower_fetch(broker, context, request)
-    if request.session_epoch not in WITHOUT_SESSION:
-        return Reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    if request.session_epoch not in (BEGINS, WITHOUT):
+        return _go_on(broker, context, request)
+    if request.session_id != NONE:
+        broker.fetch_sessions.end(request.session_id)
     if _has_many(request):
         return Steps(_LongPoll(broker, context, request).begin_in_steps())
     gathered = _gather(broker, context, request)
     if not gathered.cold and (request.max_wait_ms <= 0 or not gathered.missing_bytes(request.min_bytes)):
         return gathered.reply()
     return _LongPoll(broker, context, request).begin(gathered)
+
+
+def _anew(begun: list[int], broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
+    """What was answered did not reach the client, nor the id of the session that it began."""
+    for session_id in begun:
+        broker.fetch_sessions.end(session_id)
+    return fetch(broker, context, request)
 
 
 def _is_of_broker(request: FetchRequest) -> bool:
@@ -205,9 +247,14 @@ class _LongPoll:
         else:
             if new_bytes < self._missing_bytes:
                 return None
+        return self._read_again()
+
+    def _read_again(self) -> Outcome | None:
         if _has_many(self._request):
             return Steps(self._look_in_steps())
-        gathered = _gather(self._broker, self._context, self._request)
+        return self._enough(_gather(self._broker, self._context, self._request))
+
+    def _enough(self, gathered: _Gathered) -> Outcome | None:
         if gathered.cold:
             return _read_cold(self._broker, gathered, self._settle)
         return None if self._waits_behind(gathered) else gathered.reply()
@@ -218,6 +265,232 @@ class _LongPoll:
             return Steps(self._look_in_steps())
         last = _gather(self._broker, self._context, self._request)
         return _read_cold(self._broker, last, _Gathered.reply) if last.cold else last.reply()
+
+
+class _Changes(_Gathered):
+    """One pass over the partitions of a session, and what is new there."""
+
+    __slots__ = ("_poll", "_topics", "looked")
+
+    def __init__(self, poll: _SessionPoll) -> None:
+        super().__init__(*poll.whose)
+        self._poll = poll
+        self.looked: list[tuple[Wanted, PartitionData]] = []
+        self._topics: dict[WantedTopic, AnyTopic | None] = {}  # of this step: each is asked for once
+
+    def step_ends(self) -> None:
+        """Others come between: what a client may do, and which topics there are, is asked again."""
+        self._topics.clear()
+
+    def _topic(self, of: WantedTopic) -> AnyTopic | None:
+        """The topic, if it is there for this client."""
+        if of not in self._topics:
+            broker, context, _ = self.whose
+            try:
+                found = broker.topics.described(context, _key(context, of), Operation.READ)
+            except Refusal:
+                found = None
+            self._topics[of] = found
+        return self._topics[of]
+
+    def is_quiet(self, wanted: Wanted) -> bool:
+        """Whether the client may read this, was told all of it, and waits at its end. Hot: each idle poll asks all."""
+        quiet = wanted.quiet
+        if quiet is None:
+            return False
+        topic_id, leader_epoch = quiet
+        topic, asked = self._topic(wanted.of), wanted.asked
+        log = None if topic is None or topic.topic_id is not topic_id else self._log(topic, asked.partition)
+        if log is None:
+            return False
+        state = log.state
+        shown, end = state.shown, asked.fetch_offset
+        if (
+            state.fault is not None
+            or state.leader_epoch != leader_epoch
+            or asked.current_leader_epoch not in (-1, leader_epoch)
+            or state.log_end_offset != end
+            or shown.offset != end
+            or wanted.high_watermark != end
+            or wanted.last_stable_offset != end
+            or wanted.log_start_offset != state.log_start_offset
+        ):
+            return False
+        self.shown[log] = shown.segment.begin_bytes + shown.position
+        return True
+
+    def _log(self, topic: AnyTopic, index: int) -> PartitionLog | None:
+        return self.whose[0].topics.log_of(topic, index)
+
+    def look_at(self, wanted: Wanted) -> None:
+        """Read it, as without a session."""
+        broker, context, request = self.whose
+        data = _nothing_of(wanted.asked, request)
+        _take(broker, context, self, wanted.of, wanted.asked, data)
+        self.looked.append((wanted, data))
+        wanted.quiet = None
+        if data.error_code == ErrorCode.NONE and data.diverging_epoch is None and not data.records:
+            topic = self._topic(wanted.of)
+            log = None if topic is None else self._log(topic, wanted.asked.partition)
+            if topic is not None and log is not None:
+                wanted.quiet = topic.topic_id, log.state.leader_epoch
+
+    def reply(self) -> Reply | Steps:
+        """What has changed, and nothing where another request has gone on with the session."""
+        session = self._poll.session
+        if session.epoch != self._poll.epoch:
+            return Reply(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id))
+        said: list[Wanted] = []
+        again = partial(self._poll.say_again, said)
+        saying = self._said(said, again)
+        if len(self.looked) > PARTITIONS_AT_ONCE:
+            return Steps(saying, again)
+        return _ended(saying)
+
+    def _said(self, said: list[Wanted], again: Callable[[], Outcome]) -> Generator[Message, None, Reply]:
+        session = self._poll.session
+        topics: dict[WantedTopic, FetchableTopicResponse] = {}
+        for wanted, data in self.looked:
+            if not wanted.tell(data):
+                continue
+            said.append(wanted)
+            answer = topics.get(of := wanted.of)
+            if answer is None:
+                yield FetchableTopicResponse(topic=of.topic, topic_id=of.topic_id, partitions=[])  # to be weighed
+                answer = FetchableTopicResponse(topic=of.topic, topic_id=of.topic_id, partitions=[])
+                topics[of] = answer
+            answer.partitions.append(data)
+            if data.records:
+                session.sent(wanted)
+            yield data
+        response = FetchResponse(session_id=session.id, responses=list(topics.values()))
+        return Reply(response, size=self.bytes_read, again=again)
+
+
+class _SessionPoll(_LongPoll):
+    """A request of a session; `epoch` is the session's while no other request has gone on with it."""
+
+    __slots__ = ("epoch", "session")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, session: FetchSession) -> None:
+        super().__init__(broker, context, request)
+        self.session, self.epoch = session, session.epoch
+
+    @property
+    def whose(self) -> tuple[Broker, RequestContext, FetchRequest]:
+        return self._broker, self._context, self._request
+
+    def begin_session(self) -> Taken:
+        """Take in what is named, then look at everything."""
+        sessions, session, request = self._broker.fetch_sessions, self.session, self._request
+        try:
+            yield from self._take_in()
+        except Refusal as refusal:
+            return Reply(FetchResponse(error_code=refusal.code))
+        if session.order:
+            return (yield from self._look_at_all())
+        sessions.end(session.id)
+        request.session_id, request.session_epoch = NONE, WITHOUT
+        return fetch(*self.whose)
+
+    def _take_in(self) -> Generator[None, None, None]:
+        session, request, left = self.session, self._request, QUIET_AT_ONCE
+        before = session.bytes_held, len(session.order)
+        for topic in request.topics:
+            of = session.topic(topic)
+            for asked in topic.partitions:
+                session.want(of, asked)
+                left -= 1
+                if left <= 0:
+                    self._changed(*before)
+                    before = session.bytes_held, len(session.order)
+                    yield None
+                    left = QUIET_AT_ONCE
+        for forgotten in request.forgotten_topics_data:
+            session.forget(forgotten)
+        self._changed(*before)
+
+    def _changed(self, bytes_before: int, partitions_before: int) -> None:
+        now_ms = self._broker.clock.steady_ms()
+        self._broker.fetch_sessions.changed(self.session, bytes_before, partitions_before, now_ms)
+
+    def _look_at_all(self) -> Taken:
+        changes = yield from self._pass()
+        return self.begin(changes)
+
+    def _pass(self) -> Generator[None, None, _Changes]:
+        changes, left = _Changes(self), QUIET_AT_ONCE
+        for wanted in list(self.session.order):
+            if changes.is_quiet(wanted):
+                left -= 1
+            else:
+                changes.look_at(wanted)
+                left -= QUIET_AT_ONCE // PARTITIONS_AT_ONCE
+            if left <= 0:
+                yield None
+                changes.step_ends()
+                left = QUIET_AT_ONCE
+        return changes
+
+    def _read_again(self) -> Outcome | None:
+        steps = self._pass()
+        try:
+            next(steps)
+        except StopIteration as end:
+            return self._enough(end.value)
+        return Steps(self._rest(steps))
+
+    def _rest(self, steps: Generator[None, None, _Changes]) -> Taken:
+        changes = yield from steps
+        return self.begin(changes)
+
+    def _at_deadline(self) -> Outcome:
+        self._deadline_ms = 0
+        return _at_once_or_in_steps(self._look_at_all())
+
+    def say_again(self, said: list[Wanted]) -> Outcome:
+        """An answer was dropped, as there was no memory for it."""
+        for wanted in said:
+            wanted.tell_again()
+        return _at_once_or_in_steps(self._look_at_all())
+
+
+def _go_on(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
+    """A request of a session."""
+    try:
+        session = broker.fetch_sessions.resume(
+            request.session_id,
+            request.session_epoch,
+            broker.clock.steady_ms(),
+            by_id=context.api_version >= BY_ID_FROM,
+        )
+    except Refusal as refusal:
+        return Reply(FetchResponse(error_code=refusal.code))
+    return _at_once_or_in_steps(_SessionPoll(broker, context, request, session).begin_session())
+
+
+def _at_once_or_in_steps(steps: Taken) -> Outcome:
+    """What a few steps come to; others take turns with many."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+    return Steps(steps)
+
+
+def _ended(steps: Generator[Message, None, Reply]) -> Reply:
+    """What steps come to, all at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+
+
+def _key(context: RequestContext, topic: FetchTopic | WantedTopic) -> str | UUID:
+    return topic.topic if context.api_version < BY_ID_FROM else topic.topic_id
 
 
 def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
@@ -244,14 +517,14 @@ def _take(
     broker: Broker,
     context: RequestContext,
     gathered: _Gathered,
-    wanted: FetchTopic,
+    wanted: FetchTopic | WantedTopic,
     partition: FetchPartition,
     data: PartitionData,
 ) -> None:
     try:
         log = broker.topics.partition(
             context,
-            wanted.topic if context.api_version < BY_ID_FROM else wanted.topic_id,
+            _key(context, wanted),
             partition.partition,
             Operation.READ,
             leader_epoch=partition.current_leader_epoch,

@@ -35,6 +35,7 @@ def metrics_text(broker: Broker, dispatcher: Dispatcher, server: Server, started
         *_damage(broker),
         *_writes(broker),
         *_checks(dispatcher),
+        *_fetch_sessions(broker),
         *_logins(broker),
         *_encryption(server),
         *_time(broker, started_ms),
@@ -101,6 +102,21 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
             "gauge",
             "Longest that one piece of a large request held the loop, CPU time, by API.",
             [({"api": name}, seconds) for name, seconds in dispatcher.turns.longest_s.items()],
+        ),
+    ]
+
+
+def _fetch_sessions(broker: Broker) -> list[Family]:
+    sessions = broker.fetch_sessions
+    return [
+        _one("incremental_fetch_sessions", "gauge", "Fetch sessions of clients.", len(sessions)),
+        _one("incremental_fetch_partitions_cached", "gauge", "Partitions of all of them.", sessions.partitions),
+        _one("incremental_fetch_session_bytes", "gauge", "Memory that they are counted as.", sessions.bytes_held),
+        _one(
+            "incremental_fetch_session_evictions_total",
+            "counter",
+            "Fetch sessions that made room for another.",
+            sessions.evicted,
         ),
     ]
 

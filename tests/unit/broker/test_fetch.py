@@ -311,14 +311,6 @@ def test_by_id_and_by_an_unknown_id() -> None:
     assert response.responses[0].topic_id == unknown_id
 
 
-def test_sessions_are_declined() -> None:
-    site = Site()
-    site.topic()
-    assert ask(site, fetch(("t", 0, 0))).session_id == 0
-    response = ask(site, fetch(("t", 0, 0), session_id=7, session_epoch=1))
-    assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-
-
 def test_another_leader_epoch_is_fenced() -> None:
     site = Site().reopen("kill").reopen("kill")
     site.topic()

@@ -137,9 +137,10 @@ def test_coordinators_of_other_kinds_end_a_clients_call_at_once(kind: int, code:
 
 
 @pytest.mark.parametrize(
-    ("session_id", "epoch", "code"), [(0, -1, 0), (0, 0, 0), (9, 0, 0), (9, -1, 0), (0, 5, 70), (9, 1, 70)]
+    ("session_id", "epoch", "code"),
+    [(0, -1, 0), (9, -1, 0), (0, 5, 70), (9, 1, 70), (9, -2, 70), (-9, 1, 70), (-9, -1, 0)],
 )
-def test_a_session_of_another_broker_begins_anew(session_id: int, epoch: int, code: int) -> None:
+def test_a_fetch_session_that_is_none(session_id: int, epoch: int, code: int) -> None:
     answer = (
         Site().client().ask(FETCH, FetchRequest(session_id=session_id, session_epoch=epoch, max_wait_ms=0, topics=[]))
     )
