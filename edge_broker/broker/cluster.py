@@ -30,6 +30,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.cluster.controller import placed
+from edge_broker.cluster.election import is_offline
 from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.log import last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
@@ -241,8 +242,12 @@ class Cluster:
         return state.leader
 
     def is_there(self, state: PartitionState, broker: int) -> bool:
-        """Whether a broker of the in-sync set is there under the registration that the set names."""
-        return not self.member.is_gone(state.entry(broker))
+        """Whether a broker of the in-sync set is there under the registration that the set names, and can serve."""
+        return not self.member.is_gone(state.entry(broker)) and not self.is_offline(state, broker)
+
+    def is_offline(self, state: PartitionState, broker: int) -> bool:
+        """Whether a broker is there and has said that its log is offline."""
+        return is_offline(state, broker, self.member.registrations)
 
     def led(self, topic: str, partition: int) -> Partition | None:
         """The partition, if this broker leads it."""
@@ -269,8 +274,10 @@ class Cluster:
         return cast("Replica", found.log) if found is not None else None
 
     def log_end(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The epoch of the last record here, and the log's end; None: no replica of it is open here."""
+        """The epoch of the last record here, and the log's end; None: no replica of it is open here. Refusal."""
         found = self.member.partitions.get(PartitionId(topic, partition))
+        if found is not None and not found.log.online:
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{partition} is offline here")
         return None if found is None else (last_epoch(found.log), found.log.log_end_offset)
 
     def end_here(self, topic: str, partition: int) -> tuple[int, int]:

@@ -76,10 +76,10 @@ def _led(cluster: Cluster) -> list[Partition]:
 
 def _in_sync(cluster: Cluster) -> list[Few]:
     """Of each partition that is led here."""
-    is_gone, found = cluster.member.is_gone, []
+    found = []
     for each in _led(cluster):
-        if each.state is not None:
-            in_sync = sum(not is_gone(entry) for entry in each.state.in_sync)
+        if (state := each.state) is not None:
+            in_sync = sum(cluster.is_there(state, entry.broker) for entry in state.in_sync)
             found.append(Few(each.partition, in_sync, len(each.replicas), each.topic.min_in_sync))
     return found
 

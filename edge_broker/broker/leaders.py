@@ -4,9 +4,9 @@
 |---|---|
 | leader | who leads and is there; else -1, and LEADER_NOT_AVAILABLE |
 | one that has no listener of the name by which the client came | -1, LISTENER_NOT_FOUND |
-| in-sync replicas | those of the in-sync set that are there |
+| in-sync replicas | those of the in-sync set that are there, with a log that is not offline |
 | eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
-| offline replicas | those that are not there, or have no such listener |
+| offline replicas | those that are not there, have no such listener, or say that their log is offline |
 
 A topic of the store itself has one replica, the broker that is asked: each topic of a broker that stands alone, and
 `__edge_ledger`, which is each broker's own for now. A cluster forwards it to one leader later.
@@ -86,5 +86,5 @@ def partitions(
             list(replicas),
             [each for each in replicas if in_sync.get(each) is True],
             [each for each in replicas if in_sync.get(each) is False],
-            [each for each in replicas if each not in there],
+            [each for each in replicas if each not in there or (state and cluster.is_offline(state, each))],
         )

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
+from edge_broker.cluster.election import is_offline
 from edge_broker.cluster.layout import (
     CONTROLLER,
     decode_controller,
@@ -197,7 +198,9 @@ def out_of_balance(
             if state is None or state.leader in (NO_LEADER, replicas[0]):
                 continue
             entry, registered = state.entry(replicas[0]), registrations.get(replicas[0])
-            if entry is not None and registered is not None and registered.replica == entry:
+            if entry is None or registered is None or is_offline(state, replicas[0], registrations):
+                continue
+            if registered.replica == entry:
                 yield state.leader, HandOver(PartitionId(name, number), replicas[0])
 
 

@@ -3,17 +3,22 @@
 | question | answer |
 |---|---|
 | when is a leader gone | the registration that the state names for it has ended |
-| who may follow it | a member of the in-sync set that is registered, with the disk that the set names |
+| who may follow it | a member of the in-sync set that is registered, with the disk that the set names, and has not said that its log is offline |
 | who of them does | the first in the order of the topic's replicas; if nobody leads a while later, the next |
 | how | it writes itself, by the state's version |
 | what it writes | itself, the next epoch, and the set without those that are gone, of whom `needed` in all stay |
-| nobody of the set is there | nobody leads; where the topic allows an unclean election, who has most does |
+| nobody of the set may | nobody leads; where the topic allows an unclean election, who has most does |
 
-The first may know that its disk is not the one that is named, or that its log is offline: then another's turn comes.
-Only one of two who claim the same version succeeds, so it does not matter that views differ.
+The first may know that its disk is not the one that is named: then another's turn comes. Only one of two who claim the
+same version succeeds, so it does not matter that views differ.
 
-Lives here: those answers. Must never come in: when they are asked. Source: KIP-101, KIP-595 (who has most).
-"""
+A member whose log is offline stays named where the set would become smaller than is needed: what counts is on its disk,
+and may be readable again. It says so in the state itself, under its registration. So who elects uncleanly replaces the
+very state in which it has said so: one whose log is back has taken that back, and the election fails. Under a later
+registration nothing is said yet: a broker that starts again may lead until it says so again.
+
+Lives here: those answers. Must never come in: when they are asked. Source: KIP-101, KIP-595 (who has most), KIP-112.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from edge_broker.cluster.in_sync import changed
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Registration
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Registration
 
 Registrations = Mapping[int, Registration]
 
@@ -32,16 +37,29 @@ def is_there(entry: InSyncReplica, registrations: Registrations) -> bool:
     return found is not None and found.directory == entry.directory
 
 
+def is_offline(state: PartitionState, broker: int, registrations: Registrations) -> bool:
+    """Whether a broker has said, under the registration that it has now, that its log is offline."""
+    found = registrations.get(broker)
+    return found is not None and OfflineLog(broker, found.epoch) in state.offline
+
+
+def may_serve(state: PartitionState, entry: InSyncReplica, registrations: Registrations) -> bool:
+    """Whether a member may lead, as far as others can know."""
+    return is_there(entry, registrations) and not is_offline(state, entry.broker, registrations)
+
+
 def candidates(state: PartitionState, replicas: Sequence[int], registrations: Registrations) -> tuple[int, ...]:
     """Who may lead next, in the order in which they should claim."""
     entries = [entry for broker in replicas if (entry := state.entry(broker)) is not None]
-    return tuple(entry.broker for entry in entries if is_there(entry, registrations))
+    return tuple(entry.broker for entry in entries if may_serve(state, entry, registrations))
 
 
 def claimed(state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int) -> PartitionState:
     """The state in which this broker leads."""
-    gone = tuple(each for each in state.in_sync if each.broker != me.broker and not is_there(each, registrations))
-    return PartitionState(me.broker, state.leader_epoch + 1, changed(state.in_sync, (me,), gone, (), needed))
+    others = [each for each in state.in_sync if each.broker != me.broker]
+    gone = tuple(each for each in others if not may_serve(state, each, registrations))
+    claim = state._replace(leader=me.broker, leader_epoch=state.leader_epoch + 1)
+    return claim.naming(changed(state.in_sync, (me,), gone, (), needed))
 
 
 def claimed_unclean(state: PartitionState, me: InSyncReplica) -> PartitionState:
@@ -52,12 +70,25 @@ def claimed_unclean(state: PartitionState, me: InSyncReplica) -> PartitionState:
 def without(state: PartitionState, broker: int) -> PartitionState:
     """The state without a broker whose disk is not the one that the in-sync set names, or whose log is offline."""
     rest = tuple(each for each in state.in_sync if each.broker != broker)
-    return resigned(state, broker)._replace(in_sync=rest)
+    return resigned(state, broker).naming(rest)
 
 
 def resigned(state: PartitionState, broker: int) -> PartitionState:
     """The state in which a broker does not lead."""
     return state._replace(leader=NO_LEADER) if state.leader == broker else state
+
+
+def offline(state: PartitionState, me: InSyncReplica) -> PartitionState:
+    """The state in which a member has said that its log is offline; it does not lead."""
+    said, before = OfflineLog(me.broker, me.epoch), resigned(state, me.broker)
+    if said in state.offline:
+        return before
+    return before._replace(offline=(*online(before, me.broker).offline, said))
+
+
+def online(state: PartitionState, broker: int) -> PartitionState:
+    """The state in which nobody says that a broker's log is offline."""
+    return state._replace(offline=tuple(each for each in state.offline if each.broker != broker))
 
 
 class LogEnds(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
 from edge_broker.cluster.zookeeper import Node
 
 VERSION = 1
@@ -147,7 +147,9 @@ def decode_topic(name: str, node: Node) -> Topic:
 def encode_state(state: PartitionState) -> bytes:
     """Its version is the znode's own."""
     in_sync = [{"broker": each.broker, "directory": each.directory, "epoch": each.epoch} for each in state.in_sync]
-    return encode({"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync})
+    fields = {"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync}
+    offline = [{"broker": each.broker, "epoch": each.epoch} for each in state.offline]
+    return encode({**fields, "offline": offline} if offline else fields)
 
 
 def decode_state(partition: PartitionId, node: Node) -> PartitionState:
@@ -156,4 +158,5 @@ def decode_state(partition: PartitionId, node: Node) -> PartitionState:
         in_sync = tuple(
             InSyncReplica(int(each["broker"]), str(each["directory"]), int(each["epoch"])) for each in fields["in_sync"]
         )
-        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync)
+        offline = tuple(OfflineLog(int(each["broker"]), int(each["epoch"])) for each in fields.get("offline", ()))
+        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync, offline)

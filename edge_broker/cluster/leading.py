@@ -19,7 +19,7 @@ Lives here: that. Must never come in: the state znode, records. Source: KIP-101,
 
 from __future__ import annotations
 
-from edge_broker.cluster.election import Registrations
+from edge_broker.cluster.election import Registrations, is_offline
 from edge_broker.cluster.in_sync import InSync, may_join
 from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch
@@ -31,7 +31,7 @@ from edge_broker.storage.epochs import NONE
 class Follower:
     """What one follower has acknowledged in this epoch."""
 
-    __slots__ = ("caught_up_ms", "end", "fetched_ms", "keeps_out", "leader_end", "replica")
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "has_left", "keeps_out", "leader_end", "replica")
 
     def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
         self.replica = replica
@@ -39,10 +39,11 @@ class Follower:
         self.keeps_out = False
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
+        self.has_left = False  # the in-sync set, since its last fetch: what it had then says nothing of now
 
     def acknowledge(self, end: int, leader_end: int, now_ms: float) -> None:
         """It has so much; it is caught up as of its last fetch if it has what there was then."""
-        self.end = max(self.end, end)
+        self.end, self.has_left = max(self.end, end), False
         if self.end >= leader_end:
             self.caught_up_ms = now_ms
         elif self.leader_end is not None and self.end >= self.leader_end:
@@ -112,6 +113,13 @@ class Leading:
 
     # who is in, who should be
 
+    def leaves(self, before: InSync, now: InSync) -> None:
+        """Another in-sync set holds: who is not named any more joins again by a fetch alone."""
+        named = {each.broker for each in now}
+        for each in before:
+            if each.broker in self.followers and each.broker not in named:
+                self.followers[each.broker].has_left = True
+
     def joining(self, topic: Topic, partition: int, registrations: Registrations, mark: int) -> InSync:
         """Replicas that have all that counts, under the registration that they have now; this one first."""
         found = [self.me]
@@ -122,17 +130,23 @@ class Leading:
                 and registered is not None
                 and registered.replica == follower.replica
                 and not follower.keeps_out
+                and not follower.has_left
                 and may_join(follower.end, mark, self.epoch_start)
             ):
                 found.append(follower.replica)
         return tuple(found)
 
     def gone(self, state: PartitionState, registrations: Registrations) -> InSync:
-        """Members whose registration has ended."""
+        """Members whose registration has ended, or whose log is offline."""
         return tuple(
             each
             for each in state.in_sync
-            if each != self.me and ((now := registrations.get(each.broker)) is None or now.epoch != each.epoch)
+            if each != self.me
+            and (
+                (now := registrations.get(each.broker)) is None
+                or now.epoch != each.epoch
+                or is_offline(state, each.broker, registrations)
+            )
         )
 
     def slow(self, state: PartitionState, now_ms: float, lag_ms_max: float) -> InSync:

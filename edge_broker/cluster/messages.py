@@ -4,7 +4,7 @@
 |---|---|
 | ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end` and `keeps_out` are tagged fields of ours |
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
-| AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener |
+| AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener; KAFKA_STORAGE_ERROR: the log is offline |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
 
 Lives here: those values. Must never come in: sockets, who answers what. Source: KIP-320, KIP-595, KIP-903.
@@ -78,13 +78,14 @@ class AskEnd(NamedTuple):
 
 
 class TellEnd(NamedTuple):
-    """So much."""
+    """So much; of a log that is not `online` it counts for nothing."""
 
     partition: PartitionId
     version: int
     tells: int
     last_epoch: int
     end_offset: int
+    online: bool = True
 
 
 Message: TypeAlias = ReplicaFetch | ReplicaFetched | HandOver | AskEnd | TellEnd

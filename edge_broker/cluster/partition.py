@@ -12,7 +12,8 @@
 | handing over | the other has everything; written | following it |
 | handing over | too late | leading |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
-| any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write |
+| any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
+| any | the log is back | it takes back by a write what it has said |
 | any | the log may lack what it had acknowledged, and others are named, too | the same |
 | any | the session ended | idle, and nothing of the old state holds |
 
@@ -20,7 +21,7 @@ Everything that is certain comes in by `take_in`, in the order of the znode's ve
 due. So it does not matter who changed the state, nor whether the own write or a watch told of it first.
 
 Lives here: one partition. Must never come in: how messages travel, other partitions. Source: KIP-101, KIP-966.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ class Unclean:
 
     def __init__(self, version: int, now_ms: float) -> None:
         self.version, self.began_ms = version, now_ms
-        self.ends: dict[int, LogEnds] = {}
+        self.ends: dict[int, LogEnds | None] = {}  # None: that one's log is offline
         self.token = -1  # of the ledger's entry, once it is written
 
 
@@ -162,6 +163,8 @@ class Partition:
     def take_in(self, state: PartitionState, version: int) -> None:
         """A state that was read or written; older ones than that of now are ignored."""
         if version > self.version:
+            if self.leading is not None and self.state is not None:
+                self.leading.leaves(self.state.in_sync, state.in_sync)
             self.state, self.version = state, version
             self.reconcile()
 
@@ -223,16 +226,18 @@ class Partition:
         """The state as it should be where this broker's disk is not the one that is named, or its log is offline."""
         me = self._around.identity.broker
         entry = state.entry(me)
-        if entry is None or (self._is_mine(entry) and self.log.online):
+        if entry is None:
             return state
         if not self._is_mine(entry):
             # the last one that is named stays: its disk has what counts, and may be put back
             leaves = len(state.in_sync) > 1 or self.topic.may_elect_unclean
-        else:
-            leaves = (
-                len(state.in_sync) > self.needed
-            )  # else it stays: what counts is on its disk, and may be read again
-        return election.without(state, me) if leaves else election.resigned(state, me)
+            return election.without(state, me) if leaves else election.resigned(state, me)
+        if self.log.online:
+            return election.online(state, me)
+        if len(state.in_sync) > self.needed:
+            return election.without(state, me)
+        # what counts is on its disk, and may be readable again: it stays named, and says that it cannot serve now
+        return election.offline(state, self._around.identity.replica)
 
     def _is_mine(self, entry: InSyncReplica) -> bool:
         """Whether an entry speaks of this very log; of one that may lack something, only if nobody else is named."""
@@ -317,7 +322,7 @@ class Partition:
         slow = leading.slow(state, around.now_ms, around.settings.lag_ms_max)
         wished = changed(state.in_sync, joining, gone, slow, self.needed)
         if wished != state.in_sync:
-            self._write.begin(state._replace(in_sync=wished), self.version)
+            self._write.begin(state.naming(wished), self.version)
 
     def append_error(self, *, all_in_sync: bool) -> ErrorCode:
         """Whether a produce may be appended; `all_in_sync`: acks=all."""
@@ -344,14 +349,14 @@ class Partition:
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
-        members = [each for each in self.state.in_sync if each.broker != me]
+        members = [each for each in self.state.in_sync if each.broker != me and self._may_follow(each)]
         return tuple(each.broker for each in sorted(members, key=lambda each: -ends.get(each, 0)))
 
     def hand_over(self, to: int) -> bool:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
         state = self.state
         entry = state.entry(to) if state is not None else None
-        if self.role is not Role.LEADING or entry is None or self._around.is_gone(entry):
+        if self.role is not Role.LEADING or entry is None or not self._may_follow(entry):
             return False
         if to == self._around.identity.broker:
             return False
@@ -359,15 +364,21 @@ class Partition:
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
         return True
 
+    def _may_follow(self, entry: InSyncReplica) -> bool:
+        assert self.state is not None
+        gone = self._around.is_gone(entry)
+        return not gone and not election.is_offline(self.state, entry.broker, self._around.registrations)
+
     def _go_on_handing_over(self) -> None:
         state, leading = self.state, self.leading
         if state is None or leading is None or self._write.busy:
             return
         entry = state.entry(self._heir)
-        if entry is None or self._around.is_gone(entry) or self._around.now_ms > self._heir_until_ms:
+        if entry is None or not self._may_follow(entry) or self._around.now_ms > self._heir_until_ms:
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
-            self._write.begin(PartitionState(self._heir, state.leader_epoch + 1, state.in_sync), self.version)
+            handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
+            self._write.begin(handed, self.version)
 
     # without a leader
 
@@ -393,9 +404,11 @@ class Partition:
             self._elect_unclean()
 
     def _elect_unclean(self) -> None:
-        around, me = self._around, self._around.identity.broker
-        unclean = self._unclean
-        others = [broker for broker in self.replicas if broker in around.registrations and broker != me]
+        around, me, state = self._around, self._around.identity.broker, self.state
+        assert state is not None
+        unclean, there = self._unclean, around.registrations
+        others = [each for each in self.replicas if each in there and each != me]
+        others = [each for each in others if not election.is_offline(state, each, there)]
         waited = unclean is not None and around.now_ms - unclean.began_ms > around.settings.unclean_wait_ms
         if unclean is None or unclean.version != self.version or waited:
             self._unclean = unclean = Unclean(self.version, around.now_ms)
@@ -403,22 +416,23 @@ class Partition:
                 around.out(Send(broker, AskEnd(self.partition, self.version, me)))
         unclean.ends[me] = LogEnds(last_epoch(self.log), self.log.log_end_offset)
         told = unclean.ends.keys() >= set(others)
-        if told and unclean.token < 0 and election.has_most(me, unclean.ends, self.replicas):
-            assert self.state is not None
+        ends = {broker: end for broker, end in unclean.ends.items() if end is not None}
+        if told and unclean.token < 0 and election.has_most(me, ends, self.replicas):
             unclean.token = around.token()
-            lost = Lost(self.state.leader_epoch, self.log.log_end_offset, None)
+            lost = Lost(state.leader_epoch, self.log.log_end_offset, None)
             around.out(Enter(unclean.token, self.partition, "unclean_election", (lost,)))
 
     def end_told(self, told: TellEnd) -> None:
         """Another replica has so much."""
         if self._unclean is not None and told.version == self._unclean.version:
-            self._unclean.ends[told.tells] = LogEnds(told.last_epoch, told.end_offset)
+            self._unclean.ends[told.tells] = LogEnds(told.last_epoch, told.end_offset) if told.online else None
             self.reconcile()
 
     def tell_end(self, asked: AskEnd) -> None:
         """Say how much is here."""
         me = self._around.identity.broker
-        told = TellEnd(self.partition, asked.version, me, last_epoch(self.log), self.log.log_end_offset)
+        end = (last_epoch(self.log), self.log.log_end_offset)
+        told = TellEnd(self.partition, asked.version, me, *end, online=self.log.online)
         self._around.out(Send(asked.asks, told))
 
     # following

@@ -37,16 +37,30 @@ class InSyncReplica(NamedTuple):
     epoch: int
 
 
+class OfflineLog(NamedTuple):
+    """What a member of the in-sync set has said under a registration: its log cannot be read or written."""
+
+    broker: int
+    epoch: int
+
+
 class PartitionState(NamedTuple):
     """The state znode of a partition; it is only ever replaced by its version."""
 
     leader: int
     leader_epoch: int
     in_sync: tuple[InSyncReplica, ...]
+    offline: tuple[OfflineLog, ...] = ()
 
     def entry(self, broker: int) -> InSyncReplica | None:
         """The in-sync set's entry of a broker."""
         return next((each for each in self.in_sync if each.broker == broker), None)
+
+    def naming(self, in_sync: tuple[InSyncReplica, ...]) -> PartitionState:
+        """The same with another set; what was said by who is not named, or was caught up since then, goes."""
+        epochs = {each.broker: each.epoch for each in in_sync}
+        offline = tuple(each for each in self.offline if each.broker in epochs and epochs[each.broker] <= each.epoch)
+        return self._replace(in_sync=in_sync, offline=offline)
 
 
 class Registration(NamedTuple):

@@ -73,7 +73,11 @@ def _of_replica(
     if cluster is None or not may_act_for_cluster(broker, context):
         answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return answer
-    end = cluster.log_end(topic, wanted.partition)
+    try:
+        end = cluster.log_end(topic, wanted.partition)
+    except Refusal as refusal:
+        answer.error_code = refusal.code
+        return answer
     if end is None:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:

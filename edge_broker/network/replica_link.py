@@ -310,9 +310,9 @@ class ReplicaLink:
 
         def told(answer: OffsetForLeaderEpochResponse) -> None:
             for found in (each for topic in answer.topics for each in topic.partitions):
-                if found.error_code == ErrorCode.NONE:
-                    end = (found.leader_epoch, found.end_offset)
-                    self._owner.told(TellEnd(partition, question.version, self.to, *end))
+                if found.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
+                    end, online = (found.leader_epoch, found.end_offset), found.error_code == ErrorCode.NONE
+                    self._owner.told(TellEnd(partition, question.version, self.to, *end, online=online))
 
         self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
 

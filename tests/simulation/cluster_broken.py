@@ -27,13 +27,13 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.cluster import election, following, in_sync, leading, partition
-from edge_broker.cluster.effects import Truncate
+from edge_broker.cluster.effects import Send, Truncate
 from edge_broker.cluster.following import Following
 from edge_broker.cluster.in_sync import InSync
 from edge_broker.cluster.layout import encode_state
 from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
-from edge_broker.cluster.messages import EpochEnd
+from edge_broker.cluster.messages import AskEnd, EpochEnd, TellEnd
 from edge_broker.cluster.partition import Partition
 from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Topic
 from edge_broker.cluster.state_write import Stage, StateWrite
@@ -48,6 +48,7 @@ from edge_broker.storage.truncation import forget_truncation
 from edge_broker.testing.disk import SimulatedFile
 
 _follow, _begin, _advance, _claimed = Partition._follow, Partition._begin, Partition.advance, election.claimed
+_tell_end = Partition.tell_end
 
 
 def truncate_to_the_high_watermark(self: Partition, leader: int, leader_epoch: int) -> None:
@@ -168,6 +169,17 @@ def forget_the_set(state: PartitionState, me: InSyncReplica, *rest: Any) -> Part
     return PartitionState(me.broker, state.leader_epoch + 1, (me, *others))
 
 
+def say_nothing(state: PartitionState, me: InSyncReplica) -> PartitionState:
+    """Whoever must stay named stands in the way, though its log is offline."""
+    return election.resigned(state, me.broker)
+
+
+def tell_an_end(self: Partition, asked: AskEnd) -> None:
+    """Also of a log that is offline, which may have most."""
+    told = TellEnd(self.partition, asked.version, self._around.identity.broker, 1 << 30, self.log.log_end_offset)
+    _tell_end(self, asked) if self.log.online else self._around.out(Send(asked.asks, told))
+
+
 # the storage's own rules, which only disks with the broker's storage on them can break
 
 
@@ -241,6 +253,8 @@ BROKEN: dict[str, list[Place]] = {
     "a follower evicts by itself": [(Following, "removal", remove_what_is_shown)],
     "a follower does not go behind its leader": [(Following, "removal", remove_nothing)],
     "who is full stays in sync": [(leading.Leading, "_keeps_out", lambda self, replica: False)],
+    "a member does not say that its log is offline": [(election, "offline", say_nothing)],
+    "a log that is offline counts for what it has": [(Partition, "tell_end", tell_an_end)],
 }
 SEEDS: dict[str, int] = {
     "a follower truncates to its high watermark": 0,
@@ -265,6 +279,8 @@ SEEDS: dict[str, int] = {
     "a follower evicts by itself": 0,
     "a follower does not go behind its leader": 8,
     "who is full stays in sync": 0,
+    "a member does not say that its log is offline": 6,
+    "a log that is offline counts for what it has": 6,
 }
 BROKEN_STORAGE: dict[str, list[Place]] = {
     "a replica calls synced what is written": [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from tests.simulation.cluster_world import SESSION_MS, Board, Process, World
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
 LEAVES_MS = 800.0  # less than it takes to count as slow
 STEP_MS = 25.0
+OFFLINE_FOR_LONG_MS = 300_000.0
+ALL_FAIL_MS = 4000.0
 UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
 
 
@@ -69,6 +72,8 @@ class Schedule:
         self.seed = seed
         self.dice = Random(f"schedule {seed}")
         self.shape = self.dice.choice(SHAPES)
+        if self.shape.unclean and seed % 2:
+            self.shape = self.shape._replace(needed=2)  # two are named then, also where both can serve nothing
         self.world = World(seed, self.shape.boards, real=real)
         self.world.checks.unclean = self.shape.unclean
         self.world.loss = self.dice.choice([0.0, 0.0, 0.02, 0.15])
@@ -81,7 +86,7 @@ class Schedule:
         self.world.synced = seed % 5 != UNSYNCED_OF_5
         self.acts_done = 0
         self.lost_for_good = 0
-        self.calm = False
+        self.ending = self.calm = False
         self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
 
     def run(self) -> None:
@@ -102,6 +107,11 @@ class Schedule:
             world.note(f"- {act.__name__}")
             self.acts_done += 1
             act(self)
+        if self.shape.unclean:
+            heal(self)
+            self.pass_time(ALL_FAIL_MS)
+            all_but_one_fail(self)
+            self.pass_time(ALL_FAIL_MS)
         self.end()
 
     def pass_time(self, ms: float) -> None:
@@ -184,7 +194,7 @@ class Schedule:
 
     def end(self) -> None:
         """Nothing fails any more."""
-        world = self.world
+        world, self.ending = self.world, True
         world.note("- the end of all faults")
         heal(self)
         world.loss, self.luck, world.disturbed = 0.0, 0.0, False
@@ -197,9 +207,10 @@ class Schedule:
             process = board.process
             if process is not None:
                 process.go_on()
-                if process.member.leaving or any(not process.log(each).online for each in process.member.partitions):
+                if process.member.leaving:
                     board.kill()
             board.start()
+        self._end_of_offline_logs()
         self._wait("everybody is in sync", self._recovered)
         self.calm = True
         self._wait("nothing is under way", self._quiet)
@@ -208,6 +219,29 @@ class Schedule:
         self._fill_one()
         self._wait("nothing is under way", self._quiet)
         world.checks.audit()
+
+    def _end_of_offline_logs(self) -> None:
+        """Boards with a card that has failed start again, once the others do what can be done without."""
+        failed = [each for each in self.world.processes if has_offline_log(each)]
+        if failed:
+            self._wait("who may lead leads, though logs are offline", self._led_as_far_as_may_be)
+        for process in failed:
+            process.board.kill()
+            process.board.start()
+
+    def _led_as_far_as_may_be(self) -> bool:
+        return all(self.world.leaders(each) or not self._may_be_led(each) for each in self.world.partitions)
+
+    def _may_be_led(self, partition: PartitionId) -> bool:
+        """Whether a replica that can be read is named with its disk; where unclean elections are on, any will do."""
+        state = self.world.state(partition)
+        assert state is not None
+        for process, found in self.world.replicas_of(partition):
+            entry = state.entry(process.board.number)
+            named = entry is not None and found.state == state and found._is_mine(entry)
+            if process.log(partition).online and (named or self.shape.unclean):
+                return True
+        return False
 
     def _all_answer(self, answered: set[PartitionId]) -> bool:
         """Produce to everybody who has not answered yet, now and then."""
@@ -312,6 +346,11 @@ class Schedule:
 
     def start_later(self, board: Board) -> None:
         self.later(self.dice.choice([10.0, 300.0, 3000.0]) * self.dice.random(), board.start)
+
+
+def has_offline_log(process: Process) -> bool:
+    """Whether a card has failed, as far as one of its partitions goes."""
+    return any(not process.log(each).online for each in process.member.partitions)
 
 
 def joining(process: Process) -> list[int]:
@@ -432,20 +471,40 @@ def slow_card(schedule: Schedule) -> None:
 
 
 def card_fails(schedule: Schedule) -> None:
-    """A log goes offline; a restart finds it readable again."""
+    """A log goes offline; a restart finds it readable again, late where others may go on without it."""
     board = schedule.board
     if board.process is not None and board.process.member.partitions:
+        _fail(schedule, board, board.process, schedule.dice.choice(list(board.process.member.partitions)))
+
+
+def all_but_one_fail(schedule: Schedule) -> None:
+    """The one that is left lacks something, and all others are there, with logs that nobody can read."""
+    partition, boards = schedule.dice.choice(schedule.world.partitions), schedule.world.boards
+    leaders = [each.board for each in schedule.world.leaders(partition)]
+    left = schedule.dice.choice([each for each in boards if each not in leaders] or boards)
+    others = [each for each in boards if each is not left]
+    for other in others:
+        schedule.world.blocked |= {(left.number, other.number), (other.number, left.number)}
+
+    def fail(board: Board) -> None:
         process = board.process
-        partition = schedule.dice.choice(list(process.member.partitions))
-        process.log(partition).online = False
-        process.run(lambda: process.member.log_moved(partition, process.now_ms))
+        if not schedule.ending and process is not None and partition in process.member.partitions:
+            _fail(schedule, board, process, partition)
 
-        def restart() -> None:
-            if board.process is process:
-                board.kill()
-                schedule.start_later(board)
+    for count, other in enumerate(others):
+        schedule.later(2000.0 + 600.0 * (count + schedule.dice.random()), partial(fail, other))
 
-        schedule.later(schedule.dice.random() * 3000, restart)
+
+def _fail(schedule: Schedule, board: Board, process: Process, partition: PartitionId) -> None:
+    process.log(partition).online = False
+    process.run(lambda: process.member.log_moved(partition, process.now_ms))
+
+    def restart() -> None:
+        if board.process is process:
+            board.kill()
+            schedule.start_later(board)
+
+    schedule.later(schedule.dice.random() * (OFFLINE_FOR_LONG_MS if schedule.shape.unclean else 3000), restart)
 
 
 def disk_full(schedule: Schedule) -> None:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.election import LogEnds, candidates, claimed, claimed_unclean, has_most, resigned, without
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Registration
+from edge_broker.cluster.election import (
+    LogEnds,
+    candidates,
+    claimed,
+    claimed_unclean,
+    has_most,
+    offline,
+    online,
+    resigned,
+    without,
+)
+from edge_broker.cluster.state import Identity, InSyncReplica, OfflineLog, PartitionState, Registration
 
 A, B, C = (InSyncReplica(number, f"disk-{number}", 10 + number) for number in (1, 2, 3))
 STATE = PartitionState(1, 4, (A, B, C))
@@ -41,8 +51,28 @@ def test_leaving_and_resigning() -> None:
     assert resigned(STATE, 2) == STATE
 
 
+def test_who_says_that_its_log_is_offline_is_passed_over_under_that_registration_alone() -> None:
+    state = PartitionState(2, 4, (A, B, C), (OfflineLog(2, 12),))
+    assert candidates(state, (3, 2, 1), registered(A, B, C)) == (3, 1)
+    assert candidates(state, (3, 2, 1), registered(A, B._replace(epoch=50), C)) == (3, 2, 1), "it has started again"
+    assert claimed(state, A, registered(A, B, C), 2) == PartitionState(1, 5, (A, C)), "what it said goes with it"
+    assert claimed(state, A, registered(A, B), 2) == PartitionState(1, 5, (A, C)), "it is the first to go"
+    assert claimed(state, A, registered(A, B, C), 3) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))
+
+
+def test_what_was_said_of_a_log_holds_until_it_is_taken_back_or_caught_up() -> None:
+    said = offline(STATE, A)
+    assert said == PartitionState(-1, 4, (A, B, C), (OfflineLog(1, 11),))
+    assert offline(said, A) == said
+    both = offline(said, B)
+    assert (offline(both, A), offline(both, B)) == (both, both), "neither says it again for the other's sake"
+    assert offline(both, A._replace(epoch=20)).offline == (OfflineLog(2, 12), OfflineLog(1, 20))
+    assert online(both, 1) == offline(resigned(STATE, 1), B)
+    assert both.naming((A, B._replace(epoch=20))) == PartitionState(-1, 4, (A, B._replace(epoch=20)), said.offline)
+
+
 def test_an_unclean_election_names_one_alone() -> None:
-    assert claimed_unclean(STATE, C) == PartitionState(3, 5, (C,))
+    assert claimed_unclean(offline(STATE, A), C) == PartitionState(3, 5, (C,))
 
 
 def test_most_is_the_later_epoch_then_the_longer_log_then_the_order() -> None:

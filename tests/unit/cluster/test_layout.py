@@ -16,7 +16,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
 from edge_broker.cluster.zookeeper import Node, Stat
 
 PARTITION = PartitionId("readings", 3)
@@ -37,6 +37,14 @@ def test_a_state_is_as_formats_says() -> None:
         b'"leader":1,"leader_epoch":3,"version":1}'
     )
     assert decode_state(PARTITION, node(encode_state(STATE))) == STATE
+
+
+def test_a_state_says_whose_log_is_offline() -> None:
+    state = STATE._replace(offline=(OfflineLog(2, 14),))
+    assert encode_state(state) == encode_state(STATE).replace(
+        b'"leader_epoch":3,', b'"leader_epoch":3,"offline":[{"broker":2,"epoch":14}],'
+    )
+    assert decode_state(PARTITION, node(encode_state(state))) == state
 
 
 def test_a_registrations_epoch_is_the_zxid_that_made_it() -> None:

@@ -17,12 +17,13 @@ from edge_broker.cluster.effects import (
     StartAnew,
 )
 from edge_broker.cluster.layout import decode_state
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.partition import Partition, Role, Settings
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
     InSyncReplica,
+    OfflineLog,
     PartitionId,
     PartitionState,
     Registration,
@@ -346,3 +347,118 @@ def test_where_the_disk_is_full_nothing_is_taken_until_there_is_room() -> None:
     log.full = False
     made.log_moved()
     assert [each.keeps_out for each in around.fetches()] == [False]
+
+
+def of_topic(config: dict[str, str], *epochs: int) -> tuple[Partition, SimLog, Around]:
+    made, log, around = replica_of(*epochs)
+    made.configure(TOPIC._replace(config=config))
+    return made, log, around
+
+
+NEEDS_TWO, UNCLEAN = {"min.insync.replicas": "2"}, {"unclean.leader.election.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("config", "in_sync", "left"),
+    [
+        (NEEDS_TWO, (ME, B, C), PartitionState(NO_LEADER, 5, (B, C))),
+        (NEEDS_TWO, (ME, B), PartitionState(NO_LEADER, 5, (ME, B), (OfflineLog(1, 5),))),
+        (UNCLEAN, (ME,), PartitionState(NO_LEADER, 5, (ME,), (OfflineLog(1, 5),))),
+    ],
+)
+def test_whose_log_goes_offline_leaves_the_set_or_says_so_there(
+    config: dict[str, str], in_sync: tuple[InSyncReplica, ...], left: PartitionState
+) -> None:
+    made, log, around = of_topic(config)
+    made.take_in(PartitionState(1, 5, in_sync), 1)
+    made.epoch_begun(5)
+    log.online = False
+    made.log_moved()
+    assert written(around) == [left]
+    made._write.stop()
+    made.take_in(left, 2)
+    made.tick()
+    assert len(around.written) == 1, "once is enough"
+
+
+def test_whose_log_is_back_takes_back_what_it_has_said() -> None:
+    made, log, around = of_topic(UNCLEAN)
+    log.online = False
+    made.take_in(PartitionState(NO_LEADER, 5, (ME,), (OfflineLog(1, 5),)), 1)
+    made.tick()
+    assert around.written == []
+    log.online = True
+    made.log_moved()
+    assert written(around) == [PartitionState(NO_LEADER, 5, (ME,))]
+
+
+@pytest.mark.parametrize("config", [{}, NEEDS_TWO])
+def test_nobody_is_elected_uncleanly_while_that_is_off(config: dict[str, str]) -> None:
+    made, _, around = of_topic(config, 4)
+    made.take_in(PartitionState(NO_LEADER, 5, (B,), (OfflineLog(2, 6),)), 1)
+    for _ in range(100):
+        around.now_ms += 1000
+        made.tick()
+    assert (made.role, around.took(), around.written) == (Role.IDLE, [], [])
+
+
+def test_whose_log_is_offline_holds_up_no_unclean_election() -> None:
+    """Broker 2 is the only member of the set, and serves nothing; broker 3 has most, and its log is offline, too."""
+    made, _, around = of_topic(UNCLEAN, 4)
+    made.take_in(PartitionState(NO_LEADER, 5, (B,), (OfflineLog(2, 6),)), 1)
+    assert around.took() == [Send(3, AskEnd(PARTITION, 1, 1))]
+    made.end_told(TellEnd(PARTITION, 1, 3, 4, 99, online=False))
+    (enter,) = around.took()
+    assert enter == Enter(0, PARTITION, "unclean_election", (Lost(5, 1, None),))
+    made.entered(0)
+    assert written(around) == [PartitionState(1, 6, (ME,))]
+
+
+def test_who_may_still_serve_is_waited_for_where_an_unclean_election_is_allowed() -> None:
+    made, _, around = of_topic(UNCLEAN, 4)
+    said = PartitionState(NO_LEADER, 5, (B,), (OfflineLog(2, 6),))
+    around.registrations[2] = Registration(2, 8, "two")  # it has started again since it said so
+    made.take_in(said, 1)
+    around.now_ms += 60_000
+    made.tick()
+    assert (around.took(), around.written) == ([], [])
+
+
+def test_an_unclean_election_fails_where_a_log_came_back_meanwhile() -> None:
+    made, _, around = of_topic(UNCLEAN, 4)
+    del around.registrations[3]
+    made.take_in(PartitionState(NO_LEADER, 5, (B,), (OfflineLog(2, 6),)), 1)
+    (enter,) = around.took()
+    assert isinstance(enter, Enter)
+    made.take_in(PartitionState(NO_LEADER, 5, (B,)), 2)
+    made.entered(enter.token)
+    assert around.written == []
+
+
+def test_a_log_that_is_offline_tells_no_end() -> None:
+    made, log, around = of_topic(UNCLEAN, 4)
+    log.online = False
+    made.tell_end(AskEnd(PARTITION, 7, 3))
+    assert around.took() == [Send(3, TellEnd(PARTITION, 7, 1, 4, 1, online=False))]
+
+
+def test_nothing_is_handed_to_whose_log_is_offline() -> None:
+    made, _, _ = of_topic(NEEDS_TWO)
+    made.take_in(PartitionState(1, 5, (ME, B), (OfflineLog(2, 6),)), 1)
+    made.epoch_begun(5)
+    assert (made.heirs(), made.hand_over(2)) == ((), False)
+    assert made.append_error(all_in_sync=True) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
+    """What it had acknowledged before says nothing of now: its log may be offline, or its process hang."""
+    made, _, around = replica_of(4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B)), 1)
+    made.epoch_begun(5)
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
+    made.take_in(PartitionState(1, 5, (ME,)), 2)
+    for _ in range(3):
+        made.tick()
+    assert around.written == []
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
+    assert written(around) == [PartitionState(1, 5, (ME, B))]

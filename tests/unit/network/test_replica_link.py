@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from drupelet.kafka_security import Security
-from edge_broker.cluster.messages import Message, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.messages import AskEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.network import replica_link
@@ -22,6 +22,11 @@ from edge_broker.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+)
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from edge_broker.storage.topics import id_text
 from kafka_wire.errors import VersionUnknown
@@ -263,3 +268,22 @@ def test_who_keeps_out_wants_no_bytes_and_orders_anew_behind_that() -> None:
     assert (out.keeps_out, out.partition_max_bytes) == (True, 0)
     again = link._partition(a_fetch(4), UUID(int=1))
     assert (again.keeps_out, again.partition_max_bytes) == (False, 1000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (EpochEndOffset(leader_epoch=4, end_offset=9), [TellEnd(P, 7, 1, 4, 9)]),
+        (EpochEndOffset(error_code=ErrorCode.KAFKA_STORAGE_ERROR), [TellEnd(P, 7, 1, -1, -1, online=False)]),
+        (EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), []),
+    ],
+)
+async def test_how_much_another_has_is_told_or_that_its_log_is_offline(
+    answer: EpochEndOffset, told: list[TellEnd]
+) -> None:
+    link, here, wire = await a_connected_link()
+    link.send(AskEnd(P, 7, 2))
+    found = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
+    wire.answers[0].set_result(found)  # type: ignore[arg-type]
+    await turns()
+    assert here.messages == told

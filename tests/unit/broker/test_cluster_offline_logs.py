@@ -1,0 +1,88 @@
+"""What clients are told of a partition whose logs go offline, and what brokers tell each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edge_broker.broker import follower_fetch
+from edge_broker.broker.cluster_figures import figures, health
+from edge_broker.cluster.state import PartitionId
+from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS, OFFSET_FOR_LEADER_EPOCH
+from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.in_cluster import InCluster
+from tests.unit.broker.test_cluster_topics import NONE, create, new, topic
+
+P = PartitionId("t", 0)
+NEWEST = (1 << 31) - 1
+
+
+def a_topic(*replicas: int) -> InCluster:
+    """A topic whose every acknowledged record is on two disks, so that no member may leave the set of two."""
+    cluster = InCluster(3)
+    assert create(cluster, 1, new("t", assigned=[list(replicas)], config={"min.insync.replicas": "2"})) == [NONE]
+    cluster.settle()
+    return cluster
+
+
+def card_fails(cluster: InCluster, board: int) -> None:
+    found = cluster.boards[board]
+    found.log(P).fail(StorageFault("the card", 0, "no answer"))
+    found.facade.log_moved(found.log(P))
+    cluster.settle()
+
+
+def shown(cluster: InCluster, board: int) -> Any:
+    (partition,) = topic(cluster, board, "t").partitions
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
+    (described,) = cluster.ask(board, DESCRIBE_TOPIC_PARTITIONS, request).topics[0].partitions
+    assert partition.isr_nodes == described.isr_nodes
+    assert partition.offline_replicas == described.offline_replicas
+    return described
+
+
+def test_a_replica_whose_log_is_offline_is_told_to_be_so_on_every_broker() -> None:
+    cluster = a_topic(2, 1)
+    card_fails(cluster, 2)
+    for board in cluster.boards:
+        found = shown(cluster, board)
+        assert (found.leader_id, found.isr_nodes, found.offline_replicas) == (1, [1], [2])
+        assert found.eligible_leader_replicas == [2]
+    leader = cluster.boards[1].facade
+    assert [few.in_sync for few in figures(leader).under_replicated] == [1]
+    assert "1 of 2 are in sync, and acks=all needs 2" in str(health(leader))
+
+
+def test_a_partition_stays_offline_where_unclean_elections_are_off_until_a_log_is_back() -> None:
+    cluster = a_topic(2, 1)
+    card_fails(cluster, 1)
+    card_fails(cluster, 2)
+    cluster.settle()
+    for board in cluster.boards:
+        found = shown(cluster, board)
+        assert (found.error_code, found.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert (found.isr_nodes, found.offline_replicas, found.eligible_leader_replicas) == ([], [2, 1], [2, 1])
+    controller = next(each.facade for each in cluster.boards.values() if figures(each.facade).is_controller)
+    assert figures(controller).offline == 1
+
+
+def test_another_broker_is_told_that_a_log_has_no_end_to_elect_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower_fetch, "may_act_for_cluster", lambda *_: True)
+    cluster = a_topic(2, 1)
+    wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=NEWEST)
+    request = OffsetForLeaderEpochRequest(replica_id=1, topics=[OffsetForLeaderTopic(topic="t", partitions=[wanted])])
+
+    def told() -> tuple[int, int]:
+        (found,) = cluster.ask(2, OFFSET_FOR_LEADER_EPOCH, request).topics[0].partitions
+        return found.error_code, found.end_offset
+
+    assert told() == (NONE, 0)
+    card_fails(cluster, 2)
+    assert told() == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
