@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from drupelet.errors import CommandFailed, ConfigurationError
-from edge_broker.access.store import open_store
+from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
 from edge_broker.security.acls import (
@@ -49,6 +49,7 @@ def _add(options: argparse.Namespace) -> int:
     store = open_store(options.data_dir, make=True)
     before = store.state.acls
     store.change(lambda state: state.with_acls(state.acls | wanted))
+    wait_until_done(store)
     for acl in sorted(wanted):
         print(f"{'there already' if acl in before else 'added'}: {acl}")
     return 0
@@ -72,6 +73,7 @@ def _remove(options: argparse.Namespace) -> int:
         return state.with_acls(state.acls - frozenset(removed))
 
     store.change(edit)
+    wait_until_done(store)
     if options.json:
         _show(removed, as_json=True)
     else:

@@ -20,7 +20,8 @@ EXAMPLE = """examples:
   edge-broker acl list --data-dir data --principal User:gateway --json
   edge-broker acl remove --data-dir data --principal User:guest
 
-A broker may run meanwhile: what is added and removed holds within a second. --topic '*' means every topic.
+A broker may run meanwhile: what is added and removed holds within a second, in a cluster on all
+boards. --topic '*' means every topic.
 --producer: write, describe and create, of topics. --consumer: read and describe, of topics; read, of groups.
 ACLs have an effect where authorizer.class.name names Kafka's StandardAuthorizer; they are those of kafka-acls.
 exit status: 0 done, 1 failure, 2 bad usage

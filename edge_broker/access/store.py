@@ -1,17 +1,22 @@
 """The file of users and ACLs as a command opens it.
 
-Lives here: that, and waiting for another command. Must never come in: what the commands do.
+Lives here: that, waiting for another command, and for the cluster where a board is a member of one. Must never come
+in: what the commands do.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.clock import SystemClock
+from edge_broker.security.state import Wanted
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.security_store import SecurityStore
+
+AGREED_S_MAX = 10.0
 
 
 def open_store(data_dir: str, *, make: bool) -> SecurityStore:
@@ -31,3 +36,21 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
     if store.state.exposed:
         print(f"edge-broker: {store.state.exposed}", file=sys.stderr)
     return store
+
+
+def wait_until_done(store: SecurityStore) -> None:
+    """Where users and ACLs are a cluster's: return once the board has had a change made there. CommandFailed.
+
+    AGREED_S_MAX at most: the board may not run, or reach no ZooKeeper.
+    """
+    end = time.monotonic() + AGREED_S_MAX
+    while store.state.wanted != Wanted():
+        if time.monotonic() > end:
+            raise CommandFailed(
+                "the cluster of this data directory does not have the change yet, as the broker of the directory does "
+                "not run or does not reach ZooKeeper; it is written down, and made once it does"
+            )
+        SystemClock().pause()
+        store.reread()
+    if store.state.damage:
+        raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")

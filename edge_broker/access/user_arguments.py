@@ -18,10 +18,12 @@ EXAMPLE = """examples:
   pwgen 24 1 | tee gateway.password | edge-broker user add gateway --data-dir data
   edge-broker user list --data-dir data
   edge-broker user remove gateway --data-dir data
+  edge-broker user restore --data-dir data                                     where /health says so
 
 A broker may run meanwhile: what is changed holds within a second. Users log in by SCRAM-SHA-256, SCRAM-SHA-512 and
 PLAIN on listeners of SASL_SSL (or SASL_PLAINTEXT); add for a user that is there changes its password, which ends no
 connection. remove ends the user's connections. What a user may do then, edge-broker acl says.
+Of a board in a cluster it holds on all boards, once the broker of the directory runs and reaches ZooKeeper.
 The password is asked for, or is the first line of --password-file or of the standard input.
 exit status: 0 done, 1 failure, 2 bad usage
 """
@@ -37,9 +39,10 @@ def add_users(commands: argparse._SubParsersAction[Any]) -> None:
         ("add", "add a user, or change the password of one"),
         ("list", "list users, by which mechanisms they log in"),
         ("remove", "remove a user and end its connections"),
+        ("restore", "make what this board has known the users and ACLs of its cluster, whose own are lost or damaged"),
     ):
         action = actions.add_parser(name, help=text, description=text, epilog=EXAMPLE, formatter_class=shape)
-        if name != "list":
+        if name in ("add", "remove"):
             action.add_argument("name", type=not_empty, metavar="NAME", help="the user, as User:NAME is its principal")
         action.add_argument(
             "--data-dir", type=not_empty, required=True, metavar="DIR", help="the broker's data directory"

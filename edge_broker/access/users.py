@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError
 from drupelet.secret_files import first_line
-from edge_broker.access.store import open_store
+from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
@@ -26,7 +26,7 @@ PRINCIPAL = "User:"
 def run(options: argparse.Namespace) -> int:
     """Run one of the commands; its exit status. CommandFailed, ConfigurationError, StorageFault."""
     try:
-        return {"add": _add, "list": _list, "remove": _remove}[options.action](options)
+        return {"add": _add, "list": _list, "remove": _remove, "restore": _restore}[options.action](options)
     except Refusal as refusal:
         raise CommandFailed(refusal.message) from refusal
 
@@ -49,6 +49,7 @@ def _add(options: argparse.Namespace) -> int:
         return state.with_user(options.name, credentials)
 
     store.change(edit)
+    wait_until_done(store)
     print(f"{'changed' if known else 'added'}: {options.name}")
     return 0
 
@@ -117,5 +118,17 @@ def _remove(options: argparse.Namespace) -> int:
         return state.with_user(options.name, {})
 
     store.change(edit)
+    wait_until_done(store)
     print(f"removed: {options.name}")
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    store = open_store(options.data_dir, make=False)
+    try:
+        users, acls = store.state.users, store.want_restored().acls
+    except ValueError as error:
+        raise ConfigurationError(f"{error}; name the data directory of a board of the cluster") from None
+    wait_until_done(store)
+    print(f"the cluster has {len(users)} users and {len(acls)} ACLs, as this board had known them")
     return 0

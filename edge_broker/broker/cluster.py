@@ -10,6 +10,7 @@ of the cluster now; others may know more. All calls come from the loop.
 | who leads, who follows | `brokers`, `controller`, `topics`, `state` |
 | what is a topic's name, id, configuration | `described`, `described_by_id` |
 | producer ids | `take_producer_ids` |
+| users and ACLs | `share_security`, `write_security` and its siblings |
 | topics | `make_topic`, `change_topic`, `delete_topic`: any broker's, as one Multi holds as a whole or not at all |
 | why is this broker no member, what is not as it should be | `not_serving`, cluster_figures.py |
 | when is something known here | `until`: looked at again at each `changed`, until its time is over by `tick` |
@@ -37,6 +38,8 @@ from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.placement import Replicas
 from edge_broker.cluster.producer_ids import ProducerIds
+from edge_broker.cluster.security_node import Found, SecurityNode
+from edge_broker.cluster.security_node import Standing as NodeStanding
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
@@ -97,6 +100,7 @@ class Cluster:
         self.on_deleted: Callable[[Sequence[DeletedTopic]], None] = lambda topics: None
         """Hears of topics that are gone before any request does."""
         self._producer_ids = ProducerIds(member.ask, member.unreadable)
+        self._security: SecurityNode | None = None
 
     # what is known changes
 
@@ -356,6 +360,29 @@ class Cluster:
         """Take producer ids that no broker was given before; None: none could be taken, now."""
         self._producer_ids.take(told)
         self._carry_out()
+
+    def share_security(self, told: Callable[[Found], None]) -> None:
+        """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
+        self._security = self.member.share_security(told)
+
+    def write_security(self, data: bytes, found: Found, held: Callable[[bool], None]) -> None:
+        """Put this in place of what was found; `held` is called once it is certain whether it holds."""
+        if found.standing is NodeStanding.NEVER_MADE:
+            self._node().make(data, held)
+        elif found.standing is NodeStanding.LOST:
+            self._node().make_again(data, held)
+        else:
+            self._node().write(data, found.version, held)
+        self._carry_out()
+
+    def read_security_again(self) -> None:
+        """Time has passed: what could not be read is asked for again."""
+        self._node().again()
+        self._carry_out()
+
+    def _node(self) -> SecurityNode:
+        assert self._security is not None, "users and ACLs are not shared"
+        return self._security
 
     def place(self, topic_id: str, partitions: int, factor: int, config: Mapping[str, str]) -> Topic:
         """A topic whose replicas are placed on who is there; ValueError: there are fewer than `factor`."""

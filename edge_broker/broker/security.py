@@ -4,6 +4,7 @@
 |---|---|
 | a handler changes users or ACLs | `change`: synced by the worker `files`, then `apply`, then its answer |
 | another process changed the file | `look`, once a second: read again by the worker `files`, then `apply` |
+| in a cluster whose znodes are the brokers' alone | both go by way of the cluster (shared_security.py) |
 | a user is gone, or another one of his name has come meanwhile | his sessions end |
 
 Lives here: the state that holds now. Must never come in: files (storage/security_store.py), what a log-in is
@@ -18,18 +19,21 @@ from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
 from edge_broker.broker.log_ins import NAME_CHARACTERS_LOGGED
-from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.outcome import Do, Outcome, Park, Reply, Steps
 from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.security.acls import Acls
-from edge_broker.security.state import SecurityState
+from edge_broker.security.state import NOT_READ_YET, SecurityState
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
+    from edge_broker.broker.cluster import Cluster
     from edge_broker.broker.effects import Effects
+    from edge_broker.broker.shared_security import SharedSecurity
     from edge_broker.security.authorizer import Authorizer
     from edge_broker.storage.security_store import SecurityStore
 
+NO_TOKEN = -1
 Edit = Callable[[SecurityState], SecurityState]
 Indexed = tuple[SecurityState, Acls]
 
@@ -46,13 +50,26 @@ class Security:
         self._authorizer = authorizer
         self._has_super_users = has_super_users
         self._looking = False
+        self._shared: SharedSecurity | None = None
         self.state = SecurityState()
         self.apply(store.state)
+
+    def share(self, cluster: Cluster, note: Callable[[str], None]) -> None:
+        """Go by the cluster's users and ACLs from now on; `note` gets what a person should know of it."""
+        from edge_broker.broker.shared_security import SharedSecurity  # noqa: PLC0415 - for a cluster alone
+
+        self._shared = SharedSecurity(self._store, self._effects, cluster, self._use, note)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what holds; in a cluster it is the cluster's to say."""
+        return self._shared is None or self._shared.known
 
     @property
     def notes(self) -> list[str]:
         """What a person should know, a sentence each: of ACLs that nobody asks, and of a file that others may read."""
-        return [sentence for sentence in (self._without_effect, self.state.exposed) if sentence]
+        found = [sentence for sentence in (self._without_effect, self.state.exposed) if sentence]
+        return found + (self._shared.notes if self._shared is not None else [])
 
     @property
     def _without_effect(self) -> str:
@@ -65,15 +82,38 @@ class Security:
             f"authorizer.class.name={STANDARD_AUTHORIZER}"
         )
 
-    def change(self, edit: Edit, then: Callable[[], Outcome], failed: Callable[[Exception], Outcome]) -> Do:
+    def change(
+        self, edit: Edit, then: Callable[[], Outcome], failed: Callable[[Exception], Outcome], token: int = NO_TOKEN
+    ) -> Outcome:
         """Change the state by `edit`, which may raise a Refusal; `then` once that is synced and holds, else `failed`.
 
-        `edit` runs in a worker, on the newest state, and must touch nothing else.
+        `edit` runs in a worker, on the newest state, perhaps several times, and must touch nothing else. `token` is the
+        request's, which is answered by what they make.
         """
+        if self._shared is not None:
+            self._shared.change(
+                edit, lambda: self._answer(token, then()), lambda error: self._answer(token, failed(error))
+            )
+            return Park(keeps=True)
         return Do(lambda: _indexed(self._store.change(edit)), lambda found: self._applied(found, then), failed)
+
+    def _answer(self, token: int, outcome: Outcome) -> None:
+        assert isinstance(outcome, Reply | Steps), outcome
+        response = outcome if isinstance(outcome, Steps) else outcome.response
+        if response is not None:
+            self._effects.answer(token, response)
+
+    def _use(self, state: SecurityState, acls: Acls, *, by: str = "") -> None:
+        """What the cluster says holds; `by` is who has changed it, where that is not written down."""
+        before = self.state
+        self.apply(state, acls)
+        if by and not before.damage and before != state:
+            self._note_changed(before, state, by)
 
     def look(self) -> Outcome:
         """See whether another process has changed the file."""
+        if self._shared is not None:
+            return self._shared.look()
         if self._looking:
             return Reply(None)
         self._looking = True
@@ -92,23 +132,26 @@ class Security:
     def _changed_elsewhere(self, found: Indexed) -> Outcome:
         before, after = self.state, found[0]
         self.apply(*found)
-        self._note_command(before, after)
+        self._note_changed(before, after, "command")
         return Reply(None)
 
-    def _note_command(self, before: SecurityState, after: SecurityState) -> None:
-        """Note how much another process has changed, and NOTED_MAX changes of each kind; who it was nobody knows."""
+    def _note_changed(self, before: SecurityState, after: SecurityState, by: str) -> None:
+        """Note how much a command or another broker has changed, and NOTED_MAX changes of each kind."""
         names = before.users.keys() | after.users.keys()
         users = {name for name in names if before.users.get(name) != after.users.get(name)}
         added, removed = after.acls - before.acls, before.acls - after.acls
         self._effects.audit(
-            "changed-by-command", acls_added=len(added), acls_removed=len(removed), users_changed=len(users)
+            f"changed-by-{by.replace(' ', '-')}",
+            acls_added=len(added),
+            acls_removed=len(removed),
+            users_changed=len(users),
         )
         for event, acls in (("acl-added", added), ("acl-removed", removed)):
             for acl in islice(acls, NOTED_MAX):
-                self._effects.audit(event, by="command", acl=str(acl)[:512])
+                self._effects.audit(event, by=by, acl=str(acl)[:512])
         for user in islice(users, NOTED_MAX):
             event = "credential-set" if user in after.users else "credential-removed"
-            self._effects.audit(event, by="command", user=user[:NAME_CHARACTERS_LOGGED])
+            self._effects.audit(event, by=by, user=user[:NAME_CHARACTERS_LOGGED])
 
     def _applied(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
         self.apply(*found)
@@ -116,7 +159,7 @@ class Security:
 
     def apply(self, state: SecurityState, acls: Acls | None = None) -> None:
         """What this state says holds from now on; `acls` are its own, where a worker has put them in order already."""
-        if state.damage and state.damage != self.state.damage:
+        if state.damage and state.damage not in (self.state.damage, NOT_READ_YET):
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
         gone = self.state.gone(state)
         exposed, without_effect = self.state.exposed, self._without_effect
@@ -134,6 +177,8 @@ class Security:
 def check_somebody_gets_in(broker: Broker) -> None:
     """Refuse to serve behind an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
     authorizer, state = broker.rights.authorizer, broker.security.state
+    if broker.config.text("zookeeper.connect"):
+        return  # the cluster may let somebody in
     if authorizer is not None and not (authorizer.super_users or state.acls or state.damage):
         raise ConfigurationError(
             "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "

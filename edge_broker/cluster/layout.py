@@ -20,6 +20,8 @@ CONTROLLER = "/controller"
 PRODUCER_IDS = "/producer-ids"
 TOPICS = "/topics"
 DELETED = "/deleted"
+SECURITY = "/security"
+SECURITY_STATE = "/security/state"
 ROOTS = (BROKERS, TOPICS, DELETED)
 
 
@@ -86,6 +88,16 @@ def decode_format(node: Node) -> str:
     """The cluster's id; LayoutFault."""
     with _reading(FORMAT, node.data) as fields:
         return str(fields["cluster_id"])
+
+
+def has_security(node: Node) -> bool:
+    """Whether the format says that the cluster's users and ACLs were made; LayoutFault."""
+    return decode(FORMAT, node.data).get("security") is True
+
+
+def with_security(node: Node) -> bytes:
+    """The same format, saying so; LayoutFault."""
+    return encode({**decode(FORMAT, node.data), "security": True})
 
 
 def encode_controller(broker: int) -> bytes:

@@ -47,6 +47,7 @@ from edge_broker.cluster.layout import (
     CONTROLLER,
     FORMAT,
     ROOTS,
+    SECURITY_STATE,
     LayoutFault,
     broker_path,
     decode_format,
@@ -60,6 +61,7 @@ from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import AskEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
+from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
     PROTOCOLS,
     Identity,
@@ -128,6 +130,7 @@ class ClusterMember:
         self.partitions: dict[PartitionId, Partition] = {}
         self.image = Image(self.ask, self)
         self.controller = Controller(identity.broker, self.ask)
+        self.security: SecurityNode | None = None
         self._lease = Lease()
         self._timeout_ms = 0
         self._tokens = count(1)
@@ -163,6 +166,11 @@ class ClusterMember:
         """As Surroundings."""
         return next(self._tokens)
 
+    def share_security(self, told: Callable[[Found], None]) -> SecurityNode:
+        """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
+        self.security = SecurityNode(self.ask, told)
+        return self.security
+
     def ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         """Ask ZooKeeper."""
         token = self.token()
@@ -185,10 +193,14 @@ class ClusterMember:
             self.connected = False
             self.image.end()
             self.controller.end()
+            self._end_security()
         elif isinstance(event, Expired):
             self._expired()
         elif event.path == CONTROLLER:
             self.controller.watched()
+        elif event.path == SECURITY_STATE:
+            if self.security is not None:
+                self.security.watched()
         elif event.path == broker_path(self.identity.broker) and self.standing is Standing.WAITING:
             self._register()
         else:
@@ -212,12 +224,19 @@ class ClusterMember:
         elif self.standing in (Standing.READING, Standing.SERVING):
             self.image.begin()
             self.controller.connected(self.session_id)
+            if self.security is not None:
+                self.security.begin()
+
+    def _end_security(self) -> None:
+        if self.security is not None:
+            self.security.end()
 
     def _expired(self) -> None:
         self.connected, self.standing, self.session_id = False, Standing.APART, 0
         self._lease.end()
         self.image.end()
         self.controller.end()
+        self._end_security()
         self._states.clear()
         for partition in self.partitions.values():
             partition.stop()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from edge_broker.errors import StorageFault
 from edge_broker.storage.filesystem import FileSystem
+from edge_broker.storage.security_store import NAME, VERSION_OF_COPY
 from edge_broker.storage.state_files import decode_state, read_whole
 
 REPAIR = "stop the broker and run `edge-broker log repair`"
@@ -54,7 +55,8 @@ def check_other(fs: FileSystem, path: str, findings: Findings) -> None:
         data = read_whole(fs, path)
         words = data[:200].split(b" ")
         if words[0] == b"drupelet" and len(words) > 3:
-            decode_state(path, data, words[1].decode(errors="replace"), 1)
+            kind = words[1].decode(errors="replace")
+            decode_state(path, data, kind, VERSION_OF_COPY if kind == NAME else 1)
             return
     except FileNotFoundError:
         return

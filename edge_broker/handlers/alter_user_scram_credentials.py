@@ -99,7 +99,9 @@ def alter_user_scram_credentials(
     def failed(error: Exception) -> Outcome:
         return Steps(_answer(names, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed) if wanted else Steps(_answer(names, refused))
+    if not wanted:
+        return Steps(_answer(names, refused))
+    return broker.security.change(edit, then, failed, context.token)
 
 
 def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:

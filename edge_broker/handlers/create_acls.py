@@ -73,7 +73,7 @@ def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequ
     def failed(error: Exception) -> Outcome:
         return Steps(_answer(request, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed)
+    return broker.security.change(edit, then, failed, context.token)
 
 
 def _acl(asked: AclCreation) -> AclBinding:

@@ -57,6 +57,7 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
 
     def edit(state: SecurityState) -> SecurityState:
         found.update({number: sorted(filter(meant.matches, state.acls)) for number, meant in wanted.items()})
+        removed.clear()  # in a cluster it may be asked again, of what another broker has changed meanwhile
         removed.update(*found.values())
         return state.with_acls(state.acls - removed)
 
@@ -67,7 +68,7 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
     def failed(error: Exception) -> Outcome:
         return Steps(_answer(count, {}, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed)
+    return broker.security.change(edit, then, failed, context.token)
 
 
 def _answer(count: int, found: Mapping[int, list[AclBinding]], refused: Mapping[int, Refusal]) -> Taken:

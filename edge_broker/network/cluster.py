@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatcher import Dispatcher
 
+DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
 TICKS_OF_CALM = 10
 LEAVE_S = 5.0
@@ -103,12 +104,17 @@ class ClusterShell:
         self._left = asyncio.Event()
         self._carriers = self._table()
         broker.join(self.cluster)
+        self._credentials = credentials(config)
+        if self._credentials is not None:
+            broker.security.share(self.cluster, self._note_security)
+        else:
+            check_nothing_is_secured(config, broker.listeners.values())
         self._zookeeper = KazooSession(
             config.text("zookeeper.connect"),
             config.integer("zookeeper.session.timeout.ms"),
             self,
             loop.call_soon_threadsafe,
-            credentials(config),
+            self._credentials,
         )
         self.replicas.found()
         self._ticking = loop.create_task(self._tick())
@@ -288,6 +294,10 @@ class ClusterShell:
             notes.append(note)
             log_line("warning", "stray-topic", topic=topic, topic_id=topic_id)
 
+    def _note_security(self, note: str) -> None:
+        self._broker.notes["security"] = [note]
+        log_line("warning", "users-and-acls", text=note)
+
     def _advance(self, effect: effects.Advance) -> None:
         self.replicas.advance(effect)
         self.cluster.fetches.each(lambda session: session.advanced(effect.partition))
@@ -316,8 +326,12 @@ class ClusterShell:
     async def joined(self, stop: asyncio.Event) -> None:
         """Return once this broker is a member and knows what there is, or is to stop; JOIN_S at most."""
         until = self._loop.time() + JOIN_S
-        while not (self.cluster.serves or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
+        while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(TICK_S)
+
+    @property
+    def _knows(self) -> bool:
+        return self.cluster.serves and self._broker.security.known
 
     async def leave(self) -> None:
         """Let others lead, for LEAVE_S at most."""
@@ -377,9 +391,20 @@ def link_security(config: BrokerConfig, listener: Listener) -> Security:
     return Security()
 
 
+def check_nothing_is_secured(config: BrokerConfig, listeners: Iterable[Listener]) -> None:
+    """Refuse to have users and rights where they would be everybody's to change; ConfigurationError."""
+    listener = next((each for each in listeners if each.logs_in), None)
+    if listener is not None or config.text("authorizer.class.name"):
+        what = f"listener {listener.name} has log-ins" if listener is not None else "authorizer.class.name is set"
+        raise ConfigurationError(
+            f"{what}, and the users and ACLs of a cluster are in its znodes, which are everybody's who reaches "
+            f"ZooKeeper; name a file with USER:PASSWORD in {DIGEST_FILE}, the same on every board"
+        )
+
+
 def credentials(config: BrokerConfig) -> Credentials | None:
     """Who the znodes belong to; None: to everybody. ConfigurationError."""
-    key = "edge.zookeeper.digest.file"
+    key = DIGEST_FILE
     path = config.text(key)
     if not path:
         return None

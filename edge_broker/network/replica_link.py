@@ -241,12 +241,27 @@ class ReplicaLink:
             return  # the connection has ended, which is said there
         response = answer.result()
         if response.error_code != ErrorCode.NONE:
-            self._log.line("error", "replica-fetch-refused", broker=self.to, error=error_name(response.error_code))
+            error = error_name(response.error_code)
+            self._log.line("error", "replica-fetch-refused", broker=self.to, error=error, text=self._remedy(response))
             connection.close()
             return
         for topic in response.responses:
             self._take_topic(topic)
         self._send_soon()
+
+    def _remedy(self, refusal: FetchResponse) -> str:
+        """Why a leader lets this broker not fetch at all, and what to do, for people."""
+        if refusal.error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return f"broker {self.to} answers no fetch of this broker"
+        security = self._security
+        user = f"User:{security.username}" if security.has_login else "User: and the subject of its certificate"
+        remedy = (
+            f"name it in super.users there, or edge-broker acl add --allow {user} --operation cluster_action --cluster"
+            if security.shows_who
+            else "inter.broker.listener.name and the addresses in advertised.listeners say where brokers come from"
+        )
+        who = user if security.shows_who else "this broker's address"
+        return f"broker {self.to} lets this one replicate nothing, as {who} has no right to CLUSTER_ACTION: {remedy}"
 
     def _take_topic(self, topic: FetchableTopicResponse) -> None:
         name, topic_id = self._names.get(topic.topic_id), id_text(topic.topic_id)

@@ -6,6 +6,8 @@
 | users | name to mechanism to `salt`, `iterations`, `stored_key`, `server_key`; the bytes in base64 |
 | marks | name to a word that is another one when such a user is removed and added anew; older versions wrote none |
 | acls | rows of resource type, resource name, pattern type, principal, host, operation, permission type |
+| generation | only of a cluster: how often its users and ACLs were changed |
+| wanted | only in a broker's copy: what commands want there: `users` (none: removed), `added`, `removed`, `restore` |
 
 Lives here: that value and its checks. Must never come in: files (storage/security_store.py), what the rights mean.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.security.acls import ACLS_MAX, ANYBODY, AclBinding, Operation, PatternType, Permission, ResourceType
@@ -26,14 +28,54 @@ SECRET_BYTES = 32
 USERS_MAX = 2000
 USER_NAME_CHARACTERS_MAX = 255
 SALT_BYTES_MAX = 128
+OWN = -1
+NOT_READ_YET = "they are the cluster's, and this broker has not read them yet"
+ZNODE_BYTES_MAX = 900_000  # ZooKeeper refuses requests of 1 MiB and more
+ZNODE_VERSION = 1
 Credentials = Mapping[str, ScramCredential]  # by mechanism
+
+
+class Wanted(NamedTuple):
+    """What commands want changed of a cluster's users and ACLs; a user without credentials is to go.
+
+    `restore`: the cluster's are lost, damaged or old, and this broker's copy is to be them again.
+    """
+
+    users: Mapping[str, Credentials] = {}
+    added: frozenset[AclBinding] = frozenset()
+    removed: frozenset[AclBinding] = frozenset()
+    restore: bool = False
+
+    def made_to(self, state: SecurityState) -> SecurityState:
+        """The state with these changes; Refusal: more than there may be."""
+        return state.with_users(self.users).with_acls(state.acls - self.removed | self.added)
+
+    def without(self, done: Wanted) -> Wanted:
+        """What is left of it once those were made."""
+        return Wanted(
+            {user: held for user, held in self.users.items() if done.users.get(user) != held or user not in done.users},
+            self.added - done.added,
+            self.removed - done.removed,
+            self.restore and not done.restore,
+        )
+
+
+def difference(before: SecurityState, after: SecurityState) -> Wanted:
+    """What makes `after` of `before`, apart from its `restore`."""
+    names = before.users.keys() | after.users.keys()
+    return Wanted(
+        {name: after.users.get(name, {}) for name in names if before.users.get(name) != after.users.get(name)},
+        after.acls - before.acls,
+        before.acls - after.acls,
+    )
 
 
 class SecurityState(NamedTuple):
     """Users with their credentials by mechanism, and ACLs; never changed, always replaced.
 
     `damage` says what is wrong with the file, in one sentence: then there are no users and no ACLs. `exposed` says what
-    is wrong with who may read it. `marks` tell a user from an earlier one of the same name.
+    is wrong with who may read it. `marks` tell a user from an earlier one of the same name. `generation` is OWN for a
+    board that has them for itself, else they are a cluster's, and `wanted` is what commands want changed there.
     """
 
     users: Mapping[str, Credentials] = {}
@@ -42,6 +84,13 @@ class SecurityState(NamedTuple):
     secret: bytes = b""
     marks: Mapping[str, str] = {}
     exposed: str = ""
+    generation: int = OWN
+    wanted: Wanted = Wanted()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are users or ACLs."""
+        return bool(self.users or self.acls)
 
     def with_user(self, name: str, credentials: Credentials) -> SecurityState:
         """The same with these credentials of a user and no others; without any the user is gone. Refusal."""
@@ -113,17 +162,19 @@ def check_salt(salt: bytes) -> None:
 
 
 def encode(state: SecurityState) -> bytes:
-    """The JSON of a sound state, entries in the order of their names."""
-    assert not state.damage
-    document = {
-        "secret": _text(state.secret),
-        "users": {
-            user: {mechanism: _credential_fields(one) for mechanism, one in credentials.items()}
-            for user, credentials in state.users.items()
-        },
-        "marks": dict(state.marks),
-        "acls": sorted(list(binding) for binding in state.acls),
-    }
+    """The JSON of a sound state as a file has it, entries in the order of their names."""
+    document = _document(state)
+    if state.generation != OWN:
+        wanted = state.wanted
+        document |= {
+            "generation": state.generation,
+            "wanted": {
+                "users": _users_fields(wanted.users),
+                "added": sorted(map(list, wanted.added)),
+                "removed": sorted(map(list, wanted.removed)),
+                "restore": wanted.restore,
+            },
+        }
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -131,17 +182,81 @@ def decode(data: bytes) -> SecurityState:
     """The state of a JSON text; ValueError says what is wrong with it."""
     try:
         document = json.loads(data)
-        return SecurityState(
-            users={
-                user: {mechanism: _credential(mechanism, fields) for mechanism, fields in credentials.items()}
-                for user, credentials in document["users"].items()
-            },
-            acls=frozenset(_binding(row) for row in document["acls"]),
-            secret=_bytes(document["secret"], SECRET_BYTES),
-            marks={user: str(mark) for user, mark in document.get("marks", {}).items()},
+        state, generation = _state(document), document.get("generation", OWN)
+        if generation == OWN:
+            return state
+        wanted = document["wanted"]
+        return state._replace(
+            generation=int(generation),
+            wanted=Wanted(
+                _users(wanted["users"]),
+                frozenset(map(_binding, wanted["added"])),
+                frozenset(map(_binding, wanted["removed"])),
+                bool(wanted["restore"]),
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or of another kind: {error}") from None
+
+
+def encode_znode(state: SecurityState) -> bytes:
+    """The JSON of a cluster's state; Refusal: more than a znode may have."""
+    document = _document(state) | {"version": ZNODE_VERSION, "generation": state.generation}
+    data = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    if len(data) > ZNODE_BYTES_MAX:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"users and ACLs of a cluster would take {len(data)} bytes, and {ZNODE_BYTES_MAX} is all there may be; "
+            "remove some, or let a prefix stand for many names",
+        )
+    return data
+
+
+def decode_znode(data: bytes) -> SecurityState:
+    """The cluster's state; ValueError says what is wrong with it."""
+    try:
+        document = json.loads(data)
+        version, generation = document["version"], document["generation"]
+        if version != ZNODE_VERSION:
+            raise ValueError(f"it has version {version}, and this broker knows {ZNODE_VERSION}")
+        if type(generation) is not int or generation < 0:
+            raise ValueError(f"{generation!r} is no generation")
+        return _state(document)._replace(generation=generation)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a field is missing or of another kind: {error}") from None
+
+
+def _document(state: SecurityState) -> dict[str, Any]:
+    assert not state.damage
+    return {
+        "secret": _text(state.secret),
+        "users": _users_fields(state.users),
+        "marks": dict(state.marks),
+        "acls": sorted(list(binding) for binding in state.acls),
+    }
+
+
+def _state(document: Any) -> SecurityState:
+    return SecurityState(
+        users=_users(document["users"]),
+        acls=frozenset(_binding(row) for row in document["acls"]),
+        secret=_bytes(document["secret"], SECRET_BYTES),
+        marks={user: str(mark) for user, mark in document.get("marks", {}).items()},
+    )
+
+
+def _users_fields(users: Mapping[str, Credentials]) -> dict[str, Any]:
+    return {
+        user: {mechanism: _credential_fields(one) for mechanism, one in credentials.items()}
+        for user, credentials in users.items()
+    }
+
+
+def _users(users: Any) -> dict[str, Credentials]:
+    return {
+        user: {mechanism: _credential(mechanism, fields) for mechanism, fields in credentials.items()}
+        for user, credentials in users.items()
+    }
 
 
 def _credential_fields(credential: ScramCredential) -> dict[str, str | int]:

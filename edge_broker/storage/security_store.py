@@ -14,6 +14,7 @@ it is shown. Several processes may change it (a running broker, `edge-broker use
 | a file whose CRC and fields are right | what it says |
 | a file that others may write | `damage`: who wrote it gave himself what rights he liked |
 | a file that others may read | what it says, and `exposed` |
+| a copy of a cluster's, with a generation | what the cluster's were, and what commands want changed there |
 | anything else | `damage`: no users, no ACLs, and no change until somebody puts the file right |
 
 Lives here: that file. Must never come in: who may log in or do what, clocks, waiting.
@@ -23,11 +24,12 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.runs_in import runs_in
-from edge_broker.security.state import SECRET_BYTES, SecurityState, decode, encode
+from edge_broker.security.state import OWN, SECRET_BYTES, SecurityState, Wanted, decode, difference, encode
 from edge_broker.storage.state_files import (
     STATE_BYTES_MAX,
     checked_body,
@@ -43,7 +45,10 @@ if TYPE_CHECKING:
 
 NAME = "security"
 LOCK_NAME = "security.lock"
+ASIDE_NAME = "security.aside"
 VERSION = 1
+VERSION_OF_COPY = 2
+ASIDE_MAX = 100
 LOCK_TRIES = 100
 MARK_BYTES = 8
 _WRITABLE = "see that what stands in it is yours, or restore it from a copy, then chmod 600"
@@ -98,13 +103,69 @@ class SecurityStore:
 
         StorageFault: the file is damaged, the disk refuses, or another process has kept the lock.
         """
+        return self._replace_by(partial(self._changed, edit))
+
+    def _changed(self, edit: Callable[[SecurityState], SecurityState], before: SecurityState) -> SecurityState:
+        if before.damage:
+            raise StorageFault(self._path, 0, f"nothing can be changed while it is damaged: {before.damage}")
+        if before.generation != OWN:
+            wished = edit(before.wanted.made_to(before))
+            return before._replace(wanted=difference(before, wished)._replace(restore=before.wanted.restore))
+        after = edit(before if before.secret else before._replace(secret=self.new_secret()))
+        return after.marked(before, self.new_mark)
+
+    def want_restored(self) -> SecurityState:
+        """As a command: this copy is to be the cluster's users and ACLs again. ValueError: it is none. StorageFault."""
+
+        def wanted(before: SecurityState) -> SecurityState:
+            if before.damage:
+                raise StorageFault(self._path, 0, before.damage)
+            if before.generation == OWN:
+                raise ValueError(f"{self._path} is no copy of a cluster's users and ACLs")
+            return before._replace(wanted=before.wanted._replace(restore=True))
+
+        return self._replace_by(wanted)
+
+    @runs_in("files")
+    def keep_copy(self, agreed: SecurityState, own: SecurityState, done: Wanted) -> SecurityState:
+        """Keep a cluster's state, synced; what commands want stays wanted, but for what is `done`.
+
+        `own` is what this board had for itself and is seen to: what a command has changed of it since is wanted.
+        StorageFault.
+        """
+
+        def copied(before: SecurityState) -> SecurityState:
+            wanted = before.wanted if before.damage or before.generation != OWN else difference(own, before)
+            return agreed._replace(wanted=wanted.without(done))
+
+        return self._replace_by(copied)
+
+    @runs_in("files")
+    def set_aside(self) -> str:
+        """Keep the file, if there is one, as it is under another name, synced; its path. StorageFault."""
+        try:
+            if not self._fs.exists(self._path):
+                return ""
+            names = (f"{ASIDE_NAME}.{number}" for number in range(1, ASIDE_MAX))
+            name = next((each for each in names if not self._fs.exists(f"{self._data_dir}/{each}")), ASIDE_NAME)
+            replace(self._fs, self._data_dir, name, read_whole(self._fs, self._path), private=True)
+        except OSError as error:
+            raise fault_of(error, self._path, 0) from error
+        return f"{self._data_dir}/{name}"
+
+    def new_secret(self) -> bytes:
+        """What false salts are made of."""
+        return self._new_bytes(SECRET_BYTES)
+
+    def new_mark(self) -> str:
+        """What tells a user from an earlier one of the same name."""
+        return self._new_bytes(MARK_BYTES).hex()
+
+    def _replace_by(self, edit: Callable[[SecurityState], SecurityState]) -> SecurityState:
         self._lock = self._take_lock()
         try:
             seen, before = self._read()
-            if before.damage:
-                raise StorageFault(self._path, 0, f"nothing can be changed while it is damaged: {before.damage}")
-            after = edit(before if before.secret else before._replace(secret=self._new_bytes(SECRET_BYTES)))
-            after = after.marked(before, lambda: self._new_bytes(MARK_BYTES).hex())
+            after = edit(before)
             if after != before:
                 self._write(after)
                 after = after._replace(exposed="")
@@ -129,7 +190,7 @@ class SecurityStore:
         raise StorageFault(self._lock_path, 0, "another process keeps changing users or ACLs; end it, then try again")
 
     def _write(self, state: SecurityState) -> None:
-        data = with_head(NAME, VERSION, encode(state))
+        data = with_head(NAME, VERSION if state.generation == OWN else VERSION_OF_COPY, encode(state))
         if len(data) > STATE_BYTES_MAX:
             raise StorageFault(
                 self._path, STATE_BYTES_MAX, "users and ACLs would take more bytes than that; remove some"
@@ -150,7 +211,7 @@ class SecurityStore:
                 return seen, SecurityState(damage=f"others may write {self._path}: {_WRITABLE} {self._path}")
             data = read_whole(self._fs, self._path)
             self._fs.sync_directory(self._data_dir)  # who replaced it may have been killed before that
-            state = decode(checked_body(self._path, data, NAME, VERSION))
+            state = decode(checked_body(self._path, data, NAME, VERSION_OF_COPY))
             if mode & (stat.S_IRGRP | stat.S_IROTH):
                 state = state._replace(exposed=f"others may read {self._path}: chmod 600 {self._path}{_READABLE}")
             return seen, state

@@ -32,6 +32,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of
 from edge_broker.testing.client import Client
+from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site
 from edge_broker.testing.zookeeper import Ensemble, GoodLinks
@@ -46,16 +47,27 @@ BYTES_MAX = 1 << 20
 class Board:
     """One broker, and what carries out its member's effects."""
 
-    def __init__(self, cluster: InCluster, number: int, settings: Mapping[str, Value], rack: str | None) -> None:
+    def __init__(
+        self,
+        cluster: InCluster,
+        number: int,
+        settings: Mapping[str, Value],
+        rack: str | None,
+        disk: SimulatedDisk | None = None,
+    ) -> None:
         self.cluster, self.number = cluster, number
         self.alive, self.turns = True, 0
         self.site = Site(
-            {"broker.id": number, **settings}, loop=cluster.loop, in_cluster=True, chance=random.Random(number)
+            {"broker.id": number, **settings},
+            disk=disk,
+            loop=cluster.loop,
+            in_cluster=True,
+            chance=random.Random(number),
         )
         registrations = self.site.store.registrations
         assert registrations is not None
         self.member = ClusterMember(
-            Identity(number, registrations.directory),
+            Identity(number, registrations.directory, registrations.epochs, registrations.cluster),
             Settings(),
             rack,
             (("PLAINTEXT", f"edge{number}.local:9092"),),
@@ -67,6 +79,9 @@ class Board:
         self.broker = self.site.broker
         self.facade = Cluster(self.member, "PLAINTEXT", self.now_ms, self.carry_out)
         self.broker.join(self.facade)
+        self.notes: list[str] = []
+        if cluster.shares_security:
+            self.broker.security.share(self.facade, self.notes.append)
         self.client = Client(self.site)
         dice = random.Random(100 + number)
         self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
@@ -217,10 +232,15 @@ class InCluster:
         boards: int = 3,
         settings: Mapping[str, Value] | None = None,
         racks: Mapping[int, str] | None = None,
+        *,
+        shares_security: bool = False,
+        disks: Mapping[int, SimulatedDisk] | None = None,
     ) -> None:
+        """`shares_security`: users and ACLs are the cluster's, as where its znodes are the brokers' alone."""
         self.loop = Loop()
         self.ensemble = Ensemble(self.loop, random.Random(7), servers=1)
         self.settings, self.racks = settings or {}, racks or {}
+        self.shares_security, self._disks = shares_security, disks or {}
         self.boards: dict[int, Board] = {}
         for number in range(1, boards + 1):
             self.add(number)
@@ -229,7 +249,17 @@ class InCluster:
 
     def add(self, number: int) -> None:
         """One board more, which is to become a member."""
-        self.boards[number] = Board(self, number, self.settings, self.racks.get(number))
+        disk = self._disks.get(number)
+        self.boards[number] = Board(self, number, self.settings, self.racks.get(number), disk)
+
+    def restart(self, number: int) -> Board:
+        """The process of a board ends, and another one begins on its disk."""
+        before = self.boards[number]
+        before.stop()
+        before.site.disk.kill()
+        made = Board(self, number, self.settings, self.racks.get(number), before.site.disk)
+        self.boards[number] = made
+        return made
 
     def send(self, to: int, message: Message) -> None:
         """From one board to another, at once."""

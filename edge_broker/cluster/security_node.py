@@ -1,0 +1,188 @@
+"""The znode with the users and ACLs of a cluster: read, watched, and replaced by its version alone.
+
+| stage | event | next |
+|---|---|---|
+| any | begin: the session is served, also again | Sync, then Get, watched |
+| syncing | refused, as of a session that moves | the same at the next `again`: what is read then may be old |
+| reading | Node | there: told |
+| reading | NO_NODE | Exists, watched, then /format: does it say that there was one? lost, else never made: told |
+| reading | NO_AUTH, REFUSED | barred: told |
+| there | a watch | Get, watched |
+| writing | Stat | there, as written: told, and the writer that it holds |
+| writing | BAD_VERSION, NO_NODE, NODE_EXISTS, MultiFailed | Sync, then Get; then the writer is told whether it holds |
+| writing | CONNECTION_LOSS, SESSION_EXPIRED | the same, once the session is served again |
+
+Only a Multi that says so in /format as well makes the node, with its parent: what somebody else has put there before is
+not the cluster's, and what is gone was lost. The node is a child of one that is the brokers' alone, since whoever may
+write to the chroot may remove its children. A session's Sync every sixth of its timeout (member.py) brings changes in
+that time at most, as a watch comes before the answer of a read behind it.
+
+Lives here: that. Must never come in: what the bytes mean (security/state.py), who changes them (broker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple
+
+from edge_broker.cluster.layout import (
+    FORMAT,
+    SECURITY,
+    SECURITY_STATE,
+    LayoutFault,
+    encode,
+    has_security,
+    with_security,
+)
+from edge_broker.cluster.state_write import AskThen
+from edge_broker.cluster.zookeeper import (
+    Answer,
+    Create,
+    Done,
+    Exists,
+    Failure,
+    Get,
+    Multi,
+    Node,
+    Operation,
+    Request,
+    SetData,
+    Stat,
+    Sync,
+)
+
+AWAY = (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED)
+Told = Callable[[bool], None]
+
+
+class Standing(Enum):
+    """What is known of the node."""
+
+    THERE = auto()
+    NEVER_MADE = auto()
+    LOST = auto()
+    FOREIGN = auto()  # it is there, and /format does not say so
+    BARRED = auto()
+
+
+class Found(NamedTuple):
+    """What was read last; `version` is the node's."""
+
+    standing: Standing
+    data: bytes = b""
+    version: int = -1
+
+
+class SecurityNode:
+    """What this broker knows of the node; `told` hears of each reading, also of one that is like the last."""
+
+    def __init__(self, ask: AskThen, told: Callable[[Found], None]) -> None:
+        self._ask_then, self._told = ask, told
+        self._turn = 0
+        self._unsettled: list[tuple[bytes, Told]] = []
+        self._format: Node | None = None
+        self._behind = False  # something is to be read
+
+    def begin(self) -> None:
+        """The session is served."""
+        self._turn += 1
+        self._sync()
+
+    def end(self) -> None:
+        """The session is over, or its connection: watches are gone."""
+        self._turn += 1
+
+    def watched(self) -> None:
+        """The node was made, changed, or is gone."""
+        self._read()
+
+    # reading
+
+    def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
+        turn = self._turn
+
+        def answered(answer: Answer) -> None:
+            if turn == self._turn and answer not in AWAY:
+                then(answer)
+
+        self._ask_then(request, answered)
+
+    def again(self) -> None:
+        """Time has passed: read what could not be read."""
+        if self._behind:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._behind = True
+        self._ask(Sync(), lambda answer: self._read() if answer == Done() else None)
+
+    def _read(self) -> None:
+        self._ask(Get(FORMAT), self._have_format)
+
+    def _have_format(self, answer: Answer) -> None:
+        self._format = answer if isinstance(answer, Node) else None
+        self._ask(Get(SECURITY_STATE, watch=True), self._have)
+
+    def _have(self, answer: Answer) -> None:
+        if isinstance(answer, Node):
+            standing = Standing.THERE if self._was_made else Standing.FOREIGN
+            self._settle(Found(standing, answer.data, answer.stat.version))
+        elif answer is Failure.NO_NODE:
+            self._ask(Exists(SECURITY_STATE, watch=True), self._have_none)
+        else:
+            self._settle(Found(Standing.BARRED))
+
+    def _have_none(self, answer: Answer) -> None:
+        if isinstance(answer, Stat):
+            self._read()
+        elif answer is not Failure.NO_NODE or self._format is None:
+            self._settle(Found(Standing.BARRED))
+        else:
+            self._settle(Found(Standing.LOST if self._was_made else Standing.NEVER_MADE))
+
+    @property
+    def _was_made(self) -> bool:
+        try:
+            return self._format is not None and has_security(self._format)
+        except LayoutFault:
+            return False
+
+    def _settle(self, found: Found) -> None:
+        self._behind = False
+        unsettled, self._unsettled = self._unsettled, []
+        self._told(found)
+        for data, told in unsettled:
+            told(found.standing is Standing.THERE and found.data == data)
+
+    # writing
+
+    def write(self, data: bytes, version: int, told: Told) -> None:
+        """Replace what has this version; `told` is called once it is certain whether that holds."""
+        self._ask_then(SetData(SECURITY_STATE, data, version), partial(self._written, data, told))
+
+    def make(self, data: bytes, told: Told) -> None:
+        """Make the node where it was never made; `told` as in `write`."""
+        if self._format is None:
+            told(False)
+            return
+        format_of_now = SetData(FORMAT, with_security(self._format), self._format.stat.version)
+        self._make((format_of_now, Create(SECURITY, encode({})), Create(SECURITY_STATE, data)), data, told)
+
+    def make_again(self, data: bytes, told: Told) -> None:
+        """Make the node where it was lost; its parent may be there still. `told` as in `write`."""
+        self._ask_then(Create(SECURITY, encode({})), lambda _: None)
+        self._make((Create(SECURITY_STATE, data),), data, told)
+
+    def _make(self, operations: tuple[Operation, ...], data: bytes, told: Told) -> None:
+        self._ask_then(Multi(operations), partial(self._written, data, told))
+
+    def _written(self, data: bytes, told: Told, answer: Answer) -> None:
+        if isinstance(answer, Stat):
+            self._told(Found(Standing.THERE, data, answer.version))
+            told(True)
+            return
+        self._unsettled.append((data, told))
+        if answer not in AWAY:  # what was made is read as well, so that it is watched
+            self._sync()
