@@ -2,10 +2,11 @@
 
 | stage | event | next |
 |---|---|---|
-| any | begin: the session is served, also again | Sync, then Get, watched |
+| any | begin: the session is served, also again | Sync, then Get of /format and of the node, watched |
 | syncing | refused, as of a session that moves | the same at the next `again`: what is read then may be old |
-| reading | Node | there: told |
-| reading | NO_NODE | Exists, watched, then /format: does it say that there was one? lost, else never made: told |
+| reading | Node, and /format says that it was made | there: told |
+| reading | Node, and it does not | /format again: there, as it was made meanwhile, else foreign: told |
+| reading | NO_NODE | Exists, watched; then by /format lost, or never made: told |
 | reading | NO_AUTH, REFUSED | barred: told |
 | there | a watch | Get, watched |
 | writing | Stat | there, as written: told, and the writer that it holds |
@@ -126,13 +127,20 @@ class SecurityNode:
         self._ask(Get(SECURITY_STATE, watch=True), self._have)
 
     def _have(self, answer: Answer) -> None:
-        if isinstance(answer, Node):
-            standing = Standing.THERE if self._was_made else Standing.FOREIGN
-            self._settle(Found(standing, answer.data, answer.stat.version))
+        if isinstance(answer, Node) and self._was_made:
+            self._settle(Found(Standing.THERE, answer.data, answer.stat.version))
+        elif isinstance(answer, Node):
+            self._ask(Get(FORMAT), partial(self._have_both, answer))
         elif answer is Failure.NO_NODE:
             self._ask(Exists(SECURITY_STATE, watch=True), self._have_none)
         else:
             self._settle(Found(Standing.BARRED))
+
+    def _have_both(self, node: Node, answer: Answer) -> None:
+        """Both are made at once: where the format says so only now, it was read before that."""
+        self._format = answer if isinstance(answer, Node) else None
+        standing = Standing.THERE if self._was_made else Standing.FOREIGN
+        self._settle(Found(standing, node.data, node.stat.version))
 
     def _have_none(self, answer: Answer) -> None:
         if isinstance(answer, Stat):
