@@ -68,8 +68,17 @@ class Security:
     @property
     def notes(self) -> list[str]:
         """What a person should know, a sentence each: of ACLs that nobody asks, and of a file that others may read."""
-        found = [sentence for sentence in (self._without_effect, self.state.exposed) if sentence]
+        found = [sentence for sentence in (self._without_effect, self._without_anybody, self.state.exposed) if sentence]
         return found + (self._shared.notes if self._shared is not None else [])
+
+    @property
+    def _without_anybody(self) -> str:
+        """In a cluster alone: a board that stands alone does not start so (`check_somebody_gets_in`)."""
+        if self._shared is None or self._authorizer is None:
+            return ""
+        if self._authorizer.super_users or self.state.acls or self.state.damage:
+            return ""
+        return "neither super.users nor an ACL lets anybody in: name somebody in super.users, such as User:admin"
 
     @property
     def _without_effect(self) -> str:
