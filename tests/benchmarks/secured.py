@@ -333,12 +333,7 @@ def main() -> int:
                             allow(site)
                             time.sleep(SETTLE_S)
                             rounds[who][number] |= measure_memory(site, options.scale)
-        found_floors = {
-            name + where: took
-            for where, serving in pythons.items()
-            if "floor" in only
-            for name, took in floors(authority, options.scale, serving).items()
-        }
+        found_floors = floors(authority, options.scale, pythons) if "floor" in only else {}
     results = {who: medians(found) for who, found in rounds.items()}
     found_steps = steps() if "steps" in only else {}
     RESULTS.parent.mkdir(exist_ok=True)

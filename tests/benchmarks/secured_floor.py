@@ -19,7 +19,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -54,18 +54,22 @@ LOADS = (
 )
 
 
-def floors(authority: Authority, scale: float, python: Sequence[str]) -> dict[str, float]:
-    """CPU time in us for a record, of each load by each way: the median of REPEATS; `python` starts what serves."""
+def floors(authority: Authority, scale: float, pythons: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """CPU time in us for a record, of each load by each way: the median of REPEATS.
+
+    `pythons` serve in turn; what each is called goes behind its rows.
+    """
     pair = authority.sign("floor", "DNS:localhost")
     trust = ssl.create_default_context(cafile=str(authority.certificate))
     requests = int(REQUESTS * scale)
-    return {
-        f"{load.name}, {way}": median(_cpu_s(load, way, requests, pair, trust, python) for _ in range(REPEATS))
-        / (requests * RECORDS)
-        * 1e6
-        for load in LOADS
-        for way in load.ways
-    }
+    found: dict[str, list[float]] = {}
+    for load in LOADS:
+        for way in load.ways:
+            for _ in range(REPEATS):
+                for called, python in pythons.items():
+                    took = _cpu_s(load, way, requests, pair, trust, python)
+                    found.setdefault(f"{load.name}, {way}{called}", []).append(took)
+    return {row: median(took) / (requests * RECORDS) * 1e6 for row, took in found.items()}
 
 
 def _cpu_s(
