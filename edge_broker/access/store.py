@@ -47,7 +47,7 @@ def wait_until_done(store: SecurityStore) -> None:
         if looks == LOOKS_MAX:
             raise CommandFailed(
                 "the cluster of this data directory does not have the change yet, as the broker of the directory does "
-                "not run or does not reach ZooKeeper; it is written down, and made once it does"
+                "not run, does not reach ZooKeeper, or says in /health why; it is written down, and made once it can be"
             )
         looks += 1
         clock.pause()

@@ -109,10 +109,11 @@ class SharedSecurity:
         self._found: Found | None = None
         self._damaged = ""
         self._changes: deque[_Change] = deque()
-        self._under_way = self._pushing = False
+        self._under_way = self._pushing = self._looking = False
         self._taking = self._makes = 0
         self._writing: bytes | None = None
-        self._unkept = ""
+        self._unkept = self._unmade = ""
+        self._refused: tuple[Wanted, SecurityState | None] | None = None
         if own.generation == OWN:
             use(SecurityState(damage=NOT_READ_YET), Acls())
         cluster.share_security(self.found)
@@ -125,11 +126,8 @@ class SharedSecurity:
     @property
     def notes(self) -> list[str]:
         """What a person should know."""
-        if not self._unkept:
-            return []
-        return [
-            f"the copy of the cluster's users and ACLs could not be written, and is not that of now: {self._unkept}"
-        ]
+        unkept = "the copy of the cluster's users and ACLs could not be written, and is not that of now: "
+        return [unkept + self._unkept] * bool(self._unkept) + [self._unmade] * bool(self._unmade)
 
     # what is read
 
@@ -355,6 +353,9 @@ class SharedSecurity:
 
     def look(self) -> Outcome:
         """See what commands want changed, and whether the copy is written; once a second."""
+        if self._looking:
+            return Reply(None)
+        self._looking = True
         self._cluster.read_security_again()
         state, own = self._state, self._own
         unkept = bool(self._unkept) and state is not None
@@ -376,27 +377,39 @@ class SharedSecurity:
             self._push(self._store.state.wanted)
             return Reply(None)
 
-        return Do(work, looked, lambda _: Reply(None), background=True)
+        return Do(work, looked, lambda _: Reply(None), over=self._looked, background=True)
+
+    def _looked(self) -> None:
+        self._looking = False
 
     def _push(self, wanted: Wanted) -> None:
         """Have done what commands want, and tell them by the copy."""
         if self._pushing or wanted == NOTHING or self._found is None or not self.known:
             return
+        if self._refused == (wanted, self._state):
+            return  # nothing has changed since
         if wanted.restore and not self._damaged:
             wanted = wanted._replace(restore=False)
         can_be_restored = self._found.standing in (Standing.THERE, Standing.LOST, Standing.NEVER_MADE)
         if self._damaged and not (wanted.restore and can_be_restored):
             return
-        self._pushing = True
+        self._pushing, as_read = True, self._store.state.wanted
 
         def done() -> None:
-            self._pushing = False
+            self._pushing, self._unmade, self._refused = False, "", None
 
         def refused(error: Exception) -> None:
             self._pushing = False
-            self._note(f"what a command wants changed of users and ACLs is not done yet: {error}")
+            if not isinstance(error, Refusal) or error.code != ErrorCode.REQUEST_TIMED_OUT:
+                self._refused = as_read, self._state
+            self._tell_unmade(f"what a command wants changed of users and ACLs is not done yet: {error}")
 
         self.change(wanted.made_to, done, refused, wanted._replace(restore=True), restores=wanted.restore)
+
+    def _tell_unmade(self, sentence: str) -> None:
+        if sentence != self._unmade:
+            self._unmade = sentence
+            self._effects.note(sentence)
 
 
 def _is_more(own: SecurityState, state: SecurityState) -> bool:

@@ -7,7 +7,8 @@
 | reading | Node, and /format says that it was made | there: told |
 | reading | Node, and it does not | /format again: there, as it was made meanwhile, else foreign: told |
 | reading | NO_NODE | Exists, watched; then by /format lost, or never made: told |
-| reading | NO_AUTH, REFUSED | barred: told |
+| reading | NO_AUTH, or /format is gone, too | barred: told |
+| reading | REFUSED | all of it at the next `again`: it says nothing of what is there |
 | there | a watch | Get, watched |
 | writing | Stat | there, as written: told, and the writer that it holds |
 | writing | BAD_VERSION, NO_NODE, NODE_EXISTS, MultiFailed | Sync, then Get; then the writer is told whether it holds |
@@ -120,32 +121,44 @@ class SecurityNode:
         self._ask(Sync(), lambda answer: self._read() if answer == Done() else None)
 
     def _read(self) -> None:
+        self._behind = True
         self._ask(Get(FORMAT), self._have_format)
 
     def _have_format(self, answer: Answer) -> None:
-        self._format = answer if isinstance(answer, Node) else None
-        self._ask(Get(SECURITY_STATE, watch=True), self._have)
+        if self._tells(answer):
+            self._format = answer if isinstance(answer, Node) else None
+            self._ask(Get(SECURITY_STATE, watch=True), self._have)
+
+    def _tells(self, answer: Answer) -> bool:
+        """Whether an answer says what is there; where it may not be read that is told, what failed is read again."""
+        if answer is Failure.NO_AUTH:
+            self._settle(Found(Standing.BARRED))
+        return isinstance(answer, Node | Stat) or answer is Failure.NO_NODE
 
     def _have(self, answer: Answer) -> None:
+        if not self._tells(answer):
+            return
         if isinstance(answer, Node) and self._was_made:
             self._settle(Found(Standing.THERE, answer.data, answer.stat.version))
         elif isinstance(answer, Node):
             self._ask(Get(FORMAT), partial(self._have_both, answer))
-        elif answer is Failure.NO_NODE:
-            self._ask(Exists(SECURITY_STATE, watch=True), self._have_none)
         else:
-            self._settle(Found(Standing.BARRED))
+            self._ask(Exists(SECURITY_STATE, watch=True), self._have_none)
 
     def _have_both(self, node: Node, answer: Answer) -> None:
         """Both are made at once: where the format says so only now, it was read before that."""
+        if not self._tells(answer):
+            return
         self._format = answer if isinstance(answer, Node) else None
         standing = Standing.THERE if self._was_made else Standing.FOREIGN
         self._settle(Found(standing, node.data, node.stat.version))
 
     def _have_none(self, answer: Answer) -> None:
+        if not self._tells(answer):
+            return
         if isinstance(answer, Stat):
             self._read()
-        elif answer is not Failure.NO_NODE or self._format is None:
+        elif self._format is None:
             self._settle(Found(Standing.BARRED))
         else:
             self._settle(Found(Standing.LOST if self._was_made else Standing.NEVER_MADE))

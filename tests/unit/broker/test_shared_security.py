@@ -297,6 +297,19 @@ def test_what_a_command_wants_outlives_the_board_and_an_outage(cluster):
     assert users(cluster) == {"a", "b"}
 
 
+def test_what_a_command_wants_and_cannot_be_is_told_once_until_something_changes(cluster, capsys):
+    many = frozenset(READ._replace(name=f"{number:0>240}") for number in range(3400))
+    store_on(cluster.boards[2].site.disk).change(lambda state: state.with_acls(many))
+    for _ in range(3):
+        look(cluster, 2)
+    assert capsys.readouterr().err.count("is not done yet: users and ACLs of a cluster would take") == 1
+    assert any("is not done yet" in note for note in health_notes(cluster.boards[2].broker))
+    store_on(cluster.boards[2].site.disk).change(lambda state: state.with_acls(frozenset({READ})))
+    look(cluster, 2)
+    assert all(state.acls == {READ} for state in states(cluster))
+    assert not any("is not done yet" in note for note in health_notes(cluster.boards[2].broker))
+
+
 # what is not sound
 
 

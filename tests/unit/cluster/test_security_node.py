@@ -122,6 +122,23 @@ def test_behind_a_refused_sync_nothing_is_read_until_it_is_asked_again() -> None
     assert not asked.waiting
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(Get(FORMAT), Failure.REFUSED)],
+        [(Get(FORMAT), MADE), (GET, Failure.REFUSED)],
+        [(Get(FORMAT), BEFORE), (GET, STATE), (Get(FORMAT), Failure.REFUSED)],
+        [(Get(FORMAT), MADE), (GET, NO_NODE), (EXISTS, Failure.REFUSED)],
+    ],
+)
+def test_what_fails_says_nothing_and_is_read_again(answers: list[tuple[Request, Answer]]) -> None:
+    asked = Asked().read(*answers)
+    assert asked.told == []
+    asked.node.again()
+    asked.read((Get(FORMAT), MADE), (GET, STATE))
+    assert asked.told == [THERE]
+
+
 def test_answers_of_an_earlier_connection_tell_nothing() -> None:
     asked = Asked().read((Get(FORMAT), MADE))
     asked.node.end()
