@@ -39,10 +39,10 @@ class Play:
 
     def act(self) -> None:
         board, roll = self.dice.randint(1, 3), self.dice.random()
-        name = f"of-{board}"
-        if roll < 0.6:
-            if name not in self.asked:
-                self.ask(board, name)
+        if roll < 0.6:  # all at once, so that most find that another one was first
+            for each in (1, 2, 3):
+                if f"of-{each}" not in self.asked:
+                    self.ask(each, f"of-{each}")
         elif roll < 0.9:
             self.fault(board)
         else:
