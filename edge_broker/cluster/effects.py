@@ -15,6 +15,7 @@
 | RemoveFront | nothing: it is wanted again while the log starts before that offset |
 | Advance | nothing: the log is told its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
+| Broke | nothing: a bug in what a partition decides; its log goes offline, so that others may lead |
 | Left | the member has handed over what it led: the session may be closed |
 
 Lives here: those values. Must never come in: how any of it is done.
@@ -162,6 +163,13 @@ class Resigned(NamedTuple):
     partition: PartitionId
 
 
+class Broke(NamedTuple):
+    """A partition could not decide what is due, for a bug: it is held, asked again a while later, and others go on."""
+
+    partition: PartitionId
+    error: Exception
+
+
 class Left(NamedTuple):
     """A controlled shutdown has nothing left to hand over."""
 
@@ -184,5 +192,6 @@ Effect: TypeAlias = (
     | Advance
     | Leads
     | Resigned
+    | Broke
     | Left
 )

@@ -18,6 +18,8 @@
 All inputs come with the time of the broker's own clock since boot, ms, and leave effects (effects.py). Nothing here
 waits. Calls come from one thread, and none from within an effect.
 
+Where all partitions have their turn, a bug in one of them costs that one alone: it is told by an effect, and held.
+
 Lives here: who is told what. Must never come in: how partitions decide (partition.py), sockets, a clock.
 """
 
@@ -27,10 +29,12 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from itertools import count
+from typing import Any
 
 from edge_broker.cluster.controller import Controller, out_of_balance
 from edge_broker.cluster.effects import (
     Ask,
+    Broke,
     Configure,
     Contradicts,
     Effect,
@@ -141,6 +145,7 @@ class ClusterMember:
         self._proof_due_ms = self._balance_due_ms = 0.0
         self._proving = False
         self._hurried: dict[PartitionId, None] = {}
+        self._held: dict[PartitionId, float] = {}  # that met a bug, until then
         self._ticks = 0
 
     # what partitions ask of their member
@@ -238,8 +243,8 @@ class ClusterMember:
         self.controller.end()
         self._end_security()
         self._states.clear()
-        for partition in self.partitions.values():
-            partition.stop()
+        for partition in list(self.partitions.values()):
+            self._guarded(partition, partition.stop)
 
     def _prove(self) -> None:
         """Let the ensemble's leader answer something, for the lease."""
@@ -253,7 +258,7 @@ class ClusterMember:
             if answer == Done() and session_id == self.session_id:
                 self._lease.proved(sent_ms)
                 for partition in list(self.partitions.values()):
-                    partition.advance()
+                    self._guarded(partition, partition.advance)
 
         self.ask(Sync(), answered)
 
@@ -379,10 +384,11 @@ class ClusterMember:
             found = self.partitions[partition]
             if topic is None or topic.topic_id != found.topic.topic_id:
                 del self.partitions[partition]
-                found.stop()
+                self._guarded(found, found.stop)
+                self._held.pop(partition, None)
                 self._gone[partition, found.topic.topic_id] = None
             else:
-                found.configure(topic)
+                self._guarded(found, found.configure, topic)
         self._look_at_gone()
         for partition in [each for each in self._opening if each.topic == name]:
             if topic is None or topic.topic_id != self._opening[partition]:
@@ -455,8 +461,8 @@ class ClusterMember:
             return
         for partition in list(self.partitions.values()):
             if partition.partition in self._states:
-                partition.take_in(*self._states[partition.partition])
-            partition.reconcile()
+                self._guarded(partition, partition.take_in, *self._states[partition.partition])
+            self._guarded(partition, partition.reconcile)
 
     def state(self, partition: PartitionId) -> PartitionState | None:
         """What is known of a partition, be it here or elsewhere."""
@@ -493,7 +499,7 @@ class ClusterMember:
         """A connection to a broker is there, on which nothing was asked."""
         self.now_ms = now_ms
         for partition in list(self.partitions.values()):
-            partition.fetch_again(leader)
+            self._guarded(partition, partition.fetch_again, leader)
 
     # the log
 
@@ -544,15 +550,28 @@ class ClusterMember:
         for partition in list(self._hurried):
             found = self.partitions.get(partition)
             if found is not None:
-                found.tick()
+                self._tick_one(found)
             if found is None or found.calm:
                 del self._hurried[partition]
         self._ticks += 1
         share = self.settings.ticks_of_calm
         for found in list(self.partitions.values())[self._ticks % share :: share]:
-            found.tick()
+            self._tick_one(found)
             if not found.calm:
                 self._hurried[found.partition] = None
+
+    def _tick_one(self, partition: Partition) -> None:
+        if self.now_ms >= self._held.get(partition.partition, self.now_ms):
+            self._held.pop(partition.partition, None)
+            self._guarded(partition, partition.tick)
+
+    def _guarded(self, partition: Partition, call: Callable[..., object], *arguments: Any) -> None:
+        """Let a partition decide; a bug in that holds it alone, and those behind it have their turn."""
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - a bug; the shell says so
+            self._held[partition.partition] = self.now_ms + self.settings.held_ms
+            self.out(Broke(partition.partition, error))
 
     def hurry(self, partition: PartitionId) -> None:
         """As Surroundings."""

@@ -73,6 +73,7 @@ class Settings(NamedTuple):
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next
     unclean_wait_ms: float = 2_000.0
+    held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
 
 

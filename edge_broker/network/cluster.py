@@ -11,9 +11,11 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | replicas.py |
 | Leads, Resigned | group coordinators, who waits |
+| Broke | its trace is written down, its log goes offline |
 
-A bug in one of these costs its own partition here, which goes offline, so that another replica may lead it; one in
-what the member decides, or in what a follower is answered, costs that step. Each leaves its trace and is counted.
+A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
+replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
+trace and is counted.
 
 Lives here: that. Must never come in: decisions (edge_broker.cluster), kazoo, files.
 """
@@ -139,6 +141,7 @@ class ClusterShell:
             effects.Advance: self._advance,
             effects.Leads: self._leads,
             effects.Resigned: self._resigned,
+            effects.Broke: self._broke,
             effects.Left: lambda _: self._left.set(),
         }
 
@@ -206,6 +209,11 @@ class ClusterShell:
         self._dispatcher.failures += 1
         trace = "".join(traceback.format_exception(error))
         self._log.line("error", "cluster-step-failed", what=what, error=repr(error), trace=trace)
+
+    def _broke(self, effect: effects.Broke) -> None:
+        partition, error = effect
+        self._went_wrong(f"a decision of {partition.topic}-{partition.partition}", error)
+        self.replicas.fail(partition, error)
 
     def _tell_faults(self) -> None:
         faults, self.member.faults = self.member.faults, []

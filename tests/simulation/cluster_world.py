@@ -167,6 +167,8 @@ class Process:
             raise AssertionError(f"board {self.board.number}: {effect}")
         elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned):
             pass
+        elif isinstance(effect, effects.Broke):
+            raise effect.error
         elif isinstance(effect, effects.Enter):
             self._enter(effect)
         elif isinstance(effect, effects.Left):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.effects import Ask, Effect, OpenLog, RemoveLog
+from collections.abc import Callable
+
+import pytest
+
+from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog
 from edge_broker.cluster.layout import deleted_path
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.partition import Settings
+from edge_broker.cluster.partition import Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Topic
-from edge_broker.cluster.zookeeper import Exists, Stat
+from edge_broker.cluster.zookeeper import Exists, Expired, Stat
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)
@@ -67,3 +71,52 @@ def test_a_log_that_is_opened_twice_stays() -> None:
     for _ in range(2):
         site.member.opened(P, "old", SimLog(synced=True), 1.0)
     assert not [each for each in site.took() if isinstance(each, Ask | RemoveLog)]
+
+
+class Ticked:
+    """Partitions 0 to 2 of a topic; the first one has a bug in what it does at a tick."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        self.site, self.done = Serving(), list[int]()
+        self.site.has_topic(Topic("id", ((1, 2),) * 3, {}))
+        for number in range(3):
+            self.site.member.opened(PartitionId("t", number), "id", SimLog(synced=True), 1.0)
+        self.site.took()
+
+        def broken(partition: Partition, *_: object) -> None:
+            if partition.partition.partition == 0:
+                raise ZeroDivisionError
+            self.done.append(partition.partition.partition)
+
+        monkeypatch.setattr(Partition, method, broken)
+
+    def broke(self) -> list[PartitionId]:
+        found = [each for each in self.site.took() if isinstance(each, Broke)]
+        assert all(isinstance(each.error, ZeroDivisionError) for each in found)
+        return [each.partition for each in found]
+
+
+def test_a_bug_in_one_partitions_tick_costs_those_behind_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticked = Ticked(monkeypatch, "tick")
+    ticked.site.member.tick(10.0)
+    assert (sorted(ticked.done), ticked.broke()) == ([1, 2], [P])
+    ticked.site.member.tick(500.0)
+    assert (ticked.broke(), set(ticked.done)) == ([], {1, 2}), "it is held"
+    ticked.site.member.tick(1500.0)
+    assert ticked.broke() == [P], "it is asked again a while later"
+
+
+@pytest.mark.parametrize(
+    ("method", "let_all"),
+    [
+        ("reconcile", ClusterMember.complete),
+        ("fetch_again", lambda member: member.connected_to(2, 10.0)),
+        ("stop", lambda member: member.happened(Expired(), 10.0)),
+    ],
+)
+def test_so_it_is_wherever_all_have_their_turn(
+    method: str, let_all: Callable[[ClusterMember], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticked = Ticked(monkeypatch, method)
+    let_all(ticked.site.member)
+    assert (sorted(set(ticked.done)), ticked.broke()) == ([1, 2], [P])
