@@ -73,6 +73,8 @@ class Settings(NamedTuple):
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next
     unclean_wait_ms: float = 2_000.0
+    refused_ms: float = 500.0  # until a change that ZooKeeper has refused is asked for again, twice as long each time
+    refused_ms_max: float = 30_000.0
     held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
 
@@ -148,6 +150,7 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.cutting: Cutting | None = None
         self._write = StateWrite(partition, ask, self._settled)
+        self._refused_until_ms = 0.0
         self._unclean: Unclean | None = None
         self._gone_version = -1  # the state whose leader was seen to be gone, and when
         self._gone_ms = 0.0
@@ -173,12 +176,24 @@ class Partition:
         if state is None:
             self.stop()
             return
+        self._rest_behind_a_refusal()
         self.take_in(state, version)
         self.reconcile()
+
+    def _rest_behind_a_refusal(self) -> None:
+        settings, refusals = self._around.settings, self._write.refusals
+        rest_ms = min(settings.refused_ms * 2.0 ** min(refusals - 1, 16), settings.refused_ms_max) if refusals else 0.0
+        self._refused_until_ms = self._around.now_ms + rest_ms
+
+    @property
+    def _writes(self) -> bool:
+        """Whether a change of the state is under way, or was refused a moment ago."""
+        return self._write.busy or self._around.now_ms < self._refused_until_ms
 
     def stop(self) -> None:
         """The session has ended, or the topic: nothing holds any more."""
         self._write.stop()
+        self._refused_until_ms = 0.0
         self.state, self.version = None, -1
         self._become(Role.IDLE)
         if self.cutting is not None and self.cutting.step is Step.ENTERING:
@@ -210,7 +225,7 @@ class Partition:
             self._write.connected()
         if self.leading is not None and not self._leads_by(state):
             self._become(Role.IDLE)
-        if not self._write.busy and (wished := self._leaving(state)) != state:
+        if not self._writes and (wished := self._leaving(state)) != state:
             self._write.begin(wished, self.version)
         if self._may_lead(state):
             self._begin(state)
@@ -313,7 +328,7 @@ class Partition:
     def keep_in_sync(self) -> None:
         """Write the in-sync set that should be, where it is another one; one change at a time."""
         state, leading = self.state, self.leading
-        if leading is None or self.role not in LEADS or state is None or self._write.busy:
+        if leading is None or self.role not in LEADS or state is None or self._writes:
             return
         around = self._around
         if not around.connected:
@@ -372,7 +387,7 @@ class Partition:
 
     def _go_on_handing_over(self) -> None:
         state, leading = self.state, self.leading
-        if state is None or leading is None or self._write.busy:
+        if state is None or leading is None or self._writes:
             return
         entry = state.entry(self._heir)
         if entry is None or not self._may_follow(entry) or self._around.now_ms > self._heir_until_ms:
@@ -389,7 +404,7 @@ class Partition:
             self._gone_version, self._gone_ms = self.version, around.now_ms
         if self.role is not Role.CLAIMING:
             self._become(Role.IDLE)
-        if self._write.busy or not around.connected or not self.log.online or around.leaving:
+        if self._writes or not around.connected or not self.log.online or around.leaving:
             return
         self._become(Role.IDLE)
         me = around.identity
@@ -531,7 +546,7 @@ class Partition:
     def _claim_unclean(self, unclean: Unclean) -> None:
         state, around = self.state, self._around
         self._unclean = None
-        if state is None or unclean.version != self.version or self._write.busy or self.role is not Role.IDLE:
+        if state is None or unclean.version != self.version or self._writes or self.role is not Role.IDLE:
             return
         self._become(Role.CLAIMING)
         self._write.begin(election.claimed_unclean(state, around.identity.replica), self.version)

@@ -14,6 +14,9 @@
 | any | NO_NODE | idle: the partition is gone |
 | any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
 
+Where ZooKeeper refuses a change and the same state holds as before, `refusals` counts: whoever wishes the change asks
+again later.
+
 Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
 unknown outcome, since a server may lag behind the change.
 
@@ -53,6 +56,8 @@ class StateWrite:
     def __init__(self, partition: PartitionId, ask: AskThen, settled: Settled) -> None:
         self._partition, self._ask, self._settled = partition, ask, settled
         self._path = state_path(partition)
+        self.refusals = 0  # in a row
+        self._refused_at = -1  # the version of the state that was not replaced, for another reason than its version
         self._turn = 0  # answers to what was asked in another turn are not for this one
         self.stage = Stage.IDLE
         self.pending: PartitionState | None = None
@@ -65,7 +70,7 @@ class StateWrite:
     def begin(self, state: PartitionState, version: int) -> None:
         """Replace what has this version."""
         assert not self.busy
-        self.stage, self.pending = Stage.SENT, state
+        self.stage, self.pending, self._refused_at = Stage.SENT, state, -1
         self._next(SetData(self._path, encode_state(state), version), lambda answer: self._sent(answer, version))
 
     def connected(self) -> None:
@@ -100,8 +105,10 @@ class StateWrite:
         if isinstance(answer, Stat):
             assert answer.version == version + 1
             self._end(self.pending, answer.version)
-        else:
-            self.resolve()
+            return
+        if answer is not Failure.BAD_VERSION:
+            self._refused_at = version
+        self.resolve()
 
     def resolve(self) -> None:
         """Find out what holds."""
@@ -125,4 +132,5 @@ class StateWrite:
 
     def _end(self, state: PartitionState | None, version: int) -> None:
         self.stop()
+        self.refusals = self.refusals + 1 if version >= 0 and version == self._refused_at else 0
         self._settled(state, version)

@@ -61,6 +61,7 @@ DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
 TICKS_OF_CALM = 10
 LEAVE_S = 5.0
+GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
 OF_LOGS = (
@@ -98,6 +99,7 @@ class ClusterShell:
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], ReplicaLink] = {}  # by broker, and number of the connection to it
+        self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
         self._security = link_security(config, self._listener)
         self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
@@ -225,6 +227,7 @@ class ClusterShell:
             await asyncio.sleep(TICK_S)
             try:
                 self.replicas.look_at_room()
+                self._drop_links()
                 self.turn(self.member.tick)
                 self.cluster.tick(self._now_ms())
                 self._dispatcher.apply()
@@ -255,6 +258,17 @@ class ClusterShell:
             owner = self._owner(effect.to)
             link = self._links[which] = ReplicaLink(owner, self._security, self._bounds, self._log, effect.to)
         link.send(effect.message)
+
+    def _drop_links(self) -> None:
+        """Those without a connection to brokers that are not registered any more for GONE_S; who comes gets others."""
+        now_s, there = self._loop.time(), self.member.registrations
+        self._gone_since = {
+            broker: self._gone_since.get(broker, now_s) for broker, _ in self._links if broker not in there
+        }
+        for which in list(self._links):
+            gone_s = now_s - self._gone_since.get(which[0], now_s)
+            if gone_s > GONE_S and not self._links[which].connected:
+                self._links.pop(which).close()
 
     def _owner(self, other: int) -> Owner:
         member = self.member

@@ -109,6 +109,11 @@ class ReplicaLink:
         self._sending = False
         self._task = self._loop.create_task(self._run())
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
     def close(self) -> None:
         """End it."""
         self._task.cancel()

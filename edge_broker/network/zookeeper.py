@@ -257,10 +257,9 @@ def _multi_answer(results: list[Any]) -> Answer:
 
 
 def _failure(error: BaseException) -> Failure:
-    known = _FAILURES.get(type(error).__name__)
-    if known is None:
+    known = _FAILURES.get(type(error).__name__, Failure.REFUSED)
+    if known in (Failure.REFUSED, Failure.NO_AUTH):
         log_line("error", "zookeeper-refused", error=repr(error))
-        return Failure.REFUSED
     return known
 
 

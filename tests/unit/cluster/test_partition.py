@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from edge_broker.cluster.effects import (
@@ -16,7 +18,7 @@ from edge_broker.cluster.effects import (
     Send,
     StartAnew,
 )
-from edge_broker.cluster.layout import decode_state
+from edge_broker.cluster.layout import decode_state, encode_state
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.partition import Partition, Role, Settings
 from edge_broker.cluster.state import (
@@ -29,7 +31,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Node, SetData, Stat
+from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, SetData, Stat, Sync
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 
@@ -462,3 +464,20 @@ def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
     assert around.written == []
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
     assert written(around) == [PartitionState(1, 5, (ME, B))]
+
+
+def test_what_zookeeper_refuses_is_asked_again_ever_later() -> None:
+    made, _, around = replica_of(4, 4)
+    state, asked = PartitionState(NO_LEADER, 5, (ME,)), list[object]()
+    answers = {SetData: Failure.NO_AUTH, Sync: Done(), Get: Node(encode_state(state), Stat(1, 0, 0, 0))}
+
+    def ask(request: SetData | Sync | Get, then: Callable[[Answer], None]) -> None:
+        asked.append((type(request).__name__, around.now_ms - 1000.0)) if isinstance(request, SetData) else None
+        then(answers[type(request)])
+
+    made._write._ask = ask  # type: ignore[assignment]
+    made.take_in(state, 1)
+    for _ in range(400):
+        around.now_ms += 100.0
+        made.tick()
+    assert asked == [("SetData", at) for at in (0.0, 500.0, 1500.0, 3500.0, 7500.0, 15500.0, 31500.0)]

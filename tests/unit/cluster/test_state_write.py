@@ -118,3 +118,21 @@ def test_late_answers_are_nobodys(asked: Asked) -> None:
     asked.write.stop()
     asked.answer(Stat(8, 1, 2, 0))
     assert asked.settled == []
+
+
+@pytest.mark.parametrize(("why", "count"), [(Failure.NO_AUTH, 1), (Failure.REFUSED, 1), (Failure.BAD_VERSION, 0)])
+def test_refusals_are_counted_until_something_else_holds(asked: Asked, why: Failure, count: int) -> None:
+    asked.answer(why)
+    asked.answer(Done())
+    asked.answer(node(OLD, 7))
+    assert (asked.settled, asked.write.refusals) == ([(OLD, 7)], count)
+    asked.write.begin(NEW, 7)
+    asked.answer(why)
+    asked.answer(Done())
+    asked.answer(node(OLD, 7))
+    assert asked.write.refusals == 2 * count
+    asked.write.begin(NEW, 7)
+    asked.answer(why)
+    asked.answer(Done())
+    asked.answer(node(NEW, 8))
+    assert asked.write.refusals == 0, "it was done all the same"

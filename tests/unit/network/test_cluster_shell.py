@@ -11,7 +11,7 @@ import pytest
 
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
-from edge_broker.cluster.effects import Advance, Left, Send, StartAnew, Stray
+from edge_broker.cluster.effects import Advance, Broke, Left, Send, StartAnew, Stray
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode
@@ -33,7 +33,9 @@ def a_shell() -> Any:
         shell.done.append(effect)
 
     nothing = lambda *_: None  # noqa: E731
-    shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing)
+    shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={})
+    shell._links, shell._gone_since = {}, {}
+    shell._loop = SimpleNamespace(time=lambda: 0.0)
     shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
     shell.replicas = SimpleNamespace(
         fail=lambda partition, error: shell.offline.append((partition, str(error))), look_at_room=nothing
@@ -147,3 +149,44 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends()
 
     asyncio.run(close())
     assert told == ["Expired", "ticks end", "session ends"]
+
+
+def test_links_to_a_broker_that_is_gone_for_good_go_once_their_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, closed, now = a_shell(), list[int](), [0.0]
+    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, lambda other: other
+    shell._loop = SimpleNamespace(time=lambda: now[0])
+
+    def link(owner: int, *_: object) -> Any:
+        return SimpleNamespace(connected=True, send=lambda _: None, close=lambda: closed.append(owner))
+
+    def drop(at_s: float) -> list[int]:
+        now[0] = at_s
+        shell._drop_links()
+        return sorted(broker for broker, _ in shell._links)
+
+    monkeypatch.setattr(cluster, "ReplicaLink", link)
+    shell.member.registrations = {2: "there", 3: "there"}
+    for to in (2, 3):
+        shell._send(Send(to, HandOver(P1, to)))
+    assert drop(0.0) == [2, 3]
+    del shell.member.registrations[3]
+    assert drop(1.0) == drop(cluster.GONE_S) == [2, 3], "it may come back"
+    shell.member.registrations[3] = "back"
+    assert drop(cluster.GONE_S + 2) == [2, 3]
+    del shell.member.registrations[3]
+    drop(100.0)
+    assert drop(101.0 + cluster.GONE_S) == [2, 3], "what is under way may be answered still"
+    for each in shell._links.values():
+        each.connected = False
+    assert (drop(102.0 + cluster.GONE_S), closed) == ([2], [3])
+    shell._send(Send(3, HandOver(P1, 3)))
+    assert drop(103.0 + cluster.GONE_S) == [2, 3], "who comes gets another"
+
+
+def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    shell = a_shell()
+    shell._carriers[Broke] = shell._broke
+    shell.member.effects += [Broke(P0, RuntimeError("a bug")), Advance(P1, 6)]
+    shell._carry_out()
+    assert (shell.offline, shell.done, shell._dispatcher.failures) == ([(P0, "a bug")], [Advance(P1, 6)], 1)
+    assert "a decision of t-0" in capsys.readouterr().err
