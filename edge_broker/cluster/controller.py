@@ -18,6 +18,7 @@ Source: KAFKA-6082 (what an epoch is for elsewhere), KIP-460.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
@@ -53,6 +54,7 @@ from edge_broker.cluster.zookeeper import (
 )
 from edge_broker.errors import ErrorCode
 
+SHOULD_LEAD = 10  # leader.imbalance.per.broker.percentage
 Told = Callable[[ErrorCode], None]
 NO_CONTROLLER = -1
 
@@ -189,13 +191,26 @@ def placed(
 
 
 def out_of_balance(
-    topics: Mapping[str, Topic], states: Mapping[PartitionId, PartitionState], registrations: Mapping[int, Registration]
+    topics: Mapping[str, Topic],
+    states: Mapping[PartitionId, PartitionState],
+    registrations: Mapping[int, Registration],
+    percent: int = SHOULD_LEAD,
 ) -> Iterator[tuple[int, HandOver]]:
-    """Leaders that are not the preferred ones though those are in sync and there, with the wish for each."""
+    """Leaders that are not the preferred ones though those are in sync and there, with the wish for each.
+
+    Of brokers of whose partitions more than `percent` in a hundred are led by others, or by nobody.
+    """
+    should, do = Counter[int](), Counter[int]()
+    for name, topic in topics.items():
+        for number, replicas in enumerate(topic.replicas):
+            if (state := states.get(PartitionId(name, number))) is not None:
+                should[replicas[0]] += 1
+                do[replicas[0]] += state.leader == replicas[0]
+    few = {broker for broker, count in should.items() if (count - do[broker]) * 100 > count * percent}
     for name, topic in sorted(topics.items()):
         for number, replicas in enumerate(topic.replicas):
             state = states.get(PartitionId(name, number))
-            if state is None or state.leader in (NO_LEADER, replicas[0]):
+            if state is None or state.leader in (NO_LEADER, replicas[0]) or replicas[0] not in few:
                 continue
             entry, registered = state.entry(replicas[0]), registrations.get(replicas[0])
             if entry is None or registered is None or is_offline(state, replicas[0], registrations):

@@ -142,7 +142,9 @@ class ClusterMember:
         self._opening: dict[PartitionId, str] = {}
         self._states: dict[PartitionId, tuple[PartitionState, int]] = {}
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that may have been deleted
-        self._proof_due_ms = self._balance_due_ms = 0.0
+        self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
+        self._leave_tries = 0  # that are left
+        self._given: set[PartitionId] = set()  # what was to be handed over in this try
         self._proving = False
         self._hurried: dict[PartitionId, None] = {}
         self._held: dict[PartitionId, float] = {}  # that met a bug, until then
@@ -540,7 +542,8 @@ class ClusterMember:
             return
         self._tick_partitions()
         if self.leaving:
-            self._hand_over_all()
+            if now_ms >= self._leave_due_ms:
+                self._hand_over_all()
         elif self.controller.holds and now_ms >= self._balance_due_ms:
             self._balance_due_ms = now_ms + self.settings.balance_ms
             self._balance()
@@ -579,7 +582,9 @@ class ClusterMember:
 
     def _balance(self) -> None:
         states = {partition: state for partition, (state, _) in self._states.items()}
-        for leader, wish in out_of_balance(self.image.topics, states, self.registrations):
+        for leader, wish in out_of_balance(
+            self.image.topics, states, self.registrations, self.settings.imbalance_percent
+        ):
             mine = self.partitions.get(wish.partition)
             if leader != self.identity.broker:
                 self.out(Send(leader, wish))
@@ -608,11 +613,22 @@ class ClusterMember:
     def shut_down(self, now_ms: float) -> None:
         """Let others lead; Left comes when none of them is needed any more. The caller bounds the wait."""
         self.now_ms, self.leaving = now_ms, True
+        self._leave_tries, self._leave_due_ms = self.settings.leave_tries, now_ms
+        self._given.clear()
         self._hand_over_all()
 
     def _hand_over_all(self) -> None:
+        """One try for each partition; those that took too long are led on for a while, then tried again."""
         led = [each for each in self.partitions.values() if each.role in LEADS]
-        for partition in led:
-            any(partition.hand_over(heir) for heir in partition.heirs())
-        if all(partition.role is not Role.HANDING_OVER for partition in led):
+        for partition in led if self._leave_tries > 0 else ():
+            if partition.partition not in self._given and any(map(partition.hand_over, partition.heirs())):
+                self._given.add(partition.partition)
+        if any(partition.role is Role.HANDING_OVER for partition in led):
+            return
+        late = [partition for partition in led if partition.partition in self._given and partition.heirs()]
+        self._given.clear()
+        self._leave_tries -= 1
+        if late and self._leave_tries > 0:
+            self._leave_due_ms = self.now_ms + self.settings.leave_backoff_ms
+        else:
             self.out(Left())  # nobody else is there who could

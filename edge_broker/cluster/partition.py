@@ -77,6 +77,9 @@ class Settings(NamedTuple):
     refused_ms_max: float = 30_000.0
     held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
+    imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
+    leave_tries: int = 3  # controlled.shutdown.max.retries
+    leave_backoff_ms: float = 5_000.0  # controlled.shutdown.retry.backoff.ms
 
 
 class Role(Enum):

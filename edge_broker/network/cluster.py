@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.messages import Message
-from edge_broker.cluster.partition import Settings
+from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId
 from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.network.log_lines import LimitedLog, log_line
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
 TICKS_OF_CALM = 10
-LEAVE_S = 5.0
+LEAVE_S = 1.0
 GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
@@ -356,14 +357,15 @@ class ClusterShell:
         return self.cluster.serves and self._broker.security.known
 
     async def leave(self) -> None:
-        """Let others lead, for LEAVE_S at most."""
+        """Let others lead, as often and as long as is configured; LEAVE_S more at most."""
         if self._broker.config.boolean("controlled.shutdown.enable") and not self.cluster.contradiction:
             self.turn(self.member.shut_down)
-            try:
-                async with asyncio.timeout(LEAVE_S):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(leave_ms_max(self.member.settings) / 1000 + LEAVE_S):
                     await self._left.wait()
-            except TimeoutError:
-                log_line("warning", "left-without-heirs", waited_s=LEAVE_S)
+            leads = sum(each.role in LEADS for each in self.member.partitions.values())
+            if leads:
+                log_line("warning", "left-without-heirs", partitions=leads)
 
     async def close(self) -> None:
         """End the session, so that others need not wait for its end; who still waits is told that others lead."""
@@ -385,7 +387,16 @@ def member_settings(config: BrokerConfig) -> Settings:
         fetch_timeout_ms=idle_ms,
         ticks_of_calm=TICKS_OF_CALM,
         balance_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000.0 if rebalances else NEVER_MS,
+        imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
+        leave_tries=config.integer("controlled.shutdown.max.retries"),
+        leave_backoff_ms=float(config.integer("controlled.shutdown.retry.backoff.ms")),
     )
+
+
+def leave_ms_max(settings: Settings) -> float:
+    """How long all tries of a controlled shutdown may take."""
+    tries = settings.leave_tries
+    return tries * settings.hand_over_ms_max + max(tries - 1, 0) * settings.leave_backoff_ms
 
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:

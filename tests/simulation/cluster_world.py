@@ -40,6 +40,7 @@ SETTINGS = Settings(
     claim_wait_ms=400.0,
     unclean_wait_ms=300.0,
     balance_ms=2000.0,
+    leave_backoff_ms=500.0,
 )
 TOPIC = "readings"
 CLUSTER = "site"

@@ -107,3 +107,39 @@ def test_the_version_is_that_of_the_installed_distribution(monkeypatch, capsys) 
         main(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith("edge-broker 900.1 of drupelet, ")
+
+
+CLUSTER_KEYS = (
+    "zookeeper.connect",
+    "zookeeper.session.timeout.ms",
+    "broker.id",
+    "broker.rack",
+    "inter.broker.listener.name",
+    "default.replication.factor",
+    "min.insync.replicas",
+    "replica.lag.time.max.ms",
+    "replica.fetch.max.bytes",
+    "replica.fetch.wait.max.ms",
+    "num.replica.fetchers",
+    "replica.high.watermark.checkpoint.interval.ms",
+    "unclean.leader.election.enable",
+    "auto.leader.rebalance.enable",
+    "leader.imbalance.per.broker.percentage",
+    "leader.imbalance.check.interval.seconds",
+    "controlled.shutdown.enable",
+    "controlled.shutdown.max.retries",
+    "controlled.shutdown.retry.backoff.ms",
+)
+
+
+@pytest.mark.parametrize("key", CLUSTER_KEYS)
+def test_a_misspelt_key_of_a_cluster_ends_with_2_and_the_right_one(
+    key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert key in KEYS
+    words = key.split(".")
+    wrong = ".".join((*words[:-1], words[-1][:-1]))  # its last letter is missing
+    assert main(["serve", "--data-dir", "d", "--listen", "h:1", "--set", f"{wrong}=1"]) == 2
+    error = capsys.readouterr().err
+    assert f"unknown configuration key {wrong!r} in --set; did you mean {key!r}?" in error
+    assert error.count("\n") == 1

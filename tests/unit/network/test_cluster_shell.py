@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +15,21 @@ from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
 from edge_broker.cluster.effects import Advance, Broke, Left, Send, StartAnew, Stray
 from edge_broker.cluster.messages import HandOver
+from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import PartitionId
+from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode
 from edge_broker.network import cluster
-from edge_broker.network.cluster import ClusterShell
+from edge_broker.network.cluster import NEVER_MS, ClusterShell, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LimitedLog
 
 P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
+SET = {
+    "leader.imbalance.check.interval.seconds": 7,
+    "leader.imbalance.per.broker.percentage": 25,
+    "controlled.shutdown.max.retries": 2,
+    "controlled.shutdown.retry.backoff.ms": 300,
+}
 
 
 def a_shell() -> Any:
@@ -190,3 +200,50 @@ def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: py
     shell._carry_out()
     assert (shell.offline, shell.done, shell._dispatcher.failures) == ([(P0, "a bug")], [Advance(P1, 6)], 1)
     assert "a decision of t-0" in capsys.readouterr().err
+
+
+def test_partitions_are_spread_over_so_many_connections_each_on_the_same_one_always(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shell, said = a_shell(), list[tuple[int, PartitionId]]()
+    shell._fetchers, shell._security, shell._bounds, shell._owner = 3, None, None, lambda other: other
+    links = count()
+
+    def link(*_: object) -> Any:
+        number = next(links)
+        return SimpleNamespace(connected=True, send=lambda message: said.append((number, message.partition)))
+
+    monkeypatch.setattr(cluster, "ReplicaLink", link)
+    for _ in range(2):
+        for number in range(30):
+            shell._send(Send(2, HandOver(PartitionId("t", number), 2)))
+    assert said[:30] == said[30:]
+    assert sorted(Counter(number for number, _ in said[:30]).values()) == [10, 10, 10]
+    assert len(shell._links) == 3
+
+
+def test_members_go_by_what_is_configured() -> None:
+    found = member_settings(read_config(None, "", [f"{key}={value}" for key, value in SET.items()]))
+    assert (found.balance_ms, found.imbalance_percent) == (7000.0, 25)
+    assert (found.leave_tries, found.leave_backoff_ms, leave_ms_max(found)) == (2, 300.0, 10_300.0)
+    assert member_settings(read_config(None, "", ["auto.leader.rebalance.enable=false"])).balance_ms == NEVER_MS
+    default = member_settings(read_config(None, "", []))
+    assert (default.imbalance_percent, default.leave_tries, default.leave_backoff_ms) == (10, 3, 5000.0)
+    assert leave_ms_max(default._replace(leave_tries=0)) == 0.0
+
+
+@pytest.mark.parametrize(("enabled", "told"), [(True, 1), (False, 0)])
+async def test_a_controlled_shutdown_is_one_only_where_it_is_enabled(enabled: bool, told: int) -> None:
+    shell, asked = a_shell(), []
+    shell._broker.config = read_config(None, "", [f"controlled.shutdown.enable={enabled}"])
+    shell.cluster.contradiction, shell.member.settings, shell.member.partitions = "", Settings(), {}
+    shell._left = asyncio.Event()
+
+    def shut_down(now_ms: float) -> None:
+        asked.append(now_ms)
+        shell._left.set()
+
+    shell.member.shut_down = shut_down
+    async with asyncio.timeout(10):
+        await shell.leave()
+    assert len(asked) == told

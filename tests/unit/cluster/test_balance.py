@@ -1,0 +1,120 @@
+"""Who should lead, by the controller's wish and at a controlled shutdown."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.cluster.controller import out_of_balance
+from edge_broker.cluster.effects import Left
+from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.messages import HandOver, ReplicaFetch
+from edge_broker.cluster.partition import Partition, Role, Settings
+from edge_broker.cluster.state import (
+    NO_LEADER,
+    Identity,
+    InSyncReplica,
+    OfflineLog,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
+from tests.simulation.cluster_disk import Record, SimLog
+
+A, B = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)
+THERE = {each.broker: Registration(each.broker, each.epoch, each.directory) for each in (A, B)}
+PARTITIONS = 10
+
+
+def wishes(led_by_others: int, percent: int, *, leader: int = 2, offline: tuple[OfflineLog, ...] = ()) -> list[int]:
+    """Of ten partitions that broker 1 should lead: which it is to be handed."""
+    states = {
+        PartitionId("t", number): PartitionState(leader if number < led_by_others else 1, 3, (A, B), offline)
+        for number in range(PARTITIONS)
+    }
+    found = list(out_of_balance({"t": Topic("id", ((1, 2),) * PARTITIONS, {})}, states, THERE, percent))
+    assert all((to, wish.to) == (2, 1) for to, wish in found)
+    return [wish.partition.partition for _, wish in found]
+
+
+@pytest.mark.parametrize(
+    ("led_by_others", "percent", "wished"),
+    [(1, 10, []), (2, 10, [0, 1]), (1, 0, [0]), (0, 0, []), (10, 99, list(range(10))), (10, 100, [])],
+)
+def test_a_broker_is_handed_what_it_should_lead_once_others_lead_too_much_of_it(
+    led_by_others: int, percent: int, wished: list[int]
+) -> None:
+    assert wishes(led_by_others, percent) == wished
+
+
+def test_nothing_is_wished_of_nobody_nor_for_whose_log_is_offline() -> None:
+    assert wishes(5, 10, leader=NO_LEADER) == []
+    assert wishes(5, 10, offline=(OfflineLog(1, 5),)) == []
+    assert wishes(5, 10, offline=(OfflineLog(1, 4),)) == [0, 1, 2, 3, 4], "it has started again since"
+
+
+class Leaving:
+    """A broker that leads a partition whose only other replica lacks a record."""
+
+    def __init__(self, tries: int) -> None:
+        settings = Settings(hand_over_ms_max=1000.0, leave_tries=tries, leave_backoff_ms=3000.0, lag_ms_max=1e9)
+        self.member = member = ClusterMember(Identity(1, "one", (5,)), settings)
+        member.standing, member.image.is_complete, member.connected = Standing.SERVING, True, True
+        member.image.registrations.update(THERE)
+        member.image.topics["t"] = Topic("id", ((1, 2),), {})
+        member.topic_changed("t")
+        log = SimLog(synced=True)
+        log.append((Record(3, 0),))
+        log.restart()
+        member.opened(PartitionId("t", 0), "id", log, 0.0)
+        member.state_read(PartitionId("t", 0), PartitionState(1, 4, (A, B)), 7)
+        member.epoch_begun(PartitionId("t", 0), 4, 0.0)
+        self.partition: Partition = member.partitions[PartitionId("t", 0)]
+        assert self.partition.role is Role.LEADING
+        member.effects.clear()
+
+    def goes_on(self, to_ms: float, from_ms: float = 0.0) -> list[tuple[float, bool]]:
+        """When it begins to hand over (True) or leads on, and Left (False, at the end)."""
+        found, role = list[tuple[float, bool]](), self.partition.role
+        at_ms = from_ms
+        while at_ms < to_ms:
+            at_ms += 100.0
+            self.member.tick(at_ms)
+            if self.partition.role is not role:
+                role = self.partition.role
+                found.append((at_ms, role is Role.HANDING_OVER))
+        return found
+
+    def has_left(self) -> bool:
+        return any(isinstance(each, Left) for each in self.member.effects)
+
+
+def test_a_broker_that_stops_tries_again_behind_a_pause_in_which_it_leads() -> None:
+    leaving = Leaving(tries=2)
+    leaving.member.shut_down(0.0)
+    assert leaving.partition.role is Role.HANDING_OVER
+    assert leaving.goes_on(4000.0) == [(1100.0, False)]
+    assert not leaving.has_left()
+    assert leaving.goes_on(9000.0, 4000.0) == [(4100.0, True), (5200.0, False)]
+    assert leaving.has_left(), "twice is enough"
+
+
+def test_who_catches_up_in_the_pause_is_handed_the_lead() -> None:
+    leaving = Leaving(tries=3)
+    leaving.member.shut_down(0.0)
+    leaving.goes_on(2000.0)
+    leaving.member.fetch_from(ReplicaFetch(PartitionId("t", 0), B, 4, 1, 3, 1), 2000.0)
+    leaving.goes_on(4200.0, 2000.0)
+    assert leaving.partition._write.pending == PartitionState(2, 5, (A, B))
+
+
+def test_no_try_hands_nothing_over() -> None:
+    leaving = Leaving(tries=0)
+    leaving.member.shut_down(0.0)
+    assert (leaving.partition.role, leaving.has_left()) == (Role.LEADING, True)
+
+
+def test_a_wish_for_a_broker_names_it() -> None:
+    states = {PartitionId("t", 0): PartitionState(2, 3, (A, B))}
+    found = list(out_of_balance({"t": Topic("id", ((1, 2),), {})}, states, THERE))
+    assert found == [(2, HandOver(PartitionId("t", 0), 1))]
