@@ -9,6 +9,7 @@ first that is answered wins. Both families of addresses, in the order of the sys
 | TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482), and who reads nothing as well |
 | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same where only an answer is waited for |
 | TCP_NOTSENT_LOWAT | what waits, waits in the process, where it can be counted |
+| TCP_CONGESTION | on a link that loses of itself, that what is lost says nothing of how full it is: BBR |
 
 Must never come in: TLS, frames, the sentences about what goes wrong. Source: tcp(7), Linux's tcp_timer.c.
 """
@@ -16,6 +17,7 @@ Must never come in: TLS, frames, the sentences about what goes wrong. Source: tc
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import socket
 import sys
@@ -25,12 +27,14 @@ from typing import Any, NamedTuple
 ATTEMPT_S = 10.0  # an attempt is left open for so long
 NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
+THROUGH_LOSS = "bbr"  # the one algorithm of Linux's that goes by rates and round trips, not by losses
 QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
 # In linux/tcp.h's tcp_info:
 _RTT, _TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN = 68, 100, 128, 136, 140
 _MIN_RTT, _BUSY_TIME, _RWND_LIMITED, _BYTES_SENT = 148, 168, 176, 200
 _SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # how much of it a kernel must tell: 4.2, 4.10, 4.19
+_ALGORITHM_BYTES = 16  # linux/tcp.h: TCP_CA_NAME_MAX
 _HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
@@ -84,6 +88,30 @@ def set_unsent_max(connection: socket.socket, size: int) -> None:
 def _set(connection: socket.socket, option: int, value: int) -> None:
     if connection.fileno() >= 0:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def congestion_control(connection: socket.socket) -> str:
+    """By which algorithm the kernel sends; none where it is closed."""
+    if connection.fileno() < 0:
+        return ""
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _ALGORITHM_BYTES)
+    return told.partition(b"\0")[0].decode()
+
+
+def set_congestion_control(connection: socket.socket, name: str) -> bool:
+    """Have the kernel send by an algorithm from now on; false where it has none of that name, or does not let us.
+
+    Who may not administer the network may take those of net.ipv4.tcp_allowed_congestion_control alone.
+    """
+    if connection.fileno() < 0:
+        return False
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EPERM):
+            raise
+        return False
+    return True
 
 
 def unsent(connection: socket.socket) -> int:

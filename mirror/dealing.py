@@ -3,6 +3,7 @@
 | there is | then |
 |---|---|
 | loss, or the broker's window is shut, while the link is not full | a connection more to each leader, four at most |
+| loss while the link is not full | each connection sends on through it, where the kernel lets us (dialling.py: BBR) |
 | a backlog behind an outage, and a link that is known to lose | all four at once, as nothing is under way then |
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
@@ -116,6 +117,8 @@ class Dealing:
         held_up = [pipe.was_held_up() for pipe in self.pipes]
         loses, is_queued = max(losses, default=0.0) >= LOSSY, any(pipe.is_queued for pipe in self.pipes)
         self._link.is_lossy = loses and (self._link.is_lossy or not is_queued)
+        for pipe in self.pipes:
+            pipe.bear_loss(is_lossy=self._link.is_lossy)
         is_full = self._link.under_way_bytes * 2 >= self._link.limit_bytes
         if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
             self.connections += 1

@@ -110,6 +110,11 @@ class Pipe:
         """Judge the loss by what is sent from now on."""
         self._segments.clear()
 
+    def bear_loss(self, *, is_lossy: bool) -> None:
+        """Have a link that loses segments of itself be filled all the same, as far as the kernel lets us."""
+        if self._connection is not None:
+            self._connection.send_through_loss(is_lossy=is_lossy)
+
     def was_held_up(self) -> bool:
         """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.
 
@@ -143,6 +148,7 @@ class Pipe:
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
             self._connection, self._segments, self._windowed = connection, [], None
+            self.bear_loss(is_lossy=sender.link.is_lossy)
             self.pace = Pace()
             self._tell(sender, "")
             closed = asyncio.ensure_future(connection.wait_closed())

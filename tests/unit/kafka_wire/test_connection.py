@@ -75,6 +75,24 @@ async def test_requests_are_written_at_once_and_answered_in_order():
         connection.close()
 
 
+async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypatch):
+    asked = []
+    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: asked.append(name))
+    monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
+
+    async def play(peer):
+        await peer.begin()
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        for is_lossy in (False, True, True, False, False, True):
+            connection.send_through_loss(is_lossy=is_lossy)
+        connection.close()
+        connection.send_through_loss(is_lossy=False)
+    assert asked == ["bbr", "usual", "bbr"]
+
+
 async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
     async def play(peer):
         await peer.begin()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_wire.dialling import ATTEMPTS_MAX, Tuning, dial, first_of
+from kafka_wire.dialling import ATTEMPTS_MAX, Tuning, congestion_control, dial, first_of, set_congestion_control
 from tests.support.ports import free_port
 from tests.support.scripted_wire import until
 from tests.support.waiting import CALL_S
@@ -103,3 +103,13 @@ async def test_what_the_kernel_is_told():
             assert connection.getsockopt(tcp, socket.TCP_NOTSENT_LOWAT) == 65_536
             assert connection.getsockopt(tcp, socket.TCP_KEEPIDLE) == 5
             assert connection.getsockopt(tcp, socket.TCP_KEEPINTVL) == 1
+
+
+def test_another_congestion_control_is_had_where_the_kernel_has_it_and_else_all_stays():
+    with socket.socket() as connection:
+        assert set_congestion_control(connection, "reno")
+        assert congestion_control(connection) == "reno"
+        assert not set_congestion_control(connection, "of-no-kernel")
+        assert congestion_control(connection) == "reno"
+    assert not set_congestion_control(connection, "reno")
+    assert congestion_control(connection) == ""

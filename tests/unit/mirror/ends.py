@@ -385,6 +385,8 @@ class MemoryConnection:
     async def wait_closed(self):
         await self._gone.wait()
 
+    def send_through_loss(self, *, is_lossy): ...
+
     def segments(self):
         return 0, 0
 

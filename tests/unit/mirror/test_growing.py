@@ -28,6 +28,9 @@ class Full:
     def was_held_up(self):
         return self.held_up
 
+    def bear_loss(self, *, is_lossy):
+        self.bears = is_lossy
+
     def forget_loss(self):
         self.forgot += 1
 
@@ -64,6 +67,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         dealing.grow()
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
+    assert {pipe.bears for pipe in dealing.pipes} == {why == {"loss": 0.02}}
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -76,6 +80,18 @@ async def test_a_link_that_is_down_is_no_lossy_one():
     for _ in range(DOWN_S):
         dealing.grow()
     assert (dealing.connections, link.is_lossy, pipe.forgot) == (1, False, 1)
+
+
+async def test_what_a_link_loses_is_borne_until_it_loses_nothing_more():
+    pipe = Full(loss=0.02)
+    dealing, link, _ = dealing_of(pipe)
+    seen = []
+    for second, loss in enumerate((0.02, 0.001, 0.02)):
+        pipe.loss = loss
+        carry(link, second)
+        dealing.grow()
+        seen.append(pipe.bears)
+    assert seen == [True, False, True]
 
 
 async def test_a_fair_share_of_the_lanes_stays_where_it_is():
