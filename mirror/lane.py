@@ -117,6 +117,7 @@ class Lane:
         "partition",
         "partitions",
         "pipe",
+        "plain_left",
         "read_offset",
         "remembered_ms",
         "resend_from",
@@ -182,6 +183,7 @@ class Lane:
         self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
         self.batch_bytes_max = 0
         self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
+        self.plain_left = 0  # so many of the source's batches go as they are before packing them is tried again
         self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
         self.flight: list[Batch] = []  # sent and not acknowledged, in order
         self.flight_max = 1  # batches at a time

@@ -4,6 +4,7 @@
 |---|---|
 | begins with one of the source's that goes on as it is | that one alone |
 | begins with one that is far larger than a batch is to be | a part of it, so that it does not hold up all others |
+| begins with a large plain one, and what was packed last of such became no smaller, on a fast link | that one alone |
 | else | as many as fit, up to one that goes on as it is, another leader epoch of the source, or a boundary |
 
 Must never come in: connections, sequences, when a lane has its turn.
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge_broker.errors import Refusal
+from edge_broker.protocol.record_batch import CODEC_NONE
 from edge_broker.protocol.unpacking import CODEC_ZSTD
 from kafka_wire.batches import (
     BadBatch,
@@ -27,7 +29,10 @@ from kafka_wire.batches import (
     merged,
 )
 from mirror.lane import Lane
-from mirror.link import Link
+from mirror.link import FORWARDED_FAST_BYTES_MIN, Link
+
+PLAIN = 0.95  # of its size: what packing leaves of noise, images and what its owner has packed itself
+PLAIN_BATCHES = 32  # go on as they are before packing is tried again: records change
 
 
 class Job(NamedTuple):
@@ -57,6 +62,7 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
         if _forwards(lane, first, link, codec):
             if not pieces:
                 lane.packing = True
+                lane.plain_left = max(0, lane.plain_left - 1)
                 return Job(lane, [lane.take()], forward=True)
             break
         share = bytes_about(first)
@@ -81,7 +87,19 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
 
 def _forwards(lane: Lane, piece: Piece, link: Link, codec: int) -> bool:
     size = len(piece.batch)
-    return link.forwards(piece.header.codec, size, codec) and size <= lane.batch_bytes_max and may_be_forwarded(piece)
+    is_plain = lane.plain_left > 0 and link.is_fast and piece.header.codec == CODEC_NONE
+    goes_on = (is_plain and size >= FORWARDED_FAST_BYTES_MIN) or link.forwards(piece.header.codec, size, codec)
+    return goes_on and size <= lane.batch_bytes_max and may_be_forwarded(piece)
+
+
+def learn(lane: Lane, pieces: Sequence[Piece], packed: Packed, *, was_forwarded: bool) -> None:
+    """Note what became of these, for those behind them."""
+    share = sum(map(bytes_about, pieces))
+    lane.growth = max(1.0, packed.payload_bytes / share)
+    lane.shrinkage = min(1.0, len(packed.batch) / share)
+    if not was_forwarded:
+        is_plain = all(piece.header.codec == CODEC_NONE for piece in pieces)
+        lane.plain_left = PLAIN_BATCHES if is_plain and lane.shrinkage > PLAIN else 0
 
 
 def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[Packed | Exception]:

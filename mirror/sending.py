@@ -40,7 +40,6 @@ from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
     Packed,
     TooMuchAtOnce,
-    bytes_about,
     record_bytes,
     split,
     stamp,
@@ -54,7 +53,7 @@ from mirror.errors import OvertakenError, TargetError
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
 from mirror.lives import Begun, Lives
-from mirror.packing import Job, next_job, pack_all
+from mirror.packing import Job, learn, next_job, pack_all
 from mirror.pipe import Pipe
 from mirror.state import Contradiction
 from mirror.target import Target
@@ -374,9 +373,7 @@ class Sender:
                 self._rest(lane)
             self._settle(lane)
             return None
-        share = sum(map(bytes_about, pieces))
-        lane.growth = max(1.0, result.payload_bytes / share)
-        lane.shrinkage = min(1.0, len(result.batch) / share)
+        learn(lane, pieces, result, was_forwarded=job.forward)
         if not result.records:  # compaction has left nothing
             return Batch(lane, pieces, result, None)
         state = lane.state

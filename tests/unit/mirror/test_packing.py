@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from edge_broker.protocol.record_batch import build_batch
@@ -9,20 +11,60 @@ from kafka_wire.batches import pieces_of
 from kafka_wire.partitions import TopicPartition
 from mirror.lane import Lane
 from mirror.link import Link
-from mirror.packing import Job, next_job, pack_all
+from mirror.packing import PLAIN_BATCHES, Job, learn, next_job, pack_all
 
 CODEC = 4  # zstd, so that nothing of the source's goes on as it is
 RECORDS, SIZE = 64, 1000
+CHANCE = random.Random(16)
 
 
-def lane_with(*batches):
+def lane_with(*batches, is_noise=False):
     made = Lane(TopicPartition("noise", 0), "lab.noise", {"cleanup.policy": "delete"})
     made.codec, made.batch_bytes_max = CODEC, 512 * 1024
     for base, records in batches:
-        content = build_batch([(None, b"x" * SIZE)] * records, timestamp_ms=1, base_offset=base)
+        content = build_batch(
+            [(None, CHANCE.randbytes(SIZE) if is_noise else b"x" * SIZE) for _ in range(records)],
+            timestamp_ms=1,
+            base_offset=base,
+        )
         for piece in pieces_of(memoryview(content), base):
             made.put(piece, 0.0)
     return made
+
+
+def link_of(bytes_per_s):
+    made = Link(10**9)
+    made.acked(1.0, made.sent(0.0, bytes_per_s))
+    return made
+
+
+def sent(lane, link):
+    """Whether what the lane sends next goes on as the source has it."""
+    job = next_job(lane, link, CODEC, 64 * 1024)
+    (packed,) = pack_all([job], 1)
+    learn(lane, job.pieces, packed, was_forwarded=job.forward)
+    lane.packing = False
+    return job.forward
+
+
+@pytest.mark.parametrize(
+    ("is_noise", "bytes_per_s", "as_they_are"),
+    [(True, 20_000_000, PLAIN_BATCHES), (True, 100_000, 0), (False, 20_000_000, 0)],
+)
+def test_what_packing_makes_no_smaller_goes_on_as_it_is_on_a_fast_link_and_is_tried_again(
+    is_noise, bytes_per_s, as_they_are
+):
+    lane = lane_with(*((number * 20, 20) for number in range(PLAIN_BATCHES + 3)), is_noise=is_noise)
+    lane.batch_bytes_max = 24_000  # one of the source's in each
+    link = link_of(bytes_per_s)
+    went = [sent(lane, link) for _ in range(PLAIN_BATCHES + 2)]
+    assert went == [False, *[bool(as_they_are)] * PLAIN_BATCHES, False]
+
+
+def test_small_batches_are_merged_though_packing_makes_them_no_smaller():
+    lane = lane_with(*((number, 1) for number in range(80)), is_noise=True)
+    lane.plain_left = PLAIN_BATCHES
+    assert not sent(lane, link_of(20_000_000))
 
 
 def taken(lane, bytes_max):
