@@ -114,6 +114,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._bearing: asyncio.TimerHandle | None = None
         self._is_quiet = False
+        self._is_undaunted = False  # by what is lost
         self._usual = ""  # the kernel's algorithm for it, while another is asked for
         self._is_open = False
         self._is_taken = False  # the broker has answered what it answers to nobody whom it does not let in
@@ -427,13 +428,13 @@ class Connection:
         """The same and what is on its way: not acknowledged by the other end's kernel."""
         return 0 if self._ended is not None else self._in_process() + unacknowledged(self._socket)
 
-    def send_through_loss(self, *, is_lossy: bool) -> None:
-        """Have the kernel take no lost segment for a sign of a full link, if it lets us; or do as usual again."""
-        if self._ended is not None or is_lossy == bool(self._usual):
-            return
-        usual = self._usual or congestion_control(self._socket)
-        self._usual = usual if is_lossy else ""
-        set_congestion_control(self._socket, THROUGH_LOSS if is_lossy else usual)
+    def send_through_loss(self, *, is_lossy: bool) -> bool:
+        """Have the kernel take no lost segment for a sign of a full link, or do as usual again; whether it does so."""
+        if self._ended is None and is_lossy != bool(self._usual):
+            usual = self._usual or congestion_control(self._socket)
+            self._usual = usual if is_lossy else ""
+            self._is_undaunted = set_congestion_control(self._socket, THROUGH_LOSS if is_lossy else usual) and is_lossy
+        return self._is_undaunted
 
     def segments(self) -> tuple[int, int]:
         """How many segments the kernel has sent, and how many of those once more."""

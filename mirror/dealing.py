@@ -3,8 +3,8 @@
 | there is | then |
 |---|---|
 | loss, or the broker's window is shut, while the link is not full | a connection more to each leader, four at most |
-| loss while the link is not full | each connection sends on through it, where the kernel lets us (dialling.py: BBR) |
-| a backlog behind an outage, and a link that is known to lose | all four at once, as nothing is under way then |
+| the same loss | each connection sends on through it, where the kernel lets us (dialling.py: BBR): two at most then |
+| a backlog behind an outage, and a link that is known to lose | all of them at once, as nothing is under way then |
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
 
@@ -15,15 +15,17 @@ lane sends, and when (sending.py), turns (pipe.py), what a link carries (link.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from mirror.lane import Lane
 from mirror.link import Link
 from mirror.pipe import Pipe
 
 CONNECTIONS_MAX = 4  # to a leader
+CONNECTIONS_UNDAUNTED_MAX = 2  # where each fills a link that loses: of more, one soon has less than its share for long
 DOWN_S = 3  # without any byte acknowledged
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
+JUDGED = 400  # segments, from which on one that lost less is no lossy link any more: 2 % lose eight of them
 SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 
@@ -36,6 +38,7 @@ class Dealing:
         self.connections = 1
         self._link, self._make, self._consider = link, make, consider
         self._delivered = self._still_s = 0  # bytes when `grow` looked last, and since when they are the same
+        self._is_undaunted = False  # what is lost slows no connection down
         self._sparse_until = 0.0  # until then there are lanes without a backlog
         self._pipes: dict[tuple[int, int], Pipe] = {}
 
@@ -46,8 +49,12 @@ class Dealing:
 
     @property
     def active(self) -> int:
-        """How many connections share the link, one at least."""
+        """How many connections with a backlog share the link, one at least."""
         return max(1, sum(pipe.is_active for pipe in self.pipes))
+
+    @property
+    def _connections_max(self) -> int:
+        return max(self.connections, CONNECTIONS_UNDAUNTED_MAX) if self._is_undaunted else CONNECTIONS_MAX
 
     def retire(self, pipe: Pipe) -> None:
         """Let a pipe go that carries nothing any more."""
@@ -59,14 +66,18 @@ class Dealing:
         """Have a pipe to this leader carry the lane, of which nothing is under way."""
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
-        if self._waits_long(lane):  # as all do behind an outage
+        waits_long = self._waits_long(lane)
+        if waits_long:  # as all do behind an outage
             lane.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
             if self._link.is_lossy:
-                self.connections = CONNECTIONS_MAX  # at once: later, who has something under way has to wait for that
+                self.connections = (
+                    self._connections_max
+                )  # at once: later, who has something under way has to wait for that
         lane.dealt = self._dealt(lane)
         left, lane.leaves = lane.pipe if lane.leaves else None, False
         lane.pipe = self.emptiest(node, *lane.dealt, but=left)
         lane.pipe.lanes.add(lane)
+        lane.pipe.is_free &= not waits_long
 
     def is_to_move(self, lane: Lane) -> bool:
         """Whether another connection is to carry a lane that has something to send."""
@@ -113,19 +124,31 @@ class Dealing:
             for pipe in self.pipes if self._still_s >= DOWN_S else ():
                 pipe.forget_loss()
             return
-        losses = [pipe.loss for pipe in self.pipes]
+        segments = [pipe.segments() for pipe in self.pipes]
         held_up = [pipe.was_held_up() for pipe in self.pipes]
-        loses, is_queued = max(losses, default=0.0) >= LOSSY, any(pipe.is_queued for pipe in self.pipes)
-        self._link.is_lossy = loses and (self._link.is_lossy or not is_queued)
-        for pipe in self.pipes:
-            pipe.bear_loss(is_lossy=self._link.is_lossy)
+        loses = any(again and again >= LOSSY * sent for sent, again in segments)
+        is_queued = any(pipe.is_queued for pipe in self.pipes)
+        if loses:
+            self._link.is_lossy |= not is_queued
+        elif sum(sent for sent, _ in segments) >= JUDGED:  # else nobody knows: what is known stays
+            self._link.is_lossy = False
+        undaunted = [pipe.bear_loss(is_lossy=self._link.is_lossy) for pipe in self.pipes]
+        self._is_undaunted = all(undaunted)
         is_full = self._link.under_way_bytes * 2 >= self._link.limit_bytes
-        if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < CONNECTIONS_MAX:
+        if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < self._connections_max:
             self.connections += 1
             for pipe in self.pipes:
                 self._keep(pipe)
+        if len(self._pipes) > 1:  # one has the whole link
+            self._share()
+
+    def _share(self) -> None:
+        """Have those share the link that have a backlog."""
+        waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in self.pipes}
+        for pipe, lanes in waiting.items():
+            pipe.is_free = not lanes
         if self.connections > 1:
-            self._even_out()
+            self._even_out(waiting)
 
     def _keep(self, pipe: Pipe) -> None:
         """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
@@ -136,16 +159,14 @@ class Dealing:
             if first <= pipe.number < end:
                 lane.dealt = first, end
 
-    def _even_out(self) -> None:
+    def _even_out(self, waiting: Mapping[Pipe, list[Lane]]) -> None:
         """Have a backlog go on by another connection where its own is slow and one to that leader has none.
 
         One that has lost a segment twice may carry next to nothing for many seconds.
         """
-        pipes, share = list(self.pipes), (self._link.rate or 0.0) / self.active
-        waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in pipes}
-        for pipe, lanes in waiting.items():
-            pipe.is_free = not lanes
-            pipe.pace.tick(share, is_busy=bool(pipe.under_way_bytes))
+        pipes, share = list(waiting), (self._link.rate or 0.0) / self.active
+        for pipe in pipes:
+            pipe.pace.tick(share, is_busy=pipe.under_way_bytes > 0 and not pipe.is_free)
         for pipe in pipes:
             lane = next((lane for lane in waiting[pipe] if not (lane.urgent or lane.rests)), None)
             if lane is not None and pipe.pace.is_slow:

@@ -93,27 +93,25 @@ class Pipe:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has a backlog, or something under way."""
-        return bool(self.under_way_bytes or self.ready)
+        """Whether it has a backlog to share the link with: what trickles needs no room, and is sent beside that."""
+        return bool(self.ready or (self.under_way_bytes and not self.is_free))
 
-    @property
-    def loss(self) -> float:
-        """Which share of its segments was sent again in the last LOSS_S, about."""
+    def segments(self) -> tuple[int, int]:
+        """How many segments it has sent in the last LOSS_S, about, and how many of those once more; once a second."""
         if self._connection is None or self._connection.closed:
-            return 0.0
+            return 0, 0
         self._segments.append(self._connection.segments())
         del self._segments[:-LOSS_S]
         (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
-        return (again - again_before) / (sent - before) if sent > before else 0.0
+        return sent - before, again - again_before
 
     def forget_loss(self) -> None:
         """Judge the loss by what is sent from now on."""
         self._segments.clear()
 
-    def bear_loss(self, *, is_lossy: bool) -> None:
-        """Have a link that loses segments of itself be filled all the same, as far as the kernel lets us."""
-        if self._connection is not None:
-            self._connection.send_through_loss(is_lossy=is_lossy)
+    def bear_loss(self, *, is_lossy: bool) -> bool:
+        """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
+        return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
     def was_held_up(self) -> bool:
         """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.

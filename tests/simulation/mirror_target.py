@@ -487,8 +487,9 @@ class Connection:
     async def wait_closed(self) -> None:
         await self._gone.wait()
 
-    def send_through_loss(self, *, is_lossy: bool) -> None:
-        """Nothing: the model's link takes as much whatever it loses."""
+    def send_through_loss(self, *, is_lossy: bool) -> bool:
+        """The model's kernel goes on as usual."""
+        return False
 
     def segments(self) -> tuple[int, int]:
         return 0, 0

@@ -77,7 +77,7 @@ async def test_requests_are_written_at_once_and_answered_in_order():
 
 async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypatch):
     asked = []
-    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: asked.append(name))
+    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: not asked.append(name))
     monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
 
     async def play(peer):
@@ -87,7 +87,7 @@ async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypa
     async with playing(play) as port:
         connection = await opened(port)
         for is_lossy in (False, True, True, False, False, True):
-            connection.send_through_loss(is_lossy=is_lossy)
+            assert connection.send_through_loss(is_lossy=is_lossy) is is_lossy
         connection.close()
         connection.send_through_loss(is_lossy=False)
     assert asked == ["bbr", "usual", "bbr"]

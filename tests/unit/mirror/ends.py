@@ -385,7 +385,8 @@ class MemoryConnection:
     async def wait_closed(self):
         await self._gone.wait()
 
-    def send_through_loss(self, *, is_lossy): ...
+    def send_through_loss(self, *, is_lossy):
+        return False
 
     def segments(self):
         return 0, 0

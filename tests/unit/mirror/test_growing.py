@@ -9,7 +9,7 @@ import pytest
 
 from kafka_wire.dialling import Windowed
 from kafka_wire.partitions import TopicPartition
-from mirror.dealing import CONNECTIONS_MAX, DOWN_S, Dealing
+from mirror.dealing import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
 from mirror.lane import Lane
 from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
@@ -20,16 +20,21 @@ POLICY = {"cleanup.policy": "delete"}
 class Full:
     """A pipe as far as it is looked at when there are more."""
 
-    def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, lanes=()):
+    def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, undaunted=False, lanes=()):
+        self.undaunted = undaunted
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
-        self.held_up, self.is_queued, self.forgot = held_up, queued, 0
+        self.held_up, self.is_queued, self.forgot, self.sent = held_up, queued, 0, 1000
         self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
+
+    def segments(self):
+        return self.sent, int(self.loss * self.sent)
 
     def was_held_up(self):
         return self.held_up
 
     def bear_loss(self, *, is_lossy):
         self.bears = is_lossy
+        return is_lossy and self.undaunted
 
     def forget_loss(self):
         self.forgot += 1
@@ -57,7 +62,13 @@ def carry(link, now):
 
 @pytest.mark.parametrize(
     ("why", "connections"),
-    [({"loss": 0.02}, 4), ({"held_up": True}, 4), ({}, 1), ({"loss": 0.02, "queued": True}, 1)],
+    [
+        ({"loss": 0.02}, 4),
+        ({"loss": 0.02, "undaunted": True}, 2),
+        ({"held_up": True}, 4),
+        ({}, 1),
+        ({"loss": 0.02, "queued": True}, 1),
+    ],
 )
 async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second(why, connections):
     dealing, link, _ = dealing_of(Full(**why))
@@ -67,7 +78,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         dealing.grow()
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
-    assert {pipe.bears for pipe in dealing.pipes} == {why == {"loss": 0.02}}
+    assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -86,12 +97,20 @@ async def test_what_a_link_loses_is_borne_until_it_loses_nothing_more():
     pipe = Full(loss=0.02)
     dealing, link, _ = dealing_of(pipe)
     seen = []
-    for second, loss in enumerate((0.02, 0.001, 0.02)):
-        pipe.loss = loss
+    told = [
+        (0.02, 1000, False),
+        (0.0, 50, False),
+        (0.02, 60, True),
+        (0.0, JUDGED - 1, False),
+        (0.001, JUDGED, False),
+        (0.02, 1000, True),
+        (0.02, 1000, False),
+    ]
+    for second, (pipe.loss, pipe.sent, pipe.is_queued) in enumerate(told):
         carry(link, second)
         dealing.grow()
         seen.append(pipe.bears)
-    assert seen == [True, False, True]
+    assert seen == [True, True, True, True, False, False, True]
 
 
 async def test_a_fair_share_of_the_lanes_stays_where_it_is():
@@ -168,6 +187,28 @@ def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
     pace.delivered_bytes += 20_000
     pace.tick(10_000, is_busy=True)
     assert not pace.is_slow
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "under_way", "is_free", "is_active"),
+    [(True, 0, True, True), (False, 8_000, False, True), (False, 8_000, True, False), (False, 0, False, False)],
+)
+async def test_a_connection_shares_the_link_while_it_has_a_backlog(is_ready, under_way, is_free, is_active):
+    pipe = Pipe.__new__(Pipe)
+    pipe.ready, pipe.under_way_bytes, pipe.is_free = Turns(), under_way, is_free
+    if is_ready:
+        pipe.ready.add(backlogged(0))
+    assert pipe.is_active is is_active
+
+
+async def test_who_joins_with_a_backlog_shares_the_link_at_once():
+    one, other = Full(0), Full(1)
+    one.is_free = other.is_free = True
+    dealing, _, _ = dealing_of(one, other)
+    for lane, node in ((waiting(0), 1), (backlogged(1), 1)):
+        dealing.connections = 2
+        dealing.join(lane, node)
+    assert (one.is_free, other.is_free) == (False, True)
 
 
 async def test_a_slow_connection_has_little_under_way():
