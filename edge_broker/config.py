@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from drupelet.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
-from edge_broker.security_keys import LISTENER_KEYS, LISTENER_PREFIX, MECHANISM_KEYS, SECURITY_KEYS
+from edge_broker.security_keys import (
+    LISTENER_KEYS,
+    LISTENER_PREFIX,
+    MECHANISM_KEYS,
+    MECHANISMS,
+    PROTOCOLS,
+    SECURITY_KEYS,
+)
 from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
 if TYPE_CHECKING:
@@ -48,6 +55,18 @@ _TABLE = (
         "inter.broker.listener.name",
         "",
         "The listener of this name is for other brokers of the cluster; empty: the first one is.",
+    ),
+    Key(
+        "security.inter.broker.protocol",
+        "",
+        "The listener that speaks this protocol is for other brokers; for where inter.broker.listener.name is not set.",
+        choices=("", *PROTOCOLS),
+    ),
+    Key(
+        "sasl.mechanism.inter.broker.protocol",
+        "",
+        "How brokers log in at each other, as edge.inter.broker.config.file has to say, too; empty: as that says.",
+        choices=("", *MECHANISMS),
     ),
     Key(
         "edge.inter.broker.config.file",

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatcher import Dispatcher
 
+PROTOCOL = "security.inter.broker.protocol"
+MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
 TICKS_OF_CALM = 10
@@ -318,7 +320,7 @@ class ClusterShell:
             log_line("warning", "stray-topic", topic=topic, topic_id=topic_id)
 
     def _note_security(self, note: str) -> None:
-        self._broker.notes["security"] = [note]
+        self._broker.notes.setdefault("security", []).append(note)
         log_line("warning", "users-and-acls", text=note)
 
     def _advance(self, effect: effects.Advance) -> None:
@@ -401,7 +403,16 @@ def leave_ms_max(settings: Settings) -> float:
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
     """The listener for other brokers; ConfigurationError."""
-    name = config.text("inter.broker.listener.name")
+    name, protocol = config.text("inter.broker.listener.name"), config.text(PROTOCOL)
+    if name and protocol:
+        raise ConfigurationError(f"inter.broker.listener.name and {PROTOCOL} are both set; leave one of them out")
+    if protocol:
+        speaking = [each for each in listeners if each.protocol == protocol]
+        if len(speaking) != 1:
+            raise ConfigurationError(
+                f"{PROTOCOL} is {protocol}, which {len(speaking)} listeners speak; set inter.broker.listener.name"
+            )
+        return speaking[0]
     found = next((each for each in listeners if each.name == (name or listeners[0].name)), None)
     if found is None:
         names = ", ".join(each.name for each in listeners)
@@ -415,13 +426,33 @@ def link_security(config: BrokerConfig, listener: Listener) -> Security:
     if path:
         from drupelet.kafka_properties import security_of  # noqa: PLC0415 - for secured clusters alone
 
-        return security_of(Path(path))
+        found = security_of(Path(path))
+        _check_shown(config, listener, path, found)
+        return found
     if listener.encrypted or listener.logs_in:
         raise ConfigurationError(
             f"listener {listener.name} for brokers speaks {listener.protocol}, and this broker has nothing to show "
             "there; name a file of client properties in edge.inter.broker.config.file"
         )
     return Security()
+
+
+def _check_shown(config: BrokerConfig, listener: Listener, path: str, shown: Security) -> None:
+    """Refuse what no broker of the same configuration would let in; ConfigurationError."""
+    if shown.protocol != listener.protocol:
+        raise ConfigurationError(
+            f"{path}: security.protocol is {shown.protocol}, and the listener for brokers, {listener.name}, speaks "
+            f"{listener.protocol}; they have to be the same"
+        )
+    mechanism = config.text(MECHANISM)
+    if shown.has_login and mechanism and mechanism != shown.mechanism:
+        raise ConfigurationError(f"{path}: sasl.mechanism is {shown.mechanism}, and {MECHANISM} is {mechanism}")
+    enabled = config.of_listener(listener.name, "sasl.enabled.mechanisms").replace(" ", "").split(",")
+    if shown.has_login and shown.mechanism not in enabled:
+        raise ConfigurationError(
+            f"{path}: sasl.mechanism is {shown.mechanism}, and listener {listener.name} takes {', '.join(enabled)} "
+            "(sasl.enabled.mechanisms)"
+        )
 
 
 def check_nothing_is_secured(config: BrokerConfig, listeners: Iterable[Listener]) -> None:

@@ -259,3 +259,8 @@ def test_boards_know_each_other_by_certificate(ensemble: ZooKeeperEnsemble, tmp_
         wait_until(lambda: len(cluster.admin(OPS, 3).list_topics(timeout=CALL_S).brokers) == 3, WAIT_S, "three boards")
         cluster.make_topic("readings")
         assert cluster.produced(OPS, "readings") is None
+        for server in ensemble.servers[1:]:  # which is the majority
+            server.kill()
+        wait_until(lambda: "what=Suspended" in cluster.boards[0].log_tail(200), WAIT_S, "ZooKeeper is away")
+        assert cluster.gets_in(OPS, 1) is not None
+        assert cluster.gets_in(ANN, 1) is None

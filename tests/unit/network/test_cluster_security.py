@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,47 @@ def test_a_broker_without_anything_to_show_is_told_the_key() -> None:
         link_security(BrokerConfig(), LOGIN)
     with pytest.raises(ConfigurationError, match="name one of the listeners, BROKERS"):
         inter_broker_listener(BrokerConfig({"inter.broker.listener.name": "CLIENT"}), [LOGIN])
+
+
+def shown(tmp_path: Path, protocol: str, mechanism: str = "SCRAM-SHA-512") -> str:
+    path = tmp_path / "broker.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    login = f'sasl.mechanism={mechanism}\nsasl.jaas.config={module} required username="b" password="p";\n'
+    path.touch(0o600)
+    path.write_text(f"security.protocol={protocol}\n" + (login if protocol.startswith("SASL") else ""))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "why"),
+    [
+        ("SSL", {}, "security.protocol is SSL, and the listener for brokers, BROKERS, speaks SASL_SSL"),
+        ("SASL_SSL", {"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "and sasl.mechanism.inter.broker.protocol is"),
+        ("SASL_SSL", {"sasl.enabled.mechanisms": "PLAIN"}, "and listener BROKERS takes PLAIN"),
+    ],
+)
+def test_what_brokers_like_this_one_would_refuse_ends_the_start(
+    tmp_path: Path, protocol: str, settings: dict[str, str], why: str
+) -> None:
+    file = {"edge.inter.broker.config.file": shown(tmp_path, protocol)}
+    with pytest.raises(ConfigurationError, match=re.escape(why)):
+        link_security(BrokerConfig(file | settings), LOGIN)
+
+
+def test_what_they_take_is_shown(tmp_path: Path) -> None:
+    file = {"edge.inter.broker.config.file": shown(tmp_path, "SASL_SSL")}
+    found = link_security(BrokerConfig(file | {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"}), LOGIN)
+    assert (found.protocol, found.mechanism, found.username) == ("SASL_SSL", "SCRAM-SHA-512", "b")
+
+
+def test_the_listener_for_brokers_is_found_by_its_name_or_its_protocol() -> None:
+    listeners = [OPEN, LOGIN]
+    assert inter_broker_listener(BrokerConfig(), listeners) is OPEN
+    assert inter_broker_listener(BrokerConfig({"inter.broker.listener.name": "BROKERS"}), listeners) is LOGIN
+    by_protocol = BrokerConfig({"security.inter.broker.protocol": "SASL_SSL"})
+    assert inter_broker_listener(by_protocol, listeners) is LOGIN
+    with pytest.raises(ConfigurationError, match="which 2 listeners speak"):
+        inter_broker_listener(by_protocol, [LOGIN, LOGIN._replace(name="CLIENT")])
+    both = BrokerConfig({"security.inter.broker.protocol": "SASL_SSL", "inter.broker.listener.name": "BROKERS"})
+    with pytest.raises(ConfigurationError, match="are both set"):
+        inter_broker_listener(both, listeners)
