@@ -19,7 +19,6 @@ from drupelet import heap
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
-from drupelet.ledger import LEDGER_TOPIC
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
 from edge_broker.broker.broker import Broker
@@ -52,6 +51,7 @@ from edge_broker.storage import removal
 from edge_broker.storage.age import Now
 from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
+from edge_broker.storage.ledger import Ledger
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.store import LogStore, served_anybody
@@ -109,8 +109,8 @@ async def _serve(options: Options) -> int:
     workers = {name: Worker(name, loop) for name in get_args(WorkerName) if logs_in or name != LOGINS}
     broker = Broker(config, store, clock, options.listeners)
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
-    ledger = LoopLedger(loop, dispatcher, store.topics[LEDGER_TOPIC].partitions[0])
-    store.use_ledger(ledger)
+    ledger = LoopLedger(loop, dispatcher, store.ledger_log)
+    store.use_ledger(ledger if store.registrations is None else _journal_of(store, ledger))
     server = Server(config, dispatcher, loop)
     try:
         check_somebody_gets_in(broker)
@@ -181,6 +181,13 @@ def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -
     from edge_broker.network.cluster import ClusterShell  # noqa: PLC0415 - for a cluster alone, as kazoo
 
     return ClusterShell(broker, dispatcher, asyncio.get_running_loop(), stop.set)
+
+
+def _journal_of(store: LogStore, ledger: LoopLedger) -> Ledger:
+    """What is lost goes to the journal of a board in a cluster, as long as that is not full."""
+    from edge_broker.storage.ledger_journal import JournalLedger  # noqa: PLC0415 - for a cluster alone
+
+    return JournalLedger(ledger, store.ledger_log)
 
 
 async def _open_with_space(options: Options, clock: SystemClock, notifier: Notifier) -> LogStore:

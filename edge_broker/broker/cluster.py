@@ -27,9 +27,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from drupelet.addresses import is_loopback
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
+from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline
 from edge_broker.cluster.image import DeletedTopic
@@ -43,7 +43,7 @@ from edge_broker.cluster.security_node import Standing as NodeStanding
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage.topics import id_of
+from edge_broker.storage.topics import JOURNAL_TOPIC, id_of
 
 if TYPE_CHECKING:
     from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
@@ -88,6 +88,7 @@ class Cluster:
         self.member = member
         self.listener = listener
         self.fetches = FollowerFetches()
+        self.entries = LedgerEntries()
         self._now_ms = now_ms
         self._carry_out = carry_out
         self.contradiction = ""  # why this broker can never be a member as it is; it is about to end then
@@ -310,7 +311,7 @@ class Cluster:
 
     def check_append(self, log: PartitionLog, *, all_in_sync: bool) -> None:
         """Refuse what may not be appended now; `all_in_sync`: it comes with acks=all."""
-        if log.topic == LEDGER_TOPIC:
+        if log.topic == JOURNAL_TOPIC:
             return
         found = self.member.partitions.get(PartitionId(log.topic, log.partition))
         self.member.now_ms = self._now_ms()
@@ -323,7 +324,7 @@ class Cluster:
 
     def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
         """Why what was appended in an epoch will not be answered: another one leads, and may not have it."""
-        if log.topic == LEDGER_TOPIC:
+        if log.topic == JOURNAL_TOPIC:
             return None
         if self.epoch_led(log.topic, log.partition) == leader_epoch:
             return None

@@ -6,10 +6,11 @@
 | under-replicated | of those led here: fewer replicas are in sync and there than there should be |
 | under min ISR | of those led here: fewer than `min.insync.replicas`, so acks=all is refused |
 | offline | of all partitions of the cluster: nobody leads; told by the controller alone, as in Kafka |
+| entries | losses in this board's journal that `__edge_ledger` has not taken yet, and the journal's bytes |
 | lag | of each follower of what is led here: records that it has not confirmed, and since when it has not had all |
 
-A follower that has not fetched in this leader epoch yet has no lag that is known. `__edge_ledger` is each broker's own,
-and counted nowhere.
+A follower that has not fetched in this leader epoch yet has no lag that is known. `__edge_ledger` is
+counted as any topic; what waits in this board's journal for it is told apart.
 
 Lives here: counting. Must never come in: how figures are written (network/metrics.py). Source: Kafka's ReplicaManager
 and KafkaController metrics.
@@ -20,9 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.cluster import Cluster
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.state import NO_LEADER, PartitionId
+from edge_broker.storage.ledger_journal import is_full, waiting
+from edge_broker.storage.log import PartitionLog
 
 
 class Few(NamedTuple):
@@ -53,9 +57,11 @@ class Figures(NamedTuple):
     offline: int
     is_controller: bool
     lags: list[Lag]
+    entries: int
+    entries_bytes: int
 
 
-def figures(cluster: Cluster) -> Figures:
+def figures(cluster: Cluster, journal: PartitionLog) -> Figures:
     """Count now."""
     led, found = _led(cluster), _in_sync(cluster)
     is_controller = cluster.controller == cluster.member.identity.broker
@@ -67,6 +73,8 @@ def figures(cluster: Cluster) -> Figures:
         offline(cluster) if is_controller else 0,
         is_controller,
         [lag for each in led for lag in lags(cluster, each)],
+        waiting(journal),
+        journal.size,
     )
 
 
@@ -107,6 +115,23 @@ def lags(cluster: Cluster, partition: Partition) -> Iterator[Lag]:
             records = max(0, partition.log.log_end_offset - follower.end)
             seconds = max(0.0, cluster.now_ms - follower.caught_up_ms) / 1000 if records else 0.0
             yield Lag(partition.partition, broker, records, seconds)
+
+
+def entries_wait(cluster: Cluster, journal: PartitionLog) -> str | None:
+    """One sentence about losses that the cluster's ledger does not take; None: it takes all, as far as is known."""
+    count, why = waiting(journal), cluster.member.forwarding.refused
+    nobody = cluster.member.ledger_leader is None
+    if not count or not (why or nobody):
+        return None
+    many = f"{count} losses wait" if count > 1 else "1 loss waits"
+    return f"{many} in this board's journal for {LEDGER_TOPIC}: {'nobody leads it' if nobody else why}"
+
+
+def journal_full(journal: PartitionLog) -> str | None:
+    """One sentence about a journal that takes no more; None: it does."""
+    if not is_full(journal):
+        return None
+    return f"the ledger's journal is full, so nothing more may be lost: {waiting(journal)} losses wait for a leader"
 
 
 def health(cluster: Cluster) -> str | None:

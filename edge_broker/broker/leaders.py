@@ -8,8 +8,7 @@
 | eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
 | offline replicas | those that are not there, have no such listener, or say that their log is offline |
 
-A topic of the store itself has one replica, the broker that is asked: each topic of a broker that stands alone, and
-`__edge_ledger`, which is each broker's own for now. A cluster forwards it to one leader later.
+Of a broker that stands alone each topic has one replica, that broker.
 
 Lives here: that. Must never come in: messages of the protocol, decisions (edge_broker.cluster).
 """

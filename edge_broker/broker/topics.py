@@ -11,7 +11,8 @@
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
 
 In a cluster its image says which topics there are, wherever their partitions lie; what lies here is only asked for the
-log of a partition that this broker leads. `__edge_ledger` is each broker's own for now, and in no image.
+log of a partition that this broker leads. `__edge_ledger` is one of them;
+a board's journal of it is nobody's to ask for.
 
 Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
@@ -84,7 +85,7 @@ class Topics:
                 check_writer(self._ledger_writers, context.session.host)
 
     def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
-        """The topic of a name or an id, as it lies here; Refusal. In a cluster, the ledger's alone."""
+        """The topic of a name or an id, where a board stands alone; Refusal."""
         found = self.described(context, asked, operation)
         assert isinstance(found, Topic), "what lies here of a cluster's topic is asked for by partition"
         return found
@@ -101,7 +102,7 @@ class Topics:
     def by_id(self, topic_id: uuid.UUID) -> AnyTopic:
         """The topic of an id, for a session that is not authorized yet; Refusal."""
         topic: AnyTopic | None = self._store.topics_by_id.get(topic_id)
-        if self.cluster is not None and not (topic is not None and topic.name == LEDGER_TOPIC):
+        if self.cluster is not None:
             self._check_known(self.cluster)
             topic = self.cluster.described_by_id(topic_id)
         if topic is None:
@@ -110,7 +111,7 @@ class Topics:
 
     def described_there(self, name: str) -> AnyTopic:
         """The topic of a name that the session was authorized for, wherever it lies; Refusal."""
-        if self.cluster is None or name == LEDGER_TOPIC:
+        if self.cluster is None:
             return self.there(name)
         topic = self.cluster.described(name)
         if topic is None:
@@ -168,7 +169,7 @@ class Topics:
             name = topic.name
             if not 0 <= index < len(topic.partitions):
                 raise _out_of_range(topic, index)
-            if name != LEDGER_TOPIC and cluster.led(name, index) is None:
+            if cluster.led(name, index) is None:
                 raise cluster.not_led(name, index)
         log = self._store.log(name, index)
         if log is None:
@@ -201,8 +202,7 @@ class Topics:
         """The topics that are there, wherever they lie, whoever may see them."""
         if self.cluster is None:
             return list(self._store.topics.values())
-        found: list[AnyTopic] = [self._store.topics[name] for name in (LEDGER_TOPIC,) if name in self._store.topics]
-        return [*found, *(each for name in self.cluster.topics if (each := self.cluster.described(name)) is not None)]
+        return [each for name in self.cluster.topics if (each := self.cluster.described(name)) is not None]
 
     def shown_to(self, context: RequestContext, name: str) -> bool:
         """Whether a session may describe a topic that it has not named."""
@@ -219,7 +219,7 @@ class Topics:
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name, for whom it may be."""
-        if self.cluster is None or name == LEDGER_TOPIC:
+        if self.cluster is None:
             return name in self._store.topics
         return name in self.cluster.topics
 
@@ -228,7 +228,7 @@ class Topics:
         return {metric_name(name): name for name in (*self.changing, *self._names())}
 
     def _names(self) -> Iterable[str]:
-        return self._store.topics if self.cluster is None else (LEDGER_TOPIC, *self.cluster.topics)
+        return self._store.topics if self.cluster is None else self.cluster.topics
 
     def taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""

@@ -174,6 +174,19 @@ class Left(NamedTuple):
     """A controlled shutdown has nothing left to hand over."""
 
 
+class Forward(NamedTuple):
+    """Tell a broker, perhaps this one, the oldest entries of the journal; the answer bears this turn."""
+
+    to: int
+    turn: int
+
+
+class Forget(NamedTuple):
+    """Let the journal go of what is before this offset: the cluster has it."""
+
+    end_offset: int
+
+
 Effect: TypeAlias = (
     Ask
     | Send
@@ -193,5 +206,7 @@ Effect: TypeAlias = (
     | Leads
     | Resigned
     | Broke
+    | Forward
+    | Forget
     | Left
 )

@@ -31,6 +31,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.controller import Controller, out_of_balance
 from edge_broker.cluster.effects import (
     Ask,
@@ -46,6 +47,7 @@ from edge_broker.cluster.effects import (
     Stray,
 )
 from edge_broker.cluster.election import is_offline
+from edge_broker.cluster.forwarding import Forwarding
 from edge_broker.cluster.image import Image
 from edge_broker.cluster.layout import (
     CONTROLLER,
@@ -63,7 +65,15 @@ from edge_broker.cluster.layout import (
 )
 from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
-from edge_broker.cluster.messages import AskEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.messages import (
+    AskEnd,
+    EntriesTaken,
+    HandOver,
+    Message,
+    ReplicaFetch,
+    ReplicaFetched,
+    TellEnd,
+)
 from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
@@ -92,6 +102,8 @@ from edge_broker.cluster.zookeeper import (
     Sync,
 )
 from edge_broker.errors import ErrorCode
+
+LEDGER = PartitionId(LEDGER_TOPIC, 0)
 
 
 class Standing(Enum):
@@ -135,6 +147,7 @@ class ClusterMember:
         self.image = Image(self.ask, self)
         self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
+        self.forwarding = Forwarding(self.out)
         self._lease = Lease()
         self._timeout_ms = 0
         self._tokens = count(1)
@@ -479,6 +492,8 @@ class ClusterMember:
         found = self.partitions.get(message.partition)
         if isinstance(message, ReplicaFetch):
             self.out(Send(message.replica.broker, self.fetch_from(message, now_ms)))
+        elif isinstance(message, EntriesTaken):
+            self.forwarding.answered(message.turn, message.error, message.end_offset, now_ms)
         elif found is None:
             return
         elif isinstance(message, ReplicaFetched):
@@ -488,7 +503,7 @@ class ClusterMember:
         elif isinstance(message, AskEnd):
             found.tell_end(message)
         else:
-            assert isinstance(message, TellEnd)
+            assert isinstance(message, TellEnd), "entries are taken by the shell, which has logs"
             found.end_told(message)
 
     def fetch_from(self, fetch: ReplicaFetch, now_ms: float) -> ReplicaFetched:
@@ -529,6 +544,19 @@ class ClusterMember:
         if partition in self.partitions:
             self.partitions[partition].truncated()
 
+    # the journal of what this board lost
+
+    def forgotten(self, now_ms: float, *, done: bool) -> None:
+        """As Forget; not `done`: the disk refused it."""
+        self.now_ms = now_ms
+        self.forwarding.forgotten(now_ms, done=done)
+
+    @property
+    def ledger_leader(self) -> int | None:
+        """Who leads `__edge_ledger` and is there; None: nobody, as far as is known here."""
+        state = self.state(LEDGER)
+        return None if state is None or self.is_gone(state.entry(state.leader)) else state.leader
+
     # time
 
     def tick(self, now_ms: float) -> None:
@@ -541,6 +569,7 @@ class ClusterMember:
         if self.standing is not Standing.SERVING:
             return
         self._tick_partitions()
+        self.forwarding.tick(now_ms, self.ledger_leader)
         if self.leaving:
             if now_ms >= self._leave_due_ms:
                 self._hand_over_all()

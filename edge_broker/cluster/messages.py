@@ -6,6 +6,8 @@
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
 | AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener; KAFKA_STORAGE_ERROR: the log is offline |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
+| ForwardEntries | Produce 12 of acks=all, to `__edge_ledger`; `forwarder` is a tagged field of ours |
+| EntriesTaken | its answer |
 
 Lives here: those values. Must never come in: sockets, who answers what. Source: KIP-320, KIP-595, KIP-903.
 """  # noqa: E501
@@ -88,4 +90,27 @@ class TellEnd(NamedTuple):
     online: bool = True
 
 
-Message: TypeAlias = ReplicaFetch | ReplicaFetched | HandOver | AskEnd | TellEnd
+class ForwardEntries(NamedTuple):
+    """Entries of a broker's journal for `__edge_ledger`, a batch; `end_offset` is the journal's behind them."""
+
+    partition: PartitionId
+    sender: int
+    turn: int
+    end_offset: int
+    records: bytes
+
+    def answer(self, error: ErrorCode) -> EntriesTaken:
+        """What becomes of them: NONE, they are as safe as acks=all makes them."""
+        return EntriesTaken(self.partition, self.turn, self.end_offset, error)
+
+
+class EntriesTaken(NamedTuple):
+    """The answer, by turn."""
+
+    partition: PartitionId
+    turn: int
+    end_offset: int
+    error: ErrorCode
+
+
+Message: TypeAlias = ReplicaFetch | ReplicaFetched | HandOver | AskEnd | TellEnd | ForwardEntries | EntriesTaken

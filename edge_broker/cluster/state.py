@@ -18,8 +18,12 @@ from typing import NamedTuple
 from edge_broker.storage.registrations import EPOCHS_KEPT
 
 NO_LEADER = -1
-PROTOCOLS = (1, 1)
-"""The oldest and the newest way in which this release talks to others; a release knows that of the one before it."""
+PROTOCOLS = (1, 2)
+"""The oldest and the newest way in which this release talks to others; a release knows that of the one before it.
+
+2: `__edge_ledger` is the cluster's; it is made once all that are there know that.
+"""
+ONE_LEDGER_SINCE = 2
 
 
 class PartitionId(NamedTuple):

@@ -20,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from edge_broker.storage.removal_account import FORWARDED
+
 DAMAGED = "damaged"
-DELETED, BY_REQUEST = "deleted", "deleted_by_request"
+DELETED, BY_REQUEST = ("deleted", FORWARDED), "deleted_by_request"
 ANNOUNCED = frozenset({"evicted", "expired_unpassed", BY_REQUEST})  # the ledger has them before anything goes
 
 
@@ -104,7 +106,7 @@ class Account:
         if loss:
             self.ledgered += records
             self._shown.append(known)
-        elif cause == DELETED:
+        elif cause in DELETED:
             self.deleted += records
         else:
             self.expired += records
@@ -147,7 +149,7 @@ class Account:
             self.compacted -= width
         elif line.loss:
             return False  # its record counts them as lost for another cause, too
-        elif line.known.cause == DELETED:
+        elif line.known.cause in DELETED:
             self.deleted -= width
         else:
             self.expired -= width

@@ -1,8 +1,10 @@
 """`edge-broker ledger`: the records of `__edge_ledger`, and the proof that every offset is accounted for.
 
 A broker's record names the topic id in its id, so that losses of a topic that was deleted do not count for a new one of
-its name. Records of gateway and mirror are listed; the proof is about what this broker had and lost. A loss whose
-offsets went to other records later (a cut or a failed sync took it before anybody was shown it) is listed apart.
+its name. In a cluster the entries are those of this board's replica of `__edge_ledger`, and of its journal what is not
+forwarded yet; the proof goes by those of this board's own disk. Records of gateway and mirror are listed; the proof is
+about what this broker had and lost. A loss whose offsets went to other records later (a cut or a failed sync took it
+before anybody was shown it) is listed apart.
 
 Why something was lost is what its record says (a header, as the gateway writes, or a field), else what the cause means.
 
@@ -25,9 +27,11 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFau
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import CAUSES, fault_of_record
+from edge_broker.storage.ledger_journal import fields_of
 from edge_broker.storage.removal_account import Removed
 from edge_broker.storage.state_files import fault_of
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.store import REGISTRATIONS
+from edge_broker.storage.topics import JOURNAL_TOPIC, id_text
 
 APART = ("unsynced_cut", "sync_failed", "truncated", "unclean_election")
 REASON = "reason"
@@ -94,6 +98,12 @@ class Read(NamedTuple):
     entries: list[Entry]
     problems: list[str]
     foreign: list[str]  # records of others, from when the ledger could be written by anybody: named, and left out
+    disk: str | None = None  # the data directory's identity in a cluster, None where the board stands alone
+
+    @property
+    def own(self) -> list[Entry]:
+        """What the proof goes by: in a cluster, what this very disk lost."""
+        return [entry for entry in self.entries if self.disk is None or entry.get("directory") in (None, self.disk)]
 
 
 def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_json: bool) -> int:
@@ -155,21 +165,55 @@ def _count(value: object) -> object:
 
 def read_ledger(directory: DataDirectory) -> Read:
     """Every record of the ledger; none when there is no ledger yet. ConfigurationError."""
-    try:
-        partitions = list(directory.partitions(LEDGER_TOPIC))
-    except ConfigurationError:  # a directory from before there was one
-        return Read([], [], [])
-    found: dict[str, Entry] = {}
     problems, foreign = list[str](), list[str]()
-    for partition in partitions:
-        for text, fields in _records(partition, problems, foreign):
+    disk = _disk(directory, problems)
+    journal, ledger = _partitions(directory, JOURNAL_TOPIC), _partitions(directory, LEDGER_TOPIC)
+    found: dict[str, Entry] = {}
+    sequences: set[int] = set()  # of this disk's entries that were forwarded, and are here
+    for partition in (*ledger, *journal):  # what is forwarded meanwhile is in both, or missed
+        for text, fields in _records(partition, disk or "", problems, foreign):
             known = found.get(text)
             found[text] = Entry(text, fields, 1) if known is None else known._replace(times=known.times + 1)
-    return Read(list(found.values()), problems, foreign)
+            if disk is not None and fields.get("directory") == disk:
+                sequences.add(fields["sequence"])
+    if journal and disk is not None:
+        problems += _elsewhere(journal[0], sequences)
+    return Read(list(found.values()), problems, foreign, disk)
+
+
+def _partitions(directory: DataDirectory, topic: str) -> list[PartitionFiles]:
+    try:
+        return list(directory.partitions(topic))
+    except ConfigurationError:  # a directory from before there was one, or of a board that has none
+        return []
+
+
+def _disk(directory: DataDirectory, problems: list[str]) -> str | None:
+    try:
+        lines = directory.state(REGISTRATIONS, REGISTRATIONS)
+    except StorageFault as fault:
+        problems.append(str(fault))
+        return None
+    return lines[0][1] if lines and len(lines[0]) > 1 else None
+
+
+def _elsewhere(journal: PartitionFiles, sequences: set[int]) -> list[str]:
+    """What this board has forwarded and has no replica of, or not yet."""
+    try:
+        end = max((line.end_offset for line in journal.removed()), default=0)
+    except StorageFault as fault:
+        return [str(fault)]
+    missing = end - sum(sequence < end for sequence in sequences)
+    if missing <= 0:
+        return []
+    return [
+        f"{missing} of this board's losses were forwarded to {LEDGER_TOPIC} and are not on its own disk, so they are "
+        "neither listed nor reckoned with here; other boards have them, and any client that reads the topic"
+    ]
 
 
 def _records(
-    partition: PartitionFiles, problems: list[str], foreign: list[str]
+    partition: PartitionFiles, disk: str, problems: list[str], foreign: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     segments = partition.segments()
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -179,7 +223,8 @@ def _records(
                 if piece.header is not None:
                     batch = segment.read(piece.header.size, piece.position, blocking=True)
                     where = f"{segment.path} at byte {piece.position}"
-                    yield from _decoded(memoryview(batch), where, problems, foreign)
+                    journal_of = disk if partition.topic.name == JOURNAL_TOPIC else None
+                    yield from _decoded(memoryview(batch), where, journal_of, problems, foreign)
                 elif piece.corrupt_range is None and following is not None:
                     problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
         except StorageFault as fault:
@@ -189,13 +234,17 @@ def _records(
 
 
 def _decoded(
-    batch: memoryview, where: str, problems: list[str], foreign: list[str]
+    batch: memoryview, where: str, journal_of: str | None, problems: list[str], foreign: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The fields of a batch's entries, by id; of a disk's journal as they are forwarded."""
     try:
         for record in records_of(batch):
             reason = fault_of_record(record.key, record.value)
             if reason:
                 foreign.append(f"{where}: the record of offset {record.offset} is no ledger record, left out: {reason}")
+            elif journal_of is not None:
+                fields = fields_of(record, journal_of)
+                yield fields["id"], fields
             else:
                 fields = json.loads(record.value or b"")
                 said = {name: content.decode(errors="replace") for name, content in record.headers if content}
@@ -216,7 +265,7 @@ def prove(directory: DataDirectory, topic: str | None, *, as_json: bool) -> int:
     """Account for every offset of every partition, or those of one topic; 1 when one is in no account or in two."""
     partitions = list(directory.partitions(topic))
     read = read_ledger(directory)
-    accounts = [(partition, _account_settled(directory, partition, read)) for partition in partitions]
+    accounts = [(partition, _account_settled(directory, partition, read.own)) for partition in partitions]
     apart = [entry for entry in read.entries if _apart(entry) and topic in (None, entry.get("topic"))]
     if as_json:
         _prove_json(accounts, apart, read)
@@ -229,14 +278,14 @@ def _apart(entry: Entry) -> bool:
     return entry.get("cause") in APART or (entry.get("cause") in CAUSES and entry.get("last_offset") is None)
 
 
-def _account_settled(directory: DataDirectory, partition: PartitionFiles, read: Read) -> Account:
+def _account_settled(directory: DataDirectory, partition: PartitionFiles, entries: list[Entry]) -> Account:
     """The account; under a running broker looked at again while it does not hold, as two files never change at once.
 
     A look during which compaction or retention changed the partition is no attempt.
     """
     if directory.holder is None:
-        return account_of(partition, read.entries)
-    account, attempts, entries = Account(), 0, read.entries
+        return account_of(partition, entries)
+    account, attempts = Account(), 0
     for _ in range(LOOKS):
         before = partition.sealed()
         account = account_of(partition, entries)
@@ -245,7 +294,7 @@ def _account_settled(directory: DataDirectory, partition: PartitionFiles, read: 
         attempts += partition.sealed() == before
         if attempts == ATTEMPTS:
             break
-        entries = read_ledger(directory).entries
+        entries = read_ledger(directory).own
     return account
 
 

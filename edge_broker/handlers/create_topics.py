@@ -26,7 +26,7 @@ from edge_broker.broker.topic_creation import (
     replicated_config,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS
+from edge_broker.broker.topics import INTERNAL_TOPICS, OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.protocol.api import CREATE_TOPICS
@@ -92,7 +92,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
 
 
 def _new_topic(broker: Broker, asked: CreatableTopic) -> NewTopic:
-    if asked.name in INTERNAL_TOPICS:
+    if asked.name in INTERNAL_TOPICS or (broker.cluster is not None and asked.name in OWN_TOPICS):
         check_not_there(broker, asked.name)
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name} is made by the broker itself")
     config: dict[str, str] = {}

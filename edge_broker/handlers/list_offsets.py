@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -220,7 +219,7 @@ def _end_here(
 
 def _check_end(cluster: Cluster, log: PartitionLog) -> None:
     """Refuse to say where what is shown ends while a former leader may have shown more."""
-    if log.topic != LEDGER_TOPIC and cluster.latest_offset(log.topic, log.partition) is None:
+    if cluster.latest_offset(log.topic, log.partition) is None:
         text = f"a leader of {log.topic}-{log.partition} has just begun, and hears from its followers first"
         raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, text)
 

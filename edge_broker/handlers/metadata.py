@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
@@ -115,7 +116,9 @@ def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) 
         return
     for topic in request.topics or []:
         name = topic.name
-        if name is not None and not broker.topics.exists(name) and broker.topics.shown_to(context, name):
+        if name is None or (name == LEDGER_TOPIC and broker.cluster is not None):  # the controller makes it
+            continue
+        if not broker.topics.exists(name) and broker.topics.shown_to(context, name):
             yield name
 
 

@@ -125,6 +125,8 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
                 of_ledger.append(parts[-1])
     if request.acks not in NEEDS:
         return _refuse(request, parts)
+    if request.forwarder >= 0 and broker.cluster is not None:
+        return _take_entries(broker, context, request, parts)
     if of_ledger:
         return _to_ledger(broker, context, request, parts, of_ledger)
     return _append_all(broker, request, parts)
@@ -142,6 +144,29 @@ def _to_ledger(
     return _check_first(broker, request, parts, of_ledger)
 
 
+def _take_entries(broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part]) -> Outcome:
+    """Take what another broker forwards of its journal (broker/ledger_entries.py)."""
+    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+
+    part, cluster = parts[0] if parts else None, broker.cluster
+    assert cluster is not None
+    if part is None or len(parts) > 1 or part.topic != LEDGER_TOPIC or part.index or request.acks != -1:
+        raise ProtocolViolation("a broker forwards one batch to the ledger, with acks=all")
+    if not may_act_for_cluster(broker, context):
+        part.fail(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "entries are forwarded by brokers alone"))
+        return _reply(request, parts)
+    if part.records is None:
+        part.fail(Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition"))
+        return _reply(request, parts)
+    _keep_records(request, parts)
+
+    def told(error: ErrorCode) -> Outcome:
+        answer = PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
+        return Reply(ProduceResponse(responses=[TopicProduceResponse(name=part.topic, partition_responses=[answer])]))
+
+    return cluster.entries.take(broker, part.records, told)
+
+
 def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
     """Refuse all of it for its acks."""
     refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
@@ -152,7 +177,8 @@ def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
 
 def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
     """Look at the records for the ledger in a worker, one request after another; then append all parts."""
-    bytes_max = broker.topics.topic(of_ledger[0].context, LEDGER_TOPIC, Operation.WRITE).settings.message_bytes_max
+    here = broker.store.topics.get(LEDGER_TOPIC)  # in a cluster perhaps none: then the parts are refused
+    bytes_max = (broker.store if here is None else here).settings.message_bytes_max
     _keep_records(request, parts)
 
     def check() -> list[Refusal | None]:

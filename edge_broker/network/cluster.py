@@ -12,6 +12,7 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | of logs | replicas.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
+| Forward, Forget | the journal, broker/cluster_ledger.py; replica_link.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
@@ -35,15 +36,17 @@ from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import Security
 from drupelet.secret_files import check_private, first_line
 from edge_broker.broker.cluster import Cluster, endpoint_of
+from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.messages import Message
+from edge_broker.cluster.messages import EntriesTaken, Message
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId
 from edge_broker.cluster.zookeeper import Answer, Event, Expired
+from edge_broker.errors import ErrorCode
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.replica_link import Bounds, Owner, ReplicaLink
 from edge_broker.network.replicas import Replicas
@@ -110,6 +113,8 @@ class ClusterShell:
         self._carrying = self._looking = False
         self._left = asyncio.Event()
         self._carriers = self._table()
+        self._making = LedgerMaking(broker)
+        self.member.forwarding.journal = JournalOf(broker)
         broker.join(self.cluster)
         self._credentials = credentials(config)
         if self._credentials is not None:
@@ -147,6 +152,8 @@ class ClusterShell:
             effects.Leads: self._leads,
             effects.Resigned: self._resigned,
             effects.Broke: self._broke,
+            effects.Forward: self._forward,
+            effects.Forget: self._forget,
             effects.Left: lambda _: self._left.set(),
         }
 
@@ -233,6 +240,7 @@ class ClusterShell:
                 self._drop_links()
                 self.turn(self.member.tick)
                 self.cluster.tick(self._now_ms())
+                self._making.tick(self._now_ms())
                 self._dispatcher.apply()
             except Exception as error:  # noqa: BLE001 - a bug; without ticks no lease would be proved any more
                 self._went_wrong("a tick", error)
@@ -345,6 +353,24 @@ class ClusterShell:
     def _told(self, partition: PartitionId) -> None:
         self.replicas.tell(partition)
         self.cluster.fetches.each(lambda session: session.moved(partition))
+
+    # the journal of what this board lost
+
+    def _forward(self, effect: effects.Forward) -> None:
+        to, turn = effect
+        send = lambda message: self._send(effects.Send(to, message))  # noqa: E731
+        self._broker.effects.start(forward(self._broker, to, turn, send, self._told_of_entries))
+
+    def _told_of_entries(self, message: EntriesTaken) -> None:
+        if message.error is not ErrorCode.NONE:
+            self._log.line("warning", "entries-not-taken", error=message.error.name)
+        self.turn(lambda at_ms: self.member.received(message, at_ms))
+
+    def _forget(self, effect: effects.Forget) -> None:
+        def told(done: bool) -> None:
+            self.turn(lambda at_ms: self.member.forgotten(at_ms, done=done))
+
+        self._broker.effects.start(let_go(self._broker, effect.end_offset, told))
 
     # beginning and end
 

@@ -300,7 +300,7 @@ def _cluster(broker: Broker) -> list[Family]:
         return []
     from edge_broker.broker.cluster_figures import figures  # noqa: PLC0415 - for members alone
 
-    found = figures(broker.cluster)
+    found = figures(broker.cluster, broker.store.ledger_log)
     lags = [
         ({"topic": lag.partition.topic, "partition": str(lag.partition.partition), "broker": str(lag.broker)}, lag)
         for lag in found.lags
@@ -340,6 +340,8 @@ def _cluster(broker: Broker) -> list[Family]:
             "Since when a follower has not had everything; 0 while it has.",
             [(labels, lag.seconds) for labels, lag in lags],
         ),
+        _one("ledger_journal_entries", "gauge", "Losses that wait to be forwarded to __edge_ledger.", found.entries),
+        _one("ledger_journal_bytes", "gauge", "Bytes of the journal that they wait in.", found.entries_bytes),
     ]
 
 
@@ -388,8 +390,13 @@ def health_problem(broker: Broker) -> str | None:
         return f"nobody can log in or has any right: {broker.security.state.damage}"
     if broker.groups.fault is not None:
         return broker.groups.fault
-    if broker.cluster is not None and (why := broker.cluster.not_serving) is not None:
-        return why
+    if broker.cluster is not None:
+        if (why := broker.cluster.not_serving) is not None:
+            return why
+        from edge_broker.broker.cluster_figures import journal_full  # noqa: PLC0415 - for members alone
+
+        if (full := journal_full(broker.store.ledger_log)) is not None:
+            return full
     if not broker.groups.loaded:
         return "committed offsets are still being loaded"
     return None
@@ -400,11 +407,14 @@ def health_notes(broker: Broker) -> Iterator[str]:
     yield from chain.from_iterable(broker.notes.values())
     yield from broker.security.notes
     if broker.cluster is not None:
-        from edge_broker.broker.cluster_figures import health  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone
 
         few = health(broker.cluster)
         if few is not None:
             yield few
+        waits = entries_wait(broker.cluster, broker.store.ledger_log)
+        if waits is not None:
+            yield waits
 
 
 def health_text(notes: Iterable[str] = ()) -> str:

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drupelet.backoff import Backoff
 from edge_broker.cluster.following import NEWEST_EPOCH
-from edge_broker.cluster.messages import AskEnd, EpochEnd, HandOver, Message, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.messages import (
+    AskEnd,
+    EpochEnd,
+    ForwardEntries,
+    HandOver,
+    Message,
+    ReplicaFetch,
+    ReplicaFetched,
+    TellEnd,
+)
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.handlers.elect_leaders import PREFERRED
@@ -48,6 +57,12 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from edge_broker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from edge_broker.storage.topics import id_of, id_text
 from kafka_wire.connection import Connection
 from kafka_wire.errors import WireError
@@ -61,11 +76,13 @@ if TYPE_CHECKING:
 
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)
 ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
+PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 12, 12)
 EPOCH_ENDS = asked(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
 
 UNDER_WAY_MAX = 4
 CONNECT_S = 5.0
 ANSWER_S = 10.0  # beyond what a leader may wait
+FORWARD_S = 25.0  # a leader may wait for replicas, and the forwarder waits longer
 SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 ANY_EPOCH = -1
@@ -123,6 +140,8 @@ class ReplicaLink:
     def send(self, message: Message) -> None:
         """Say something, if the other can be reached; what it answers is told to the owner."""
         if self._connection is None:
+            if isinstance(message, ForwardEntries):
+                self._loop.call_soon(self._owner.told, message.answer(ErrorCode.LEADER_NOT_AVAILABLE))
             return  # the member asks again
         if isinstance(message, ReplicaFetch):
             topic_id = self._owner.topic_id(message.partition.topic)
@@ -133,6 +152,8 @@ class ReplicaLink:
             self._hand_over(message)
         elif isinstance(message, AskEnd):
             self._ask_end(message)
+        elif isinstance(message, ForwardEntries):
+            self._forward(message)
 
     # the connection
 
@@ -335,6 +356,27 @@ class ReplicaLink:
                     self._owner.told(TellEnd(partition, question.version, self.to, *end, online=online))
 
         self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
+
+    def _forward(self, entries: ForwardEntries) -> None:
+        """Forward entries of the journal; of a lost answer is told that nobody knows."""
+        data = PartitionProduceData(index=entries.partition.partition, records=memoryview(entries.records))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(ANSWER_S * 1000),
+            topic_data=[TopicProduceData(name=entries.partition.topic, partition_data=[data])],
+            forwarder=entries.sender,
+        )
+        assert self._connection is not None
+
+        def told(done: asyncio.Future[ProduceResponse]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                error = ErrorCode.REQUEST_TIMED_OUT
+            else:
+                found = [each for topic in done.result().responses for each in topic.partition_responses]
+                error = known_error(found[0].error_code) if found else ErrorCode.UNKNOWN_SERVER_ERROR
+            self._owner.told(entries.answer(error))
+
+        self._connection.send(PRODUCE, request, timeout_s=FORWARD_S).add_done_callback(told)
 
 
 def _answers(data: PartitionData, fetch: ReplicaFetch) -> bool:

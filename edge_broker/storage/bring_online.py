@@ -30,6 +30,7 @@ from edge_broker.storage.positions import Position
 from edge_broker.storage.recovery import PAGE_BYTES, TRUNCATION
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, write_all
+from edge_broker.storage.topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.storage.age import Now
@@ -64,7 +65,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
             position, offset = _whole_up_to(file, segment, position, offset)
         loss = _loss(log, segment, position, offset, epoch)
-        if loss is not None and log.topic != LEDGER_TOPIC:
+        if loss is not None and log.topic not in (LEDGER_TOPIC, JOURNAL_TOPIC):
             log.ledger.write([loss])
         _cut(file, position)
         notes: list[str] = []
@@ -76,7 +77,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         fresh.roller.begin_epoch()
     if fresh.fault is not None:
         raise fresh.fault.kept()
-    return BroughtOnline(fresh, notes, loss if log.topic == LEDGER_TOPIC else None)
+    return BroughtOnline(fresh, notes, loss if log.topic in (LEDGER_TOPIC, JOURNAL_TOPIC) else None)
 
 
 def _truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now) -> PartitionLog:

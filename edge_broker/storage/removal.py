@@ -21,6 +21,7 @@ from edge_broker.storage.ledger import CAUSES, Loss
 from edge_broker.storage.removal_account import (
     FILE,
     FOLLOWED,
+    FORWARDED,
     Removed,
     oldest_that_stays,
     with_removed,
@@ -226,6 +227,15 @@ def follow_start(log: PartitionLog, offset: int, now: Now) -> int:
     if log.is_held:
         return log.log_start_offset
     return _remove_before(log, offset, now, OFFSET_MAX, FOLLOWED, FOLLOWED)
+
+
+@runs_in("files")
+def remove_forwarded(log: PartitionLog, offset: int, now: Now) -> int:
+    """Remove from a ledger's journal everything before an offset, which the cluster has; where the log starts.
+
+    As `delete_records`.
+    """
+    return _remove_before(log, offset, now, OFFSET_MAX, FORWARDED, FORWARDED)
 
 
 def _remove_before(log: PartitionLog, offset: int, now: Now, passed_offset: int, passed: str, unpassed: str) -> int:

@@ -5,6 +5,7 @@
 | retention, retention_bytes | the topic's own policy |
 | passed | for space, and every group that the topic names had it |
 | deleted | by DeleteRecords, and every group that the topic names had it |
+| forwarded | entries of a ledger's journal that the cluster's `__edge_ledger` has (ledger_journal.py) |
 | leader | it went from the leader's log while this replica was away (starting_anew.py) |
 | followed | the leader had removed it, and this replica went behind it (removal.follow_start) |
 | a cause of the ledger | a loss |
@@ -28,7 +29,8 @@ KIND = "removed-offsets"
 FILE = "removed-offsets"
 BY_LEADER = "leader"
 FOLLOWED = "followed"
-POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER, FOLLOWED)
+FORWARDED = "forwarded"
+POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER, FOLLOWED, FORWARDED)
 
 
 class Removed(NamedTuple):

@@ -67,6 +67,7 @@ from edge_broker.storage.state_files import (
 )
 from edge_broker.storage.topic_config import topic_settings
 from edge_broker.storage.topics import (
+    JOURNAL_TOPIC,
     OFFSETS_TOPIC,
     TOPIC_SUFFIX,
     TopicRecord,
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 
 PRODUCER_IDS_RESERVED = 1000
 TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs is waited for in place of theirs
-WRITTEN_ON = (LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
+WRITTEN_ON = (JOURNAL_TOPIC, LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 SECURED = "secured"
 REGISTRATIONS = "registrations"  # the file's name, known here so that a board that stands alone imports no more
@@ -174,7 +175,7 @@ class LogStore:
     ) -> LogStore:
         """Open a data directory, making it first if it is not there; recovers what a crash left.
 
-        `node` is the broker's id, for the ledger. `in_cluster`: logs are replicas (replica.py), but for the ledger's;
+        `node` is the broker's id, for the ledger. `in_cluster`: logs are replicas (replica.py), but for the journal's;
         the directory gets an identity, and is never opened without this again. StorageFault for the store's own files,
         and where a start finds no space for what it has to write; any other partition that cannot be opened is offline
         and noted.
@@ -215,7 +216,7 @@ class LogStore:
             self._register(self.registrations.behind_a_cut())
         opening = opening._replace(ledger=self._open_ledger(opening, names, new_uuid, node))
         for name in sorted(self.fs.names(self._path("topics"))):
-            if name.endswith(TOPIC_SUFFIX) and name != LEDGER_TOPIC + TOPIC_SUFFIX:
+            if name.endswith(TOPIC_SUFFIX) and name != self.own_ledger + TOPIC_SUFFIX:
                 self.add_topic(self._open_topic(opening, name, names))
         self.recovery_bytes = sum(walked)
         self._forget_truncations(opening)
@@ -272,7 +273,17 @@ class LogStore:
 
     def is_replicated(self, topic: str) -> bool:
         """Whether the logs of a topic are replicas, whose epochs elections alone raise."""
-        return self.registrations is not None and topic != LEDGER_TOPIC
+        return self.registrations is not None and topic != JOURNAL_TOPIC
+
+    @property
+    def own_ledger(self) -> str:
+        """The topic whose log has what this board lost: `__edge_ledger`, in a cluster the journal."""
+        return LEDGER_TOPIC if self.registrations is None else JOURNAL_TOPIC
+
+    @property
+    def ledger_log(self) -> PartitionLog:
+        """That log."""
+        return self.topics[self.own_ledger].partitions[0]
 
     def _cut(self) -> Cut | None:
         """What a stop that was not clean may have cost besides what is found; None when the kernel had it all."""
@@ -328,18 +339,27 @@ class LogStore:
     def _open_ledger(
         self, opening: RecoveryContext, names: list[str], new_uuid: Callable[[], uuid.UUID], node: str
     ) -> Ledger:
-        """Open `__edge_ledger` before every other topic, so that they can write into it; made at the first start."""
-        early, file_name = EarlyLedger(), LEDGER_TOPIC + TOPIC_SUFFIX
+        """Open what losses go to before every other topic, so that they can write into it; made at the first start."""
+        early, file_name = EarlyLedger(), self.own_ledger + TOPIC_SUFFIX
+        if self.registrations is not None:
+            self._take_ledger_over(names)
         if self.fs.exists(f"{self._path('topics')}/{file_name}"):
             topic = self._open_topic(opening._replace(ledger=early), file_name, names)
         else:
-            topic = self.make_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG, new_uuid())
+            topic = self._make_topic(self.own_ledger, 1, LEDGER_CONFIG, new_uuid())
         ledger = DirectLedger(topic.partitions[0], lambda: opening.now, node)
         self.ledger = ledger
         self.add_topic(topic)
         if early.losses:
             ledger.write(early.losses)
         return ledger
+
+    def _take_ledger_over(self, names: list[str]) -> None:
+        """Let the ledger of a board that stood alone be the journal of one in a cluster. OSError, StorageFault."""
+        from edge_broker.storage.ledger_journal import take_over  # noqa: PLC0415 - for a cluster alone
+
+        take_over(self.fs, self.data_dir)
+        names[:] = self.fs.names(self.data_dir)
 
     def use_ledger(self, ledger: Ledger) -> None:
         """Write losses down this way from now on; who appends to the ledger's log decides."""
@@ -349,7 +369,7 @@ class LogStore:
                 log.ledger = ledger
 
     def _settings(self, name: str, config: dict[str, str], *, compacted: bool = False) -> LogSettings:
-        if name == LEDGER_TOPIC:
+        if name in (LEDGER_TOPIC, JOURNAL_TOPIC):
             return ledger_settings(self.settings)
         settings = topic_settings(self.settings, config, compacted=compacted)
         bytes_max = segment_bytes_max(self.fs.space(self.data_dir).total, settings.budget_bytes)
@@ -500,6 +520,9 @@ class LogStore:
         next start.
         """
         check_topic_name(name)
+        return self._make_topic(name, partitions, config, topic_id)
+
+    def _make_topic(self, name: str, partitions: int, config: dict[str, str], topic_id: uuid.UUID) -> Topic:
         settings = self._settings(name, config)
         try:
             self._deletions.free_name(name)

@@ -27,9 +27,10 @@ from edge_broker.protocol.crc import crc32c
 NAME_CHARACTERS_MAX = 249  # a partition's directory adds up to 6 characters to the name; file systems allow 255
 TOPIC_VERSION = 1
 OFFSETS_TOPIC = "__consumer_offsets"
+JOURNAL_TOPIC = "__edge_ledger@journal"  # in a cluster a board's own losses, under a name that no topic can have
 TOPIC_SUFFIX = ".json"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(\d{1,9})")
+_PARTITION_DIRECTORY = re.compile(rf"({JOURNAL_TOPIC}|[a-zA-Z0-9._-]+)-(\d{{1,9}})")
 
 
 class TopicRecord(NamedTuple):

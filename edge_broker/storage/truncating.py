@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
@@ -111,12 +112,20 @@ def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Ent
     assert state.log_start_offset <= end_offset <= state.log_end_offset, f"{log!r} cannot be truncated to {end_offset}"
     try:
         end = cut_point(state, end_offset)
-        losses = [going.loss(log, cause) for going in _going(state, end)]
+        losses = [] if is_repeated(log, cause) else [going.loss(log, cause) for going in _going(state, end)]
     except OSError as error:
         raise fault_of(error, log.directory, 0) from error
     if losses:
         log.ledger.write(losses)
     return Entered(state, state.log_end_offset, end)
+
+
+def is_repeated(log: PartitionLog, cause: Cause) -> bool:
+    """Whether what a truncation takes was answered to nobody, and comes again: journals and clients still have it.
+
+    Were it written down, a full journal would keep the ledger's own replica from following.
+    """
+    return log.topic == LEDGER_TOPIC and cause == "truncated"
 
 
 @runs_in("files")

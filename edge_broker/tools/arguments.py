@@ -54,7 +54,7 @@ CLUSTER_EXAMPLE = """examples:
 
 lag: records that leaders have and this broker lacks. behind: the age of the first of them, where it may be read yet.
 if it goes now: partitions that would have no leader, or refuse acks=all for min.insync.replicas, and do not now.
-What is shown is what the named broker knows; ZooKeeper is not asked. __edge_ledger, each broker's own, is left out.
+What is shown is what the named broker knows; ZooKeeper is not asked.
 exit status: 0 well; 1 a partition lacks a replica or a leader, a broker does not answer, or there is no controller;
 2 bad usage, or the named broker does not answer
 """

@@ -20,7 +20,6 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
 from edge_broker.output import duration_text, safe_text, write_json, write_table
@@ -111,7 +110,7 @@ def show(cluster: Cluster, *, as_json: bool) -> int:
 
 def look(cluster: Cluster) -> Seen:
     """Ask."""
-    topics = {name: topic for name, topic in cluster.topics().items() if not _is_own(topic)}
+    topics = dict(cluster.topics())
     settings = cluster.settings(list(topics), [NEEDED_KEY])
     needed = {
         name: int(value)
@@ -138,11 +137,6 @@ def look(cluster: Cluster) -> Seen:
                 else:
                     ends |= {(node, place): one.offset for place, one in found.items() if not one.error_code}
     return Seen(cluster.cluster_id, cluster.controller, cluster.brokers, topics, needed, ends, silent)
-
-
-def _is_own(topic: Topic) -> bool:
-    """Whether this is the ledger of the broker that was asked: each has its own, which goes and comes with it."""
-    return topic.name == LEDGER_TOPIC and all(len(each.replicas) == 1 for each in topic.partitions)
 
 
 def _behind_ms(cluster: Cluster, seen: Seen, standing: Standing, broker: int) -> int | None:

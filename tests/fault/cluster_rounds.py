@@ -36,7 +36,6 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from drupelet.ledger import LEDGER_TOPIC
 from tests.fault.cluster_clients import PARTITIONS, ClusterWorker, Noted, clients_of
 from tests.fault.disk import FuseDisk
 from tests.support.cluster_history import Entry, History, Stored, violations
@@ -155,11 +154,14 @@ class Board:
         return found
 
     def ledger(self) -> list[Entry]:
-        """Its own."""
-        rows = [json.loads(row["value"]) for row in self.dump(LEDGER_TOPIC) if row["kind"] == "record"]
+        """What its disk says that boards lost: its journal, and its replica of the cluster's ledger."""
+        command = [console_script("edge-broker"), "ledger", "--data-dir", self.broker.data_dir, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CALL_S)
+        assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: others have some of it
+        rows = [row for row in map(json.loads, done.stdout.splitlines()) if "id" in row]
         return [
             Entry(
-                self.number,
+                int(row["node"]),
                 row["cause"],
                 (row["topic"], row["partition"]),
                 row["first_offset"],

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage.appending import RollDue
@@ -191,7 +190,7 @@ class Diverging(Follower):
         assert lost >= {(one.leader_epoch, at) for one in gone for at in range(one.base_offset, one.next_offset)}
 
     def told(self) -> list[dict[str, Any]]:
-        found = read_all(self.store.topics[LEDGER_TOPIC].partitions[0])
+        found = read_all(self.store.ledger_log)
         records = [json.loads(record.value or b"") for one in found for record in records_of(memoryview(one))]
         return [record for record in records if record["cause"] == "truncated"]
 

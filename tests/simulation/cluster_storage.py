@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import StorageFault
@@ -359,7 +358,7 @@ class RealDisk:
     @property
     def journal(self) -> list[Entry]:
         """What the ledger says that clusters lose."""
-        log = self.store.topics[LEDGER_TOPIC].partitions[0]
+        log = self.store.ledger_log
         entries, offset = list[Entry](), log.log_start_offset
         while offset < log.high_watermark:
             batches = whole_batches(log.reader.read(offset, 1 << 16, blocking=True) or b"")

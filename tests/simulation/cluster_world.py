@@ -164,7 +164,7 @@ class Process:
             disk.remove(effect.partition, effect.topic_id)
         elif isinstance(effect, effects.Contradicts) and "broker.id" in effect.sentence:
             self.board.refused(effect.sentence)
-        elif isinstance(effect, effects.Contradicts | effects.Stray):
+        elif isinstance(effect, effects.Contradicts | effects.Stray | effects.Forward | effects.Forget):
             raise AssertionError(f"board {self.board.number}: {effect}")
         elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned):
             pass

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge_broker.broker.cluster import Cluster
+from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go, take
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.messages import Message, ReplicaFetched
+from edge_broker.cluster.messages import ForwardEntries, Message, ReplicaFetched
 from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import Identity, PartitionId
 from edge_broker.cluster.zookeeper import Answer, Event
@@ -31,6 +32,7 @@ from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of
+from edge_broker.storage.truncating import Entered, enter, go_on, hold, truncate
 from edge_broker.testing.client import Client
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
@@ -62,8 +64,9 @@ class Board:
             disk=disk,
             loop=cluster.loop,
             in_cluster=True,
-            chance=random.Random(number),
+            chance=random.Random(number + 1000 * cluster.lives),
         )
+        cluster.lives += 1
         registrations = self.site.store.registrations
         assert registrations is not None
         self.member = ClusterMember(
@@ -74,6 +77,7 @@ class Board:
             new_cluster="cluster-of-tests",
         )
         self.replicas: dict[PartitionId, Replica] = {}
+        self.held: dict[PartitionId, Entered] = {}
         self.refused = ""
         self._doing = False
         self.broker = self.site.broker
@@ -82,6 +86,8 @@ class Board:
         self.notes: list[str] = []
         if cluster.shares_security:
             self.broker.security.share(self.facade, self.notes.append)
+        self.member.forwarding.journal = JournalOf(self.broker)
+        self.making = LedgerMaking(self.broker)
         self.client = Client(self.site)
         dice = random.Random(100 + number)
         self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
@@ -96,6 +102,7 @@ class Board:
         if self.alive:
             self.member.tick(self.now_ms())
             self.facade.tick(self.now_ms())
+            self.making.tick(self.now_ms())
             self.carry_out()
             self.cluster.loop.call_later(TICK_MS / 1000, self._tick)
 
@@ -110,7 +117,10 @@ class Board:
             self.carry_out()
 
     def received(self, message: Message) -> None:
-        if self.alive:
+        if self.alive and isinstance(message, ForwardEntries):
+            self.broker.effects.start(take(self.broker, message, lambda told: self.cluster.send(message.sender, told)))
+            self.site.dispatcher.apply()
+        elif self.alive:
             self.member.received(message, self.now_ms())
             self.carry_out()
 
@@ -173,8 +183,45 @@ class Board:
                 change = lead_offsets if isinstance(effect, effects.Leads) else resign_offsets
                 self.broker.effects.start(change(self.broker, effect.partition.partition))
             self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
+        elif isinstance(effect, effects.Enter):
+            self._enter(effect)
+        elif isinstance(effect, effects.Truncate):
+            self._truncate(effect)
+        elif isinstance(effect, effects.Forward):
+            self._forward(effect)
+        elif isinstance(effect, effects.Forget):
+            self.broker.effects.start(let_go(self.broker, effect.end_offset, self._forgotten))
         elif not isinstance(effect, effects.Left):
             raise AssertionError(f"board {self.number}: {effect}")
+
+    def _enter(self, effect: effects.Enter) -> None:
+        """Once nothing is in the way, and if it is still wanted."""
+        found, log = self.member.partitions.get(effect.partition), self.log(effect.partition)
+        if not self.alive or found is None or found.cutting is None or found.cutting.token != effect.token:
+            return
+        if effect.partition not in self.held and not hold(log):
+            self.cluster.loop.call_later(STEP_MS / 1000, self._enter, effect)
+            return
+        lost_from = found.cutting.lost_from
+        self.held[effect.partition] = self.work(lambda: enter(log, lost_from, effect.cause))
+        self.member.entered(effect.partition, effect.token, self.now_ms())
+        self.carry_out()
+
+    def _truncate(self, effect: effects.Truncate) -> None:
+        log, entered = self.log(effect.partition), self.held.pop(effect.partition)
+        go_on(log, self.work(lambda: truncate(self.site.store, log, entered, self.broker.time.now())))
+        self.member.truncated(effect.partition, self.now_ms())
+        self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+
+    def _forward(self, effect: effects.Forward) -> None:
+        def send(message: ForwardEntries) -> None:
+            self.cluster.send(effect.to, message)
+
+        self.broker.effects.start(forward(self.broker, effect.to, effect.turn, send, self.received))
+
+    def _forgotten(self, done: bool) -> None:
+        self.member.forgotten(self.now_ms(), done=done)
+        self.carry_out()
 
     def _with_records(self, message: Message) -> Message:
         if isinstance(message, ReplicaFetched) and message.wants_records:
@@ -242,34 +289,48 @@ class InCluster:
         self.settings, self.racks = settings or {}, racks or {}
         self.shares_security, self._disks = shares_security, disks or {}
         self.boards: dict[int, Board] = {}
+        self.lives = 0  # so many boards were begun
+        self.dropping = 0  # so many messages like `_dropped` are lost
+        self._dropped: Callable[[Message], bool] = lambda message: False
         for number in range(1, boards + 1):
             self.add(number)
         self.pass_until(lambda: all(each.member.standing is Standing.SERVING for each in self.boards.values()))
         self.settle()
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, disk: SimulatedDisk | None = None) -> Board:
         """One board more, which is to become a member."""
-        disk = self._disks.get(number)
+        disk = disk or self._disks.get(number)
         self.boards[number] = Board(self, number, self.settings, self.racks.get(number), disk)
+        return self.boards[number]
 
-    def restart(self, number: int) -> Board:
-        """The process of a board ends, and another one begins on its disk."""
-        before = self.boards[number]
-        before.stop()
-        before.site.disk.kill()
-        made = Board(self, number, self.settings, self.racks.get(number), before.site.disk)
-        self.boards[number] = made
-        return made
+    def restart(self, number: int, disk: SimulatedDisk | None = None) -> Board:
+        """The board's process ends at once, and begins again: on its own disk, or on another one."""
+        old = self.boards[number]
+        old.stop()
+        self.work()
+        old.site.disk.kill()
+        return self.add(number, disk or old.site.disk)
+
+    @property
+    def alive(self) -> list[Board]:
+        """The boards that run."""
+        return [board for board in self.boards.values() if board.alive]
+
+    def drop(self, like: Callable[[Message], bool], times: int) -> None:
+        """Lose the next messages that are like this."""
+        self._dropped, self.dropping = like, times
 
     def send(self, to: int, message: Message) -> None:
         """From one board to another, at once."""
         board = self.boards.get(to)
-        if board is not None:
+        if self.dropping and self._dropped(message):
+            self.dropping -= 1
+        elif board is not None:
             self.loop.call_later(0.001, board.received, message)
 
     def work(self) -> None:
         """What loop and workers can do without time passing."""
-        for board in self.boards.values():
+        for board in self.alive:
             board.site.settle()
 
     def pass_until(self, reached: Callable[[], bool], ms_max: float = 60_000) -> None:
@@ -279,6 +340,11 @@ class InCluster:
             assert self.loop.time() < end, "it does not come to hold"
             self.loop.advance(STEP_MS)
             self.work()
+
+    def pass_for(self, ms: float) -> None:
+        """Let so much time pass."""
+        end = self.loop.time() + ms / 1000
+        self.pass_until(lambda: self.loop.time() >= end, ms + STEP_MS)
 
     def settle(self) -> None:
         """Let time pass until the image of no board has changed for a while."""

@@ -5,7 +5,7 @@ Declarations only. Source: Kafka's schemas, KIP-951 for leaders.
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, struct
+from edge_broker.protocol.message import OWN_TAGS, Message, array, struct
 from edge_broker.protocol.scalars import int16, int32, int64, nullable_string, records, string
 
 
@@ -30,6 +30,7 @@ class ProduceRequest(Message, flexible_from=9):
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
+    forwarder: int = int32("9+", tag=OWN_TAGS, default=-1)  # a broker of ours that forwards entries of its journal
 
 
 class BatchIndexAndErrorMessage(Message):

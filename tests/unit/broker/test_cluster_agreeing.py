@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.storage.topics import JOURNAL_TOPIC
 from edge_broker.testing.client import Client
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_alter_configs import SET, of_topic
@@ -119,7 +119,7 @@ def test_what_was_answered_holds_and_everybody_knows_the_same(seed: int) -> None
     for board in boards:
         assert dict(board.facade.topics) == dict(first.topics)
         assert board.broker.topics.changing == set()
-        assert set(board.site.store.topics) >= {LEDGER_TOPIC}
+        assert JOURNAL_TOPIC in board.site.store.topics
     for (what, about), codes in play.answered.items():
         if what == "make":
             assert set(codes) <= {NONE, ErrorCode.TOPIC_ALREADY_EXISTS, AWAY, *UNKNOWN}

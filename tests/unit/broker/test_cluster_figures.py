@@ -7,6 +7,7 @@ import pytest
 from edge_broker.broker.cluster_figures import figures
 from edge_broker.cluster.member import Standing
 from edge_broker.network.metrics import health_notes, health_problem, metrics_text
+from edge_broker.storage.ledger import Loss
 from edge_broker.testing.site import Site
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_cluster_offsets import write
@@ -47,20 +48,21 @@ def notes(cluster: InCluster, board: int) -> list[str]:
 
 
 def lagging(cluster: InCluster, board: int) -> dict[tuple[str, int], int]:
-    found = figures(cluster.boards[board].facade).lags
+    found = figures(cluster.boards[board].facade, cluster.boards[board].site.store.ledger_log).lags
     return {(f"{lag.partition.topic}-{lag.partition.partition}", lag.broker): lag.records for lag in found}
 
 
 def test_all_is_well(three: InCluster) -> None:
     assert write(three, 1, b"a", b"b") == NONE
     three.settle()
-    leads = {1: 2.0, 2: 1.0, 3: 0.0}
+    leads = {1: 3.0, 2: 1.0, 3: 0.0}  # the ledger is led by 1
     for board in three.boards:
         found = shown(three, board)
         assert found.pop("leader_count") == leads[board]
         controls = found.pop("active_controller_count")
         assert controls == (three.boards[board].facade.controller == board)
-        assert list(found.values()) == [1.0, 3.0, 0.0, 0.0, 0.0]
+        assert found.pop("partition_count") == (4.0 if board == 1 else 3.0)
+        assert list(found.values()) == [1.0, 0.0, 0.0, 0.0]
         assert notes(three, board) == []
         assert health_problem(three.boards[board].broker) is None
     assert lagging(three, 1) == {("t-0", 2): 0, ("t-0", 3): 0, ("t-2", 2): 0, ("t-2", 3): 0}
@@ -77,16 +79,18 @@ def test_one_board_goes_and_then_a_second(three: InCluster) -> None:
     assert shown(three, 1)["under_replicated_partitions"] == 2
     assert shown(three, 1)["under_min_isr_partition_count"] == 0
     assert lagging(three, 1)["t-0", 3] == 2
-    assert [lag.seconds > 0 for lag in figures(three.boards[1].facade).lags if lag.broker == 3 and lag.records] == [
-        True
-    ]
+    assert [
+        lag.seconds > 0
+        for lag in figures(three.boards[1].facade, three.boards[1].site.store.ledger_log).lags
+        if lag.broker == 3 and lag.records
+    ] == [True]
     assert notes(three, 1) == ["2 partitions that are led here lack replicas, first t-0: 2 of 3 are in sync"]
     three.boards[2].stop()
     three.pass_until(lambda: three.boards[1].facade.there == {1})
     three.pass_until(lambda: three.boards[1].facade.controller == 1)
     three.settle()
     found = shown(three, 1)
-    assert (found["leader_count"], found["under_min_isr_partition_count"]) == (3, 3)
+    assert (found["leader_count"], found["under_min_isr_partition_count"]) == (4, 3)
     assert found["offline_partitions_count"] == 0
     assert notes(three, 1)[0].endswith("first t-0: 1 of 3 are in sync, and acks=all needs 2")
 
@@ -135,3 +139,19 @@ def test_a_broker_that_stands_alone_tells_nothing_of_it() -> None:
     for name in (*NAMES, "follower_lag_records"):
         assert f"edge_broker_{name} " not in shown_alone
         assert f"# HELP edge_broker_{name}" not in shown_alone
+
+
+def test_losses_that_wait_are_counted_and_told(three: InCluster) -> None:
+    board = three.boards[2]
+    three.boards[1].stop()
+    losses = [Loss("evicted", "t", "id" * 11, 0, offset, offset + 1, 1, 70) for offset in range(3)]
+    board.work(lambda: board.site.store.ledger.write(losses))
+    three.pass_until(lambda: three.boards[2].facade.there == {2, 3})
+    assert figure(text(three, 2), "ledger_journal_entries") == 3
+    assert figure(text(three, 2), "ledger_journal_bytes") > 0
+    assert notes(three, 2)[1:] == ["3 losses wait in this board's journal for __edge_ledger: nobody leads it"]
+
+
+def test_a_full_journal_is_a_problem(three: InCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_broker.storage.ledger_journal.JOURNAL_BYTES_MAX", 0)
+    assert "the ledger's journal is full" in (health_problem(three.boards[1].broker) or "")

@@ -20,6 +20,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from edge_broker.storage.topics import JOURNAL_TOPIC
 from edge_broker.testing.clock import NOW_MS
 from tests.support.in_cluster import InCluster
 from tests.support.storage import batch
@@ -58,10 +59,15 @@ def test_the_leader_alone_says_where_a_log_begins_and_ends(two: InCluster) -> No
     assert write(two, 2, b"c") == NOT_LED
 
 
-def test_each_broker_tells_of_its_own_ledger(two: InCluster) -> None:
-    for board in (1, 2):
+def test_who_leads_the_ledger_tells_of_it(two: InCluster) -> None:
+    for board, expected in ((1, (NONE, 0)), (2, (NOT_LED, -1))):
         found = one(two.ask(board, LIST_OFFSETS, request(LATEST, (LEDGER_TOPIC, 0))))
-        assert (found.error_code, found.offset) == (NONE, 0)
+        assert (found.error_code, found.offset) == expected
+
+
+def test_a_journal_is_nobodys_to_ask_for(two: InCluster) -> None:
+    found = one(two.ask(1, LIST_OFFSETS, request(LATEST, (JOURNAL_TOPIC, 0))))
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_any_replica_says_how_much_it_has_where_a_debugger_asks(two: InCluster) -> None:
@@ -80,7 +86,7 @@ def test_any_replica_says_how_much_it_has_where_a_debugger_asks(two: InCluster) 
     assert has(1).offset == 3, "what is shown ends at 2"
     assert has(1, number=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert has(1, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert has(1, LEDGER_TOPIC).error_code == NOT_LED, "nobody else has anything of it"
+    assert (has(1, LEDGER_TOPIC).error_code, has(1, LEDGER_TOPIC).offset) == (NONE, 0)
     two.boards[1].log(PLACE).fail(StorageFault("t-0", 0, "gone"))
     assert has(1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -26,7 +26,7 @@ from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import Operation
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC, id_text
 from edge_broker.testing.steps import carried_out
 from tests.support.in_cluster import SESSION_MS, InCluster
 
@@ -90,7 +90,7 @@ def three() -> InCluster:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_broker_tells_all_brokers_and_topics_and_itself_as_leader_of_its_ledger(
+def test_every_broker_tells_all_brokers_and_topics_and_the_same_leader_of_the_ledger(
     three: InCluster, version: int
 ) -> None:
     assert create(three, 2, new("t", 4, 2)) == [NONE]
@@ -103,7 +103,7 @@ def test_every_broker_tells_all_brokers_and_topics_and_itself_as_leader_of_its_l
             assert found.controller_id == 1
         topics = {one.name: one for one in found.topics}
         ledger = topics.pop(LEDGER_TOPIC).partitions[0]
-        assert (ledger.leader_id, ledger.replica_nodes, ledger.isr_nodes) == (board, [board], [board])
+        assert (ledger.leader_id, ledger.replica_nodes, ledger.isr_nodes) == (1, [1], [1])
         seen.append(([(node.node_id, node.host, node.port) for node in found.brokers], topics))
     assert seen[0] == seen[1] == seen[2]
     brokers, topics = seen[0]
@@ -194,11 +194,11 @@ def test_before_anything_was_read_nothing_is_said_to_be_missing() -> None:
     cluster.add(2)
     cluster.loop.advance(1000)
     topics = cluster.boards[2].broker.topics
-    assert topics.exists(LEDGER_TOPIC)
+    assert not topics.exists(LEDGER_TOPIC)
     assert topic(cluster, 2, auto=True).error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert create(cluster, 2, new("u")) == [ErrorCode.NOT_CONTROLLER]
     assert delete(cluster, 2, "t") == [ErrorCode.LEADER_NOT_AVAILABLE]
-    assert names_of(cluster, 2) == {LEDGER_TOPIC}
+    assert names_of(cluster, 2) == set()
     cluster.ensemble.mend(0)
     cluster.pass_until(lambda: cluster.boards[2].facade.knows)
     cluster.settle()
@@ -228,7 +228,7 @@ def test_what_a_session_may_not_do_alone_it_may_not_do_in_a_cluster() -> None:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=5))])
         by_id = cluster.ask(board, METADATA, asked).topics[0]
         assert (by_id.error_code, by_id.name) == (denied, None)
-    assert facade.topics.keys() == {"t"}
+    assert facade.topics.keys() == {"t", LEDGER_TOPIC}
 
 
 # made by Metadata
@@ -250,7 +250,9 @@ def test_more_replicas_than_brokers_are_an_error_but_for_what_groups_commit() ->
     assert create(cluster, 1, new("u")) == [BAD_FACTOR]
     found = topic(cluster, 1, OFFSETS_TOPIC, auto=True)
     assert (found.error_code, found.is_internal, len(found.partitions[0].replica_nodes)) == (NONE, True, 2)
-    assert names_of(cluster, 1) == {LEDGER_TOPIC, OFFSETS_TOPIC}
+    assert names_of(cluster, 1) == {OFFSETS_TOPIC}, "the ledger waits for as many boards as it is to have replicas"
+    assert topic(cluster, 1, LEDGER_TOPIC, auto=True).error_code == NOT_THERE
+    assert create(cluster, 1, new(LEDGER_TOPIC)) == [ErrorCode.INVALID_TOPIC_EXCEPTION], "nor does a client make it"
 
 
 # CreateTopics
@@ -413,7 +415,7 @@ def test_a_deleted_topic_is_gone_where_that_was_asked_and_then_everywhere(three:
     assert names_of(three, 3) == {LEDGER_TOPIC}
     three.settle()
     for board in three.boards.values():
-        assert set(board.site.store.topics) == {LEDGER_TOPIC}
+        assert set(board.site.store.topics) - {JOURNAL_TOPIC} <= {LEDGER_TOPIC}
         assert board.broker.topics.changing == set()
     assert create(three, 1, new("t", 1, 3)) == [NONE]
     three.settle()

@@ -7,7 +7,6 @@ import uuid
 
 import pytest
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
 from edge_broker.storage.registrations import (
@@ -166,7 +165,7 @@ def test_logs_know_of_it_and_those_that_are_synced_lack_nothing() -> None:
         make_topic(store, durability, config={"edge.durability": durability})
     disk.crash()
     store = member(disk)
-    found = {name: Replica(topic.partitions[0]) for name, topic in store.topics.items() if name != LEDGER_TOPIC}
+    found = {name: Replica(topic.partitions[0]) for name, topic in store.topics.items() if name != store.own_ledger}
     assert {name: (replica.may_lack(17), replica.may_lack(18)) for name, replica in found.items()} == {
         "synced": (False, False),
         "kernel": (True, False),

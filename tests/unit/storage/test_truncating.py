@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
 from edge_broker.storage.bring_online import bring_online
@@ -67,7 +66,7 @@ def again(disk: SimulatedDisk) -> tuple[LogStore, Replica]:
 
 
 def entries(store: LogStore) -> list[dict[str, Any]]:
-    found = read_all(store.topics[LEDGER_TOPIC].partitions[0])
+    found = read_all(store.ledger_log)
     return [json.loads(bytes(record.value or b"")) for one in found for record in records_of(memoryview(one))]
 
 

@@ -79,15 +79,11 @@ class Boards:
             )
             for at, (leader, replicas, in_sync) in enumerate(self.partitions)
         ]
-        own = MetadataResponsePartition(leader_id=1, replica_nodes=[1], isr_nodes=[1])
         brokers = [
             MetadataResponseBroker(node_id=each, host="127.0.0.1", port=self.ports[each], rack=f"shed-{each}")
             for each in self.there
         ]
-        topics = [
-            MetadataResponseTopic(name="t", partitions=shown),
-            MetadataResponseTopic(name="__edge_ledger", partitions=[own]),
-        ]
+        topics = [MetadataResponseTopic(name="t", partitions=shown)]
         return MetadataResponse(brokers=brokers, cluster_id="c1", controller_id=self.controller, topics=topics)
 
     def _configs(self, request: Any) -> DescribeConfigsResponse:
