@@ -264,3 +264,5 @@ def test_boards_know_each_other_by_certificate(ensemble: ZooKeeperEnsemble, tmp_
         wait_until(lambda: "what=Suspended" in cluster.boards[0].log_tail(200), WAIT_S, "ZooKeeper is away")
         assert cluster.gets_in(OPS, 1) is not None
         assert cluster.gets_in(ANN, 1) is None
+        for board in cluster.boards:
+            board.kill()  # to stop, each would wait for others to lead, which nobody can now
