@@ -256,7 +256,10 @@ class Schedule:
         followed = [each for each in self.world.partitions if self._follows(board, each)]
         self.world.note(f"- board {board.number} is full")
         board.disk.fill(full=True)
-        self._wait("a full replica has left", lambda: not any(self._names(board, each) for each in followed), LEAVES_MS)
+        self._wait(
+            "a full replica has left", lambda: not any(self._follows(board, each) for each in followed), LEAVES_MS
+        )
+        followed = [each for each in followed if not self._names(board, each)]  # the others it leads now
         answered = set(self.world.partitions) - set(followed)
         self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered))
         if any(self._names(board, each) for each in followed):
