@@ -160,6 +160,11 @@ class Leading:
         follower = self.followers.get(replica.broker)
         return follower is not None and follower.replica == replica and follower.keeps_out
 
+    def slow_soon(self, state: PartitionState, now_ms: float, lag_ms_max: float, soon_ms: float) -> bool:
+        """Whether a member will count as slow by then, unless it catches up; who is already is nothing new."""
+        times = [self.caught_up_ms(each) + lag_ms_max for each in state.in_sync if each != self.me]
+        return any(now_ms <= slow_ms < now_ms + soon_ms for slow_ms in times)
+
     def caught_up_ms(self, replica: InSyncReplica) -> float:
         """When this replica had everything last; who has not come yet is given time from the epoch's beginning on."""
         follower = self.followers.get(replica.broker)

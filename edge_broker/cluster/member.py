@@ -271,9 +271,10 @@ class ClusterMember:
         def answered(answer: Answer) -> None:
             self._proving = False
             if answer == Done() and session_id == self.session_id:
+                held = self._lease.holds(self.now_ms)
                 self._lease.proved(sent_ms)
-                for partition in list(self.partitions.values()):
-                    self._guarded(partition, partition.advance)
+                for partition in list(self.partitions.values()) if not held else ():
+                    self._guarded(partition, partition.advance)  # it may have been told to meanwhile, and could not
 
         self.ask(Sync(), answered)
 
@@ -477,6 +478,7 @@ class ClusterMember:
         for partition in list(self.partitions.values()):
             if partition.partition in self._states:
                 self._guarded(partition, partition.take_in, *self._states[partition.partition])
+            self.hurry(partition.partition)
             self._guarded(partition, partition.reconcile)
 
     def state(self, partition: PartitionId) -> PartitionState | None:
@@ -578,19 +580,32 @@ class ClusterMember:
             self._balance()
 
     def _tick_partitions(self) -> None:
-        """All that are in a hurry, and a share of the others."""
+        """All that are in a hurry, and a share of the others; fetches are sent whenever they are due."""
         for partition in list(self._hurried):
             found = self.partitions.get(partition)
             if found is not None:
                 self._tick_one(found)
             if found is None or found.calm:
                 del self._hurried[partition]
+        self._fetch_what_is_due()
         self._ticks += 1
         share = self.settings.ticks_of_calm
         for found in list(self.partitions.values())[self._ticks % share :: share]:
             self._tick_one(found)
             if not found.calm:
                 self._hurried[found.partition] = None
+
+    def _fetch_what_is_due(self) -> None:
+        """One request for all partitions of a leader that are due at about the same time; else each has its own."""
+        now_ms, leaders = self.now_ms, set()
+        for found in self.partitions.values():
+            following = found.following
+            if following is not None and following.due_ms <= now_ms:
+                leaders.add(following.leader)
+        for found in list(self.partitions.values()) if leaders else ():
+            following = found.following
+            if following is not None and following.leader in leaders and found.partition not in self._held:
+                self._guarded(found, found.fetch_with_others)
 
     def _tick_one(self, partition: Partition) -> None:
         if self.now_ms >= self._held.get(partition.partition, self.now_ms):

@@ -70,6 +70,8 @@ class Settings(NamedTuple):
     fetch_timeout_ms: float = 2_000.0
     retry_ms: float = 100.0  # of a fetch that the leader refused
     ticks_of_calm: int = 1  # how many ticks of the member one of a partition takes for which nothing is due soon
+    calm_ms: float = 0.0  # how long that is, and what is soon
+    fetch_early_ms: float = 0.0  # by so much a fetch may come before its time, to go with another to the same leader
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next
     unclean_wait_ms: float = 2_000.0
@@ -95,7 +97,6 @@ class Role(Enum):
 
 LEADS = (Role.LEADING, Role.HANDING_OVER)
 CALM = (Role.LEADING, Role.FOLLOWING)
-CALM_MS = 1_000.0
 
 
 class Surroundings(Protocol):
@@ -164,6 +165,7 @@ class Partition:
         """The topic has another configuration, or more partitions."""
         self.topic = topic
         self.needed = topic.needed(self.partition.partition)
+        self._around.hurry(self.partition)
 
     # what is certain
 
@@ -173,6 +175,7 @@ class Partition:
             if self.leading is not None and self.state is not None:
                 self.leading.leaves(self.state.in_sync, state.in_sync)
             self.state, self.version = state, version
+            self._around.hurry(self.partition)
             self.reconcile()
 
     def _settled(self, state: PartitionState | None, version: int) -> None:
@@ -181,6 +184,7 @@ class Partition:
             return
         self._rest_behind_a_refusal()
         self.take_in(state, version)
+        self._around.hurry(self.partition)  # what could not be written beside it may be due
         self.reconcile()
 
     def _rest_behind_a_refusal(self) -> None:
@@ -569,12 +573,27 @@ class Partition:
         self.advance()
         self.fetch_if_due()
 
+    def fetch_with_others(self) -> None:
+        """Send the next fetch a little before its time, as another one goes to the same leader."""
+        following, around = self.following, self._around
+        if following is not None and following.due_ms <= around.now_ms + around.settings.fetch_early_ms:
+            following.due_ms = min(following.due_ms, around.now_ms)
+            self.fetch_if_due()
+
     @property
     def calm(self) -> bool:
-        """Whether nothing of it is due within a second, but for what it is told meanwhile."""
-        following = self.following
-        soon = following is not None and following.due_ms < self._around.now_ms + CALM_MS
-        return self.role in CALM and not soon and self.cutting is None and self._unclean is None
+        """Whether nothing is due soon by time alone but fetches, which the member looks after.
+
+        What others do is told, and is followed by a tick.
+        """
+        if self.role not in CALM or self.cutting is not None or self._unclean is not None:
+            return False
+        leading, state, around = self.leading, self.state, self._around
+        return (
+            leading is None
+            or state is None
+            or not leading.slow_soon(state, around.now_ms, around.settings.lag_ms_max, around.settings.calm_ms)
+        )
 
     def tick(self) -> None:
         """Time has passed."""

@@ -65,7 +65,8 @@ PROTOCOL = "security.inter.broker.protocol"
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
-TICKS_OF_CALM = 10
+TICKS_OF_CALM = 30
+CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
 LEAVE_S = 1.0
 GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
@@ -80,6 +81,7 @@ OF_LOGS = (
     effects.Advance,
 )
 """Behind one of these that failed nobody knows what the log is."""
+EARLY_PER_FETCH = 4  # so that the fetches of idle partitions come together
 UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
 
 
@@ -414,6 +416,8 @@ def member_settings(config: BrokerConfig) -> Settings:
         fetch_wait_ms=idle_ms,
         fetch_timeout_ms=idle_ms,
         ticks_of_calm=TICKS_OF_CALM,
+        calm_ms=CALM_MS,
+        fetch_early_ms=idle_ms / EARLY_PER_FETCH,
         balance_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000.0 if rebalances else NEVER_MS,
         imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
         leave_tries=config.integer("controlled.shutdown.max.retries"),

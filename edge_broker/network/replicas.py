@@ -388,6 +388,7 @@ class Replicas:
         self._full = full
         for log, replica in self._replicas.items():
             replica.full = full and log.topic not in ALWAYS_WRITTEN
+            self._member.hurry(PartitionId(log.topic, log.partition))
         if full:
             log_line("warning", "replicas-keep-out", reason="the disk is full", followed=self.kept_out)
         else:

@@ -42,6 +42,7 @@ SETTINGS = Settings(
     balance_ms=2000.0,
     leave_backoff_ms=500.0,
 )
+CALM = SETTINGS._replace(ticks_of_calm=8, calm_ms=12 * TICK_MS, fetch_early_ms=60.0)  # as brokers have it
 TOPIC = "readings"
 CLUSTER = "site"
 TRACE_LINES = 400
@@ -80,9 +81,10 @@ class Process:
         disk.start()
         cluster = CLUSTER if disk.epochs else ""
         identity = Identity(board.number, disk.directory, disk.epochs, cluster)
-        self.member = ClusterMember(identity, SETTINGS, rack=board.rack, new_cluster=CLUSTER)
+        self.member = ClusterMember(identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER)
         self.waiting: dict[PartitionId, list[tuple[int, int, Reply]]] = {}
         self.left = False
+        self._full: dict[PartitionId, bool] = {}
         self.client = self.world.begin_session(self)
         self._tick()
 
@@ -119,7 +121,16 @@ class Process:
         if self.alive:
             self.world.later(TICK_MS, self._tick)
             if not self.paused:
+                self.run(self._look_at_room)
                 self.run(lambda: self.member.tick(self.now_ms))
+
+    def _look_at_room(self) -> None:
+        """As the product does, which says so to the member."""
+        full = {partition: found.log.full for partition, found in self.member.partitions.items()}
+        for partition in full.keys() | self._full.keys():
+            if full.get(partition) != self._full.get(partition):
+                self.member.hurry(partition)
+        self._full = full
 
     def answered(self, token: int, answer: Answer) -> None:
         self.member.answered(token, answer, self.now_ms)
@@ -444,6 +455,7 @@ class World:
         self.bad_luck: Callable[[Process], None] = lambda _: None  # while a state is written
         self.loss = self.late = 0.0
         self.fetch_records = FETCH_RECORDS if seed % 3 else FEW_RECORDS  # with few, who was away is behind for long
+        self.settings = SETTINGS if seed % 4 < 3 else CALM
         self.slow_ms = 3.0
         self.partitions: list[PartitionId] = []
         self.config: dict[str, str] = {}

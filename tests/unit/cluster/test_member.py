@@ -1,4 +1,4 @@
-"""What a member makes of logs that are opened behind a topic's end."""
+"""What a member makes of logs that are opened behind a topic's end, and of time that passes over calm partitions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog
+from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog, Send
 from edge_broker.cluster.layout import deleted_path
 from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Settings
-from edge_broker.cluster.state import Identity, PartitionId, Topic
-from edge_broker.cluster.zookeeper import Exists, Expired, Stat
+from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, SetData, Stat, Sync
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)
@@ -120,3 +121,153 @@ def test_so_it_is_wherever_all_have_their_turn(
     ticked = Ticked(monkeypatch, method)
     let_all(ticked.site.member)
     assert (sorted(set(ticked.done)), ticked.broke()) == ([1, 2], [P])
+
+
+# time
+
+SHARE, TICK_MS = 30, 100.0
+CALM = Settings(
+    lag_ms_max=30_000.0,
+    fetch_wait_ms=12_000.0,
+    fetch_timeout_ms=12_000.0,
+    ticks_of_calm=SHARE,
+    calm_ms=4_500.0,
+    fetch_early_ms=3_000.0,
+)
+ME = InSyncReplica(1, "one", 5)
+OTHERS = {number: InSyncReplica(number, f"disk {number}", 5) for number in (2, 3)}
+
+
+class Idle:
+    """A member with partitions in which nothing happens; `leaders` has the leader of each."""
+
+    def __init__(self, leaders: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.member = ClusterMember(Identity(1, "one", (5,)), CALM)
+        self.member.standing, self.member.image.is_complete = Standing.SERVING, True
+        for each in (ME, *OTHERS.values()):
+            self.member.image.registrations[each.broker] = Registration(each.broker, each.epoch, each.directory)
+        topic = Topic("id", tuple((1, 2, 3) for _ in leaders), {})
+        self.member.image.topics["t"] = topic
+        self.member.topic_changed("t")
+        self.now_ms = 1_000.0
+        self.happened(Connected(7, 6_000))
+        for number, leader in enumerate(leaders):
+            partition = PartitionId("t", number)
+            self.member.opened(partition, "id", SimLog(synced=True), self.now_ms)
+            self.member.state_read(partition, PartitionState(leader, 4, (ME, *OTHERS.values())), 1)
+            if leader == ME.broker:
+                self.member.epoch_begun(partition, 4, self.now_ms)
+        self.ticked: list[int] = []
+        self.advanced = 0
+        tick, advance = Partition.tick, Partition.advance
+
+        def counted(found: Partition) -> None:
+            self.ticked.append(found.partition.partition)
+            tick(found)
+
+        def counted_too(found: Partition) -> None:
+            self.advanced += 1
+            advance(found)
+
+        monkeypatch.setattr(Partition, "tick", counted)
+        monkeypatch.setattr(Partition, "advance", counted_too)
+
+    def happened(self, event: Connected) -> None:
+        self.member.session_id, self.member.standing = event.session_id, Standing.SERVING
+        self.member.happened(event, self.now_ms)
+        self.proved()
+
+    def proved(self) -> None:
+        """Have the ensemble answer what it was asked."""
+        for each in self.took():
+            if isinstance(each, Ask) and each.request == Sync():
+                self.member.answered(each.token, Done(), self.now_ms)
+
+    def took(self) -> list[Effect]:
+        found, self.member.effects = self.member.effects, []
+        return found
+
+    def pass_ticks(self, count: int) -> list[dict[int, list[int]]]:
+        """What was fetched of each leader, tick by tick."""
+        found = []
+        for _ in range(count):
+            self.now_ms += TICK_MS
+            self.member.tick(self.now_ms)
+            fetched: dict[int, list[int]] = {}
+            for each in self.member.effects:
+                if isinstance(each, Send) and isinstance(each.message, ReplicaFetch):
+                    fetched.setdefault(each.to, []).append(each.message.partition.partition)
+            found.append(fetched)
+            self.proved()
+        return found
+
+
+def test_a_calm_partition_has_one_tick_in_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle([1] * 10 + [2] * 10, monkeypatch)
+    idle.pass_ticks(1)
+    assert sorted(set(idle.ticked)) == list(range(20)), "a state that was read is followed by a tick"
+    idle.ticked.clear()
+    idle.pass_ticks(2 * SHARE)
+    assert sorted(idle.ticked) == sorted([*range(20)] * 2)
+
+
+def test_fetches_of_one_leader_that_are_due_at_about_the_same_time_go_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    idle = Idle([2, 2, 2, 3], monkeypatch)
+    idle.pass_ticks(1)
+    due = {0: 2_000.0, 1: 3_000.0, 2: 9_000.0, 3: 2_500.0}
+    for number, later_ms in due.items():
+        following = idle.member.partitions[PartitionId("t", number)].following
+        assert following is not None
+        following.due_ms = idle.now_ms + later_ms
+    fetched = [each for each in idle.pass_ticks(90) if each]
+    assert fetched == [{2: [0, 1]}, {3: [3]}, {2: [2]}], "one that is due much later waits"
+    assert [each for each in idle.pass_ticks(120) if each] == [{2: [0, 1]}, {3: [3]}, {2: [2]}][:3]
+
+
+@pytest.mark.parametrize("what", ["registrations", "the topic", "the state"])
+def test_what_is_told_is_followed_by_a_tick(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle([1, 2], monkeypatch)
+    idle.pass_ticks(3)
+    idle.ticked.clear()
+    if what == "registrations":
+        idle.member.brokers_changed()
+    elif what == "the topic":
+        idle.member.topic_changed("t")
+    else:
+        for number, leader in enumerate((1, 2)):
+            state = PartitionState(leader, 4, (ME, OTHERS[2]))
+            idle.member.state_read(PartitionId("t", number), state, 2)
+    idle.pass_ticks(1)
+    assert {0, 1} <= set(idle.ticked)
+
+
+@pytest.mark.parametrize("at", range(0, SHARE, 7))
+def test_a_follower_that_becomes_slow_is_seen_at_once(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle([1], monkeypatch)
+    idle.member._ticks = at
+    asked_ms = 0.0
+    for _ in range(400):  # nobody fetches: they are slow 30 s behind the epoch's beginning
+        idle.now_ms += TICK_MS
+        idle.member.tick(idle.now_ms)
+        if any(isinstance(each, Ask) and isinstance(each.request, SetData) for each in idle.member.effects):
+            asked_ms = asked_ms or idle.now_ms
+        idle.proved()
+    assert 31_000.0 < asked_ms <= 31_000.0 + TICK_MS
+    assert len(idle.ticked) < 80
+
+
+def test_a_proof_of_the_session_lets_marks_rise_where_it_was_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle([1] * 3, monkeypatch)
+    idle.pass_ticks(2)
+    idle.advanced = 0
+    idle.member._prove()
+    idle.proved()
+    assert idle.advanced == 0
+    idle.now_ms += 5_000.0
+    idle.member.now_ms = idle.now_ms
+    assert not idle.member.lease_holds()
+    idle.member._prove()
+    idle.proved()
+    assert idle.advanced == 3

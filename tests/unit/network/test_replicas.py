@@ -35,6 +35,7 @@ class Member:
         self.image = SimpleNamespace(topics={"t": TOPIC})
         self.partitions: dict[PartitionId, Any] = {}
         self.told: list[str] = []
+        self.hurried: list[PartitionId] = []
         self.busy: list[bool] = []
 
     def opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
@@ -44,6 +45,9 @@ class Member:
     def log_moved(self, partition: PartitionId, _now_ms: float) -> None:
         self.told.append("moved")
         self.busy.append(self.partitions[partition].log.busy)
+
+    def hurry(self, partition: PartitionId) -> None:
+        self.hurried.append(partition)
 
     def entered(self, _partition: PartitionId, token: int, _now_ms: float) -> None:
         self.told.append(f"entered {token}")
@@ -261,7 +265,7 @@ def test_a_full_disk_keeps_replicas_out_until_there_is_room(board: Board) -> Non
     assert not replica.full
     board.broker.space.refusing, board.broker.space.room_bytes = True, -1
     board.replicas.look_at_room()
-    assert (replica.full, board.replicas.kept_out) == (True, 1)
+    assert (replica.full, board.replicas.kept_out, board.member.hurried) == (True, 1, [P])
     board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(0)
     assert (replica.log_end_offset, board.member.told, replica.busy) == (2, ["moved"], False)
