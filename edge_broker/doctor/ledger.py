@@ -169,15 +169,18 @@ def read_ledger(directory: DataDirectory) -> Read:
     disk = _disk(directory, problems)
     journal, ledger = _partitions(directory, JOURNAL_TOPIC), _partitions(directory, LEDGER_TOPIC)
     found: dict[str, Entry] = {}
+    forwarded = _forwarded_end(journal, problems)
     sequences: set[int] = set()  # of this disk's entries that were forwarded, and are here
     for partition in (*ledger, *journal):  # what is forwarded meanwhile is in both, or missed
         for text, fields in _records(partition, disk or "", problems, foreign):
+            if partition.topic.name == JOURNAL_TOPIC and fields["sequence"] < forwarded:
+                continue  # the ledger has it, and its bytes are still in the journal's segment
             known = found.get(text)
             found[text] = Entry(text, fields, 1) if known is None else known._replace(times=known.times + 1)
             if disk is not None and fields.get("directory") == disk:
                 sequences.add(fields["sequence"])
     if journal and disk is not None:
-        problems += _elsewhere(journal[0], sequences)
+        problems += _elsewhere(forwarded, sequences)
     return Read(list(found.values()), problems, foreign, disk)
 
 
@@ -197,12 +200,17 @@ def _disk(directory: DataDirectory, problems: list[str]) -> str | None:
     return lines[0][1] if lines and len(lines[0]) > 1 else None
 
 
-def _elsewhere(journal: PartitionFiles, sequences: set[int]) -> list[str]:
-    """What this board has forwarded and has no replica of, or not yet."""
+def _forwarded_end(journal: list[PartitionFiles], problems: list[str]) -> int:
+    """Where the journal starts: what it had before was forwarded."""
     try:
-        end = max((line.end_offset for line in journal.removed()), default=0)
+        return max((line.end_offset for files in journal for line in files.removed()), default=0)
     except StorageFault as fault:
-        return [str(fault)]
+        problems.append(str(fault))
+        return 0
+
+
+def _elsewhere(end: int, sequences: set[int]) -> list[str]:
+    """What this board has forwarded and has no replica of, or not yet."""
     missing = end - sum(sequence < end for sequence in sequences)
     if missing <= 0:
         return []

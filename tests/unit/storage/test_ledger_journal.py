@@ -11,7 +11,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from edge_broker.doctor.directory import DataDirectory
-from edge_broker.doctor.ledger import account_of
+from edge_broker.doctor.ledger import account_of, read_ledger
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.settings import LogSettings
@@ -251,3 +251,19 @@ def test_a_crash_amid_writing_and_forgetting_loses_no_entry_that_was_written_and
         forgotten |= set(going) - set(left)  # by forget, or by the account that a crash came behind
         assert set(written) - forgotten <= set(left)
         assert not forgotten & set(left)
+
+
+def test_the_tool_lists_what_waits_and_says_what_was_forwarded_and_is_elsewhere() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    store.ledger.write(lost(0, 10, 20))
+    directory = DataDirectory(disk, "/data", None)
+    assert [(entry.get("first_offset"), entry.times) for entry in read_ledger(directory).entries] == [
+        (0, 1),
+        (10, 1),
+        (20, 1),
+    ]
+    forget(store.ledger_log, 2, NOW)
+    read = read_ledger(directory)
+    assert [entry.get("sequence") for entry in read.own] == [2]
+    assert [problem[:42] for problem in read.problems] == ["2 of this board's losses were forwarded to"]
