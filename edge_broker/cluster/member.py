@@ -157,6 +157,7 @@ class ClusterMember:
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that may have been deleted
         self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
         self._leave_tries = 0  # that are left
+        self._leave_began_ms = 0.0
         self._given: set[PartitionId] = set()  # what was to be handed over in this try
         self._proving = False
         self._hurried: dict[PartitionId, None] = {}
@@ -568,6 +569,8 @@ class ClusterMember:
             self._prove()
         if self.standing is Standing.WAITING:
             self._wait_for_former_life()
+        if self.leaving and not self.connected and now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
+            self.out(Left())  # without ZooKeeper nobody else can lead
         if self.standing is not Standing.SERVING:
             return
         self._tick_partitions()
@@ -657,6 +660,7 @@ class ClusterMember:
     def shut_down(self, now_ms: float) -> None:
         """Let others lead; Left comes when none of them is needed any more. The caller bounds the wait."""
         self.now_ms, self.leaving = now_ms, True
+        self._leave_began_ms = now_ms
         self._leave_tries, self._leave_due_ms = self.settings.leave_tries, now_ms
         self._given.clear()
         self._hand_over_all()

@@ -19,6 +19,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
+from edge_broker.cluster.zookeeper import Suspended
 from tests.simulation.cluster_disk import Record, SimLog
 
 A, B = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)
@@ -97,6 +98,16 @@ def test_a_broker_that_stops_tries_again_behind_a_pause_in_which_it_leads() -> N
     assert not leaving.has_left()
     assert leaving.goes_on(9000.0, 4000.0) == [(4100.0, True), (5200.0, False)]
     assert leaving.has_left(), "twice is enough"
+
+
+def test_without_zookeeper_a_broker_that_stops_waits_for_one_try_alone() -> None:
+    leaving = Leaving(tries=3)
+    leaving.member.happened(Suspended(), 0.0)
+    leaving.member.shut_down(0.0)
+    leaving.goes_on(900.0)
+    assert not leaving.has_left(), "it may be there again soon"
+    leaving.goes_on(1000.0, 900.0)
+    assert leaving.has_left(), "nobody can be elected meanwhile"
 
 
 def test_who_catches_up_in_the_pause_is_handed_the_lead() -> None:
