@@ -32,6 +32,7 @@ from edge_broker.cluster.layout import (
     encode_state,
     encode_topic,
     state_path,
+    topic_id_path,
     topic_path,
 )
 from edge_broker.cluster.messages import HandOver
@@ -39,7 +40,9 @@ from edge_broker.cluster.placement import Replicas, place
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
 from edge_broker.cluster.state_write import AskThen
 from edge_broker.cluster.zookeeper import (
+    ANY_VERSION,
     Answer,
+    Check,
     Create,
     Delete,
     Done,
@@ -142,7 +145,10 @@ class Controller:
         told: Told,
     ) -> None:
         """Make a topic whose replicas are placed; the first of each partition that is there leads."""
-        operations: list[Operation] = [Create(topic_path(name), encode_topic(topic))]
+        operations: list[Operation] = [
+            Create(topic_path(name), encode_topic(topic)),
+            Create(topic_id_path(name, topic.topic_id), encode({})),
+        ]
         for number, replicas in enumerate(topic.replicas):
             operations.append(_new_state(PartitionId(name, number), replicas, registrations))
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
@@ -157,16 +163,20 @@ class Controller:
         told: Told,
     ) -> None:
         """Give a topic another configuration, or more partitions than it has, if it is still of this version."""
-        operations: list[Operation] = [SetData(topic_path(name), encode_topic(topic), version)]
+        operations: list[Operation] = [
+            Check(topic_id_path(name, topic.topic_id), ANY_VERSION),
+            SetData(topic_path(name), encode_topic(topic), version),
+        ]
         for number in range(have, len(topic.replicas)):
             operations.append(_new_state(PartitionId(name, number), topic.replicas[number], registrations))
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
 
     def delete_topic(self, name: str, topic: Topic, told: Told) -> None:
-        """Remove a topic and its states, and leave behind that it was deleted."""
+        """Remove a topic and its states, and leave behind that it was deleted; another one of its name stays."""
+        mine = Delete(topic_id_path(name, topic.topic_id))
         states = [Delete(state_path(PartitionId(name, number))) for number in range(len(topic.replicas))]
         gone = Create(deleted_path(topic.topic_id), encode({"topic": name}))
-        self._ask(Multi((*states, Delete(topic_path(name)), gone)), lambda answer: told(_error(answer)))
+        self._ask(Multi((mine, *states, Delete(topic_path(name)), gone)), lambda answer: told(_error(answer)))
 
 
 def _new_state(partition: PartitionId, replicas: Replicas, registrations: Mapping[int, Registration]) -> Create:

@@ -169,11 +169,11 @@ class Image:
             self._remove_topic(name)
             return
         topic = decode_topic(name, answer)
-        self.versions[name] = answer.stat.version
         before = self.topics.get(name)
+        if before is not None and before.topic_id != topic.topic_id:
+            self._remove_topic(name)  # with its states, which are none of the new one's
+        self.versions[name] = answer.stat.version
         if before != topic:
-            if before is not None and before.topic_id != topic.topic_id:
-                self._deleted(name)
             self.topics[name] = topic
             self.changes += 1
             self._seen.topic_changed(name)

@@ -42,6 +42,11 @@ def topic_path(topic: str) -> str:
     return f"{TOPICS}/{topic}"
 
 
+def topic_id_path(topic: str, topic_id: str) -> str:
+    """Of what is there as long as a topic is: who changes one looks at it, as the next one has the same versions."""
+    return f"{TOPICS}/{topic}/{topic_id}"
+
+
 def deleted_path(topic_id: str) -> str:
     """Of what stays of a topic that was deleted: a log is removed where this says so, and nowhere else."""
     return f"{DELETED}/{topic_id}"

@@ -154,7 +154,7 @@ class ClusterMember:
         self._waiting: dict[int, Callable[[Answer], None]] = {}
         self._opening: dict[PartitionId, str] = {}
         self._states: dict[PartitionId, tuple[PartitionState, int]] = {}
-        self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that may have been deleted
+        self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that lie here, and go with their topics
         self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
         self._leave_tries = 0  # that are left
         self._leave_began_ms = 0.0
@@ -429,9 +429,9 @@ class ClusterMember:
         if not self.image.is_complete:
             return
         for partition, topic_id in list(self._gone):
-            del self._gone[partition, topic_id]
             topic = self.image.topics.get(partition.topic)
-            if topic is None or topic.topic_id != topic_id:
+            if topic is None or topic.topic_id != topic_id:  # else it may be deleted yet, whoever has its replicas
+                del self._gone[partition, topic_id]
                 self.ask(Exists(deleted_path(topic_id)), partial(self._looked_at_gone, partition, topic_id))
 
     def _looked_at_gone(self, partition: PartitionId, topic_id: str, answer: Answer) -> None:

@@ -153,7 +153,7 @@ class Partition:
         self.following: Following | None = None
         self.high_watermark = log.log_start_offset
         self.cutting: Cutting | None = None
-        self._write = StateWrite(partition, ask, self._settled)
+        self._write = StateWrite(partition, topic.topic_id, ask, self._settled)
         self._refused_until_ms = 0.0
         self._unclean: Unclean | None = None
         self._gone_version = -1  # the state whose leader was seen to be gone, and when

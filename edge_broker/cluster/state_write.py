@@ -3,7 +3,7 @@
 | stage | event | next |
 |---|---|---|
 | idle | begin | sent |
-| sent | Stat | idle: what was written holds |
+| sent | Done | idle: what was written holds |
 | sent | BAD_VERSION | syncing: somebody else was first |
 | sent, syncing, reading | CONNECTION_LOSS | unknown |
 | unknown | connected, at the next look | syncing |
@@ -17,6 +17,9 @@
 Where ZooKeeper refuses a change and the same state holds as before, `refusals` counts: whoever wishes the change asks
 again later.
 
+A change is one Multi with a look at the topic's id: versions begin anew with the next topic of the name, whose state a
+write that was under way for long would replace.
+
 Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
 unknown outcome, since a server may lag behind the change.
 
@@ -28,9 +31,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
-from edge_broker.cluster.layout import decode_state, encode_state, state_path
+from edge_broker.cluster.layout import decode_state, encode_state, state_path, topic_id_path
 from edge_broker.cluster.state import PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, Request, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import (
+    ANY_VERSION,
+    Answer,
+    Check,
+    Done,
+    Failure,
+    Get,
+    Multi,
+    MultiFailed,
+    Node,
+    Request,
+    SetData,
+    Sync,
+)
 
 AskThen = Callable[[Request, Callable[[Answer], None]], None]
 Settled = Callable[[PartitionState | None, int], None]
@@ -53,8 +69,8 @@ class StateWrite:
     expired session it is not called.
     """
 
-    def __init__(self, partition: PartitionId, ask: AskThen, settled: Settled) -> None:
-        self._partition, self._ask, self._settled = partition, ask, settled
+    def __init__(self, partition: PartitionId, topic_id: str, ask: AskThen, settled: Settled) -> None:
+        self._partition, self._topic_id, self._ask, self._settled = partition, topic_id, ask, settled
         self._path = state_path(partition)
         self.refusals = 0  # in a row
         self._refused_at = -1  # the version of the state that was not replaced, for another reason than its version
@@ -71,7 +87,11 @@ class StateWrite:
         """Replace what has this version."""
         assert not self.busy
         self.stage, self.pending, self._refused_at = Stage.SENT, state, -1
-        self._next(SetData(self._path, encode_state(state), version), lambda answer: self._sent(answer, version))
+        self._next(self._change(state, version), lambda answer: self._sent(answer, version))
+
+    def _change(self, state: PartitionState, version: int) -> Multi:
+        there = Check(topic_id_path(self._partition.topic, self._topic_id), ANY_VERSION)
+        return Multi((there, SetData(self._path, encode_state(state), version)))
 
     def connected(self) -> None:
         """The session is served again."""
@@ -90,6 +110,7 @@ class StateWrite:
         def answered(answer: Answer) -> None:
             if turn != self._turn:
                 return
+            answer = answer.failure if isinstance(answer, MultiFailed) else answer
             if answer is Failure.CONNECTION_LOSS:
                 self.stage = Stage.UNKNOWN
             elif answer is Failure.SESSION_EXPIRED:
@@ -102,9 +123,8 @@ class StateWrite:
         self._ask(request, answered)
 
     def _sent(self, answer: Answer, version: int) -> None:
-        if isinstance(answer, Stat):
-            assert answer.version == version + 1
-            self._end(self.pending, answer.version)
+        if answer == Done():
+            self._end(self.pending, version + 1)
             return
         if answer is not Failure.BAD_VERSION:
             self._refused_at = version

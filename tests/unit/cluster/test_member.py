@@ -66,6 +66,18 @@ def test_a_log_of_a_former_topic_goes_out_of_the_way_of_the_new_one() -> None:
     assert list(site.member.partitions) == [P]
 
 
+def test_a_log_that_no_topic_wants_here_goes_with_its_topic() -> None:
+    """As one of a card that was in another board: it would be in the way of a new topic of the name."""
+    site = Serving()
+    site.has_topic(OLD._replace(replicas=((2, 3),)))
+    site.member.has(P, "old")
+    assert not [each for each in site.took() if isinstance(each, Ask | OpenLog)]
+    site.has_topic(None)
+    assert site.removes() == [RemoveLog(P, "old")]
+    site.member.topic_changed("t")
+    assert not [each for each in site.took() if isinstance(each, Ask | RemoveLog)], "once"
+
+
 def test_a_log_that_is_opened_twice_stays() -> None:
     site = Serving()
     site.has_topic(OLD)

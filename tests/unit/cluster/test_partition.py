@@ -31,7 +31,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Multi, MultiFailed, Node, SetData, Stat, Sync
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 
@@ -70,8 +70,10 @@ class Around:
         self.hurried = partition
 
     def ask(self, request: object, then: object) -> None:
-        assert isinstance(request, SetData)
-        self.written.append(request)
+        assert isinstance(request, Multi)
+        write = request.operations[-1]
+        assert isinstance(write, SetData)
+        self.written.append(write)
 
     def took(self) -> list[Effect]:
         """What is wanted since this was asked last."""
@@ -469,10 +471,10 @@ def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
 def test_what_zookeeper_refuses_is_asked_again_ever_later() -> None:
     made, _, around = replica_of(4, 4)
     state, asked = PartitionState(NO_LEADER, 5, (ME,)), list[object]()
-    answers = {SetData: Failure.NO_AUTH, Sync: Done(), Get: Node(encode_state(state), Stat(1, 0, 0, 0))}
+    answers = {Multi: MultiFailed(1, Failure.NO_AUTH), Sync: Done(), Get: Node(encode_state(state), Stat(1, 0, 0, 0))}
 
-    def ask(request: SetData | Sync | Get, then: Callable[[Answer], None]) -> None:
-        asked.append((type(request).__name__, around.now_ms - 1000.0)) if isinstance(request, SetData) else None
+    def ask(request: Multi | Sync | Get, then: Callable[[Answer], None]) -> None:
+        asked.append((type(request).__name__, around.now_ms - 1000.0)) if isinstance(request, Multi) else None
         then(answers[type(request)])
 
     made._write._ask = ask  # type: ignore[assignment]
@@ -480,4 +482,4 @@ def test_what_zookeeper_refuses_is_asked_again_ever_later() -> None:
     for _ in range(400):
         around.now_ms += 100.0
         made.tick()
-    assert asked == [("SetData", at) for at in (0.0, 500.0, 1500.0, 3500.0, 7500.0, 15500.0, 31500.0)]
+    assert asked == [("Multi", at) for at in (0.0, 500.0, 1500.0, 3500.0, 7500.0, 15500.0, 31500.0)]

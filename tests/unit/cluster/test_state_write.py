@@ -9,7 +9,21 @@ import pytest
 from edge_broker.cluster.layout import LayoutFault, encode_state
 from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState
 from edge_broker.cluster.state_write import Stage, StateWrite
-from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Node, Request, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import (
+    ANY_VERSION,
+    Answer,
+    Check,
+    Done,
+    Failure,
+    Get,
+    Multi,
+    MultiFailed,
+    Node,
+    Request,
+    SetData,
+    Stat,
+    Sync,
+)
 
 PARTITION = PartitionId("t", 0)
 PATH = "/topics/t/0"
@@ -24,7 +38,9 @@ class Asked:
         self.requests: list[Request] = []
         self._then: list[Callable[[Answer], None]] = []
         self.settled: list[tuple[PartitionState | None, int]] = []
-        self.write = StateWrite(PARTITION, self._ask, lambda state, version: self.settled.append((state, version)))
+        self.write = StateWrite(
+            PARTITION, "an id", self._ask, lambda state, version: self.settled.append((state, version))
+        )
 
     def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         self.requests.append(request)
@@ -38,7 +54,8 @@ class Asked:
 def asked() -> Asked:
     asked = Asked()
     asked.write.begin(NEW, 7)
-    assert asked.requests == [SetData(PATH, encode_state(NEW), 7)]
+    there = Check("/topics/t/an id", ANY_VERSION)
+    assert asked.requests == [Multi((there, SetData(PATH, encode_state(NEW), 7)))]
     return asked
 
 
@@ -48,12 +65,12 @@ def node(state: PartitionState, version: int) -> Node:
 
 def test_what_was_written_holds(asked: Asked) -> None:
     assert asked.write.pending == NEW
-    asked.answer(Stat(8, 1, 2, 0))
+    asked.answer(Done())
     assert (asked.settled, asked.write.busy, asked.write.pending) == ([(NEW, 8)], False, None)
 
 
 def test_who_was_not_first_reads_behind_a_sync(asked: Asked) -> None:
-    asked.answer(Failure.BAD_VERSION)
+    asked.answer(MultiFailed(1, Failure.BAD_VERSION))
     asked.answer(Done())
     assert asked.requests[1:] == [Sync(PATH), Get(PATH)]
     assert asked.write.pending == NEW, "until it is certain"
@@ -89,7 +106,7 @@ def test_what_is_read_behind_a_sync_that_was_refused_is_not_gone_by(asked: Asked
 
 
 def test_what_cannot_be_read_is_read_again(asked: Asked) -> None:
-    asked.answer(Failure.BAD_VERSION)
+    asked.answer(MultiFailed(1, Failure.BAD_VERSION))
     asked.answer(Done())
     asked.answer(Failure.NO_AUTH)
     assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
@@ -104,8 +121,9 @@ def test_what_cannot_be_read_is_read_again(asked: Asked) -> None:
     assert asked.settled == [(OLD, 10)]
 
 
-def test_a_partition_that_is_gone_is_told(asked: Asked) -> None:
-    asked.answer(Failure.NO_NODE)
+@pytest.mark.parametrize("position", [0, 1], ids=["another topic has its name", "no topic has it"])
+def test_a_partition_that_is_gone_is_told(asked: Asked, position: int) -> None:
+    asked.answer(MultiFailed(position, Failure.NO_NODE))
     assert asked.settled == [(None, -1)]
 
 
@@ -116,7 +134,7 @@ def test_behind_an_expired_session_nothing_is_certain(asked: Asked) -> None:
 
 def test_late_answers_are_nobodys(asked: Asked) -> None:
     asked.write.stop()
-    asked.answer(Stat(8, 1, 2, 0))
+    asked.answer(Done())
     assert asked.settled == []
 
 
