@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tests.simulation import schedules
-from tests.simulation.cluster_broken import BROKEN, BROKEN_STORAGE, break_rule
+from tests.simulation.cluster_broken import BROKEN, BROKEN_DELETIONS, BROKEN_STORAGE, BROKEN_TOPICS, break_rule
 from tests.simulation.cluster_runs import run_seed
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--broken", default="", help="a word of the rule that is broken on purpose")
     parser.add_argument("--simple", action="store_true", help="on disks that only tell written from synced")
     options = parser.parse_args(arguments)
-    for rule in (*BROKEN, *BROKEN_STORAGE):
+    for rule in (*BROKEN, *BROKEN_TOPICS, *BROKEN_DELETIONS, *BROKEN_STORAGE):
         if options.broken and options.broken in rule:
             break_rule(rule, setattr)
     return schedules.run(options, partial(run_seed, real=not options.simple), "cluster-simulate")

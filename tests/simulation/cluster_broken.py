@@ -14,9 +14,12 @@ Not here, as other rules cover for them, so that 300 schedules found none of the
 | fetches of other epochs are fenced | a log is matched by its last epoch at each fetch |
 | acknowledgements begin anew with each epoch | a follower that was truncated since is behind for moments |
 | an epoch begins when nothing is under way any more | a follower is truncated that need not be |
+| a state is written where its topic still is | the next one of the name has another version, or the same in-sync set |
+| a deletion names the topic's id | the id's node lies below the topic's, which does not go without it |
+| states of a former topic count for nothing | they are read again before the log of the next one is there |
 | a truncation waits for a flush | few flushes are of a segment that goes |
 
-tests/unit/cluster holds the first four, tests/unit/storage the last.
+tests/unit/cluster holds all but the last, tests/unit/storage that one.
 
 Must never come in: what finds them.
 """
@@ -27,23 +30,27 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.cluster import election, following, in_sync, leading, partition
-from edge_broker.cluster.effects import Send, Truncate
+from edge_broker.cluster.effects import RemoveLog, Send, Truncate
 from edge_broker.cluster.following import Following
+from edge_broker.cluster.image import Image
 from edge_broker.cluster.in_sync import InSync
-from edge_broker.cluster.layout import encode_state
+from edge_broker.cluster.layout import decode_topic
 from edge_broker.cluster.lease import Lease
 from edge_broker.cluster.log import ReplicaLog
+from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.messages import AskEnd, EpochEnd, TellEnd
 from edge_broker.cluster.partition import Partition
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionState, Topic
+from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Topic
 from edge_broker.cluster.state_write import Stage, StateWrite
-from edge_broker.cluster.zookeeper import ANY_VERSION, SetData, Stat
+from edge_broker.cluster.zookeeper import ANY_VERSION, Done, Failure, Node, Stat
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage import truncating
+from edge_broker.storage.deletion import Deletions
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.positions import PositionsFiles
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.topics import TopicRecord
 from edge_broker.storage.truncation import forget_truncation
 from edge_broker.testing.disk import SimulatedFile
 
@@ -109,12 +116,12 @@ def write_over_any_version(self: StateWrite, state: PartitionState, version: int
     self.stage, self.pending = Stage.SENT, state
 
     def sent(answer: Any) -> None:
-        if isinstance(answer, Stat):
-            self._end(self.pending, answer.version)
+        if answer == Done():
+            self._end(self.pending, version + 1)
         else:
             self.resolve()
 
-    self._next(SetData(self._path, encode_state(state), ANY_VERSION), sent)
+    self._next(self._change(state, ANY_VERSION), sent)
 
 
 def join_at_the_mark(synced_end: int, mark: int, epoch_start: int) -> bool:
@@ -178,6 +185,61 @@ def tell_an_end(self: Partition, asked: AskEnd) -> None:
     """Also of a log that is offline, which may have most."""
     told = TellEnd(self.partition, asked.version, self._around.identity.broker, 1 << 30, self.log.log_end_offset)
     _tell_end(self, asked) if self.log.online else self._around.out(Send(asked.asks, told))
+
+
+# a topic that is deleted, and made anew under its name
+
+
+def take_the_next_one_for_it(self: Image, name: str, answer: Any) -> None:
+    """A topic that is another one is told as a change."""
+    if isinstance(answer, Node) and name in self.topics:
+        self.topics[name] = decode_topic(name, answer)
+        self.versions[name] = answer.stat.version
+        self._seen.topic_changed(name)
+    _have_topic(self, name, answer)
+
+
+def remove_what_is_not_known(self: ClusterMember, partition: PartitionId, topic_id: str, answer: Any) -> None:
+    """An ensemble that forgot a topic costs its logs."""
+    if isinstance(answer, Stat) or answer is Failure.NO_NODE:
+        self.out(RemoveLog(partition, topic_id))
+    else:
+        self._gone[partition, topic_id] = None
+
+
+def serve_by_name(self: ClusterMember, name: str) -> None:
+    """The log of a topic is that of the next one of its name."""
+    topic = self.image.topics.get(name)
+    for found in [each for where, each in self.partitions.items() if where.topic == name]:
+        if topic is not None and found.partition.partition < len(topic.replicas):
+            found.topic = topic
+    _topic_changed(self, name)
+
+
+def look_at_names_alone(self: ClusterMember) -> None:
+    """A log whose topic's name is another one's by now stays."""
+    if self.image.is_complete:
+        for where, topic_id in list(self._gone):
+            if where.topic in self.image.topics:
+                del self._gone[where, topic_id]
+    _look_at_gone(self)
+
+
+def finish_nothing(self: Deletions) -> None:
+    """What a crash has interrupted stays as it is."""
+
+
+def name_last(self: Deletions, record: TopicRecord) -> None:
+    """The files of a topic go first, then its name."""
+    for number in range(record.partitions):
+        directory = self._path(f"{record.name}-{number}")
+        if self._fs.exists(directory):
+            self._erase_directory(directory)
+    self._remove_topic_file(record)
+
+
+_topic_changed, _look_at_gone = ClusterMember.topic_changed, ClusterMember._look_at_gone
+_have_topic = Image._have_topic
 
 
 # the storage's own rules, which only disks with the broker's storage on them can break
@@ -281,6 +343,23 @@ SEEDS: dict[str, int] = {
     "who is full stays in sync": 0,
     "a member does not say that its log is offline": 6,
     "a log that is offline counts for what it has": 6,
+    "a log goes as its ensemble forgot the topic": 7,
+    "a log serves the next topic of its name": 19,
+    "a log stays as its topic's name is there": 15,
+    "a deletion is not finished at a start": 7,
+    "the files of a topic go before its name": 11,
+}
+BROKEN_TOPICS: dict[str, list[Place]] = {
+    "a log goes as its ensemble forgot the topic": [(ClusterMember, "_looked_at_gone", remove_what_is_not_known)],
+    "a log serves the next topic of its name": [
+        (Image, "_have_topic", take_the_next_one_for_it),
+        (ClusterMember, "topic_changed", serve_by_name),
+    ],
+    "a log stays as its topic's name is there": [(ClusterMember, "_look_at_gone", look_at_names_alone)],
+}
+BROKEN_DELETIONS: dict[str, list[Place]] = {
+    "a deletion is not finished at a start": [(Deletions, "finish", finish_nothing)],
+    "the files of a topic go before its name": [(Deletions, "delete", name_last)],
 }
 BROKEN_STORAGE: dict[str, list[Place]] = {
     "a replica calls synced what is written": [
@@ -299,5 +378,5 @@ Patch = Callable[[Any, str, Any], None]
 
 def break_rule(rule: str, patch: Patch) -> None:
     """Put what is wrong in its place."""
-    for place in (BROKEN | BROKEN_STORAGE)[rule]:
+    for place in (BROKEN | BROKEN_TOPICS | BROKEN_DELETIONS | BROKEN_STORAGE)[rule]:
         patch(*place)

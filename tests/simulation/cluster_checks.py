@@ -4,12 +4,18 @@
 |---|---|
 | an offset that was answered at acks=all, or shown, holds that record ever after | at each of these, at the end |
 | one broker acks in one epoch of a partition | at each append |
+| an election raises the epoch by one, and nothing else changes it | at each change of a state |
 | whoever acks has a session, as the ensemble sees it | at each answer of acks=all |
 | the end that clients are told never goes back, epoch by epoch | at each ListOffsets |
 | replicas have the same records below the high watermark | at the end |
 | from a follower's front goes what has gone from a leader's, and no more | at each removal |
 | nobody's log starts before the leader's | at the end |
 | every record that was taken is in the log, in the ledger by epoch and offset, or its disk has lost it | at the end |
+| what is shown or acked of a topic was produced to that topic, and not to another one of its name | at each of these |
+| a topic goes where its deletion was asked for by its id, its logs go where it is deleted, and nowhere else | always |
+| no disk has a log of a deleted topic | at the end |
+
+An invariant of a partition is one of a topic's id: the next topic of the name begins anew.
 
 Excused: what an unclean election drops, where the topic allows it; it must be in the ledger. The driver loses no more
 boards for good than `min.insync.replicas` less one, until the in-sync set has recovered.
@@ -22,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state import PartitionId, PartitionState
 from tests.simulation.cluster_disk import GONE, Disk, Entry, Record
 from tests.simulation.cluster_storage import RealDisk
 
@@ -30,7 +36,16 @@ if TYPE_CHECKING:
     from tests.simulation.cluster_world import Board, Process, World
 
 SHOWN_AGAIN = 8
-At = tuple[PartitionId, int]
+
+
+class Where(NamedTuple):
+    """A partition of one topic, which others of its name come before and behind."""
+
+    topic_id: str
+    partition: PartitionId
+
+
+At = tuple[Where, int]
 
 
 class Violation(AssertionError):
@@ -40,7 +55,7 @@ class Violation(AssertionError):
 class Taken(NamedTuple):
     """A record that a leader has appended for a client."""
 
-    partition: PartitionId
+    where: Where
     epoch: int
     offset: int
     board: int
@@ -57,9 +72,11 @@ class Checks:
         self.answered: set[int] = set()
         self.expired: set[int] = set()  # values that a leader's retention has taken
         self.gone: set[tuple[int, int]] = set()  # (board, value) that a disk has lost
-        self._leads: dict[tuple[PartitionId, int], object] = {}
-        self._read: dict[tuple[Process, PartitionId, int], int] = {}
-        self._ends: dict[PartitionId, dict[int, int]] = {}
+        self._leads: dict[tuple[Where, int], object] = {}
+        self._read: dict[tuple[Process, Where, int], int] = {}
+        self._ends: dict[Where, dict[int, int]] = {}
+        self._topic_id = ""  # of the topic that there is
+        self._to_go: set[str] = set()  # ids of topics whose deletion was asked for
         self.lost_journals: list[Entry] = []
         self.unclean = False  # the topic allows it: what is answered and shown may go
 
@@ -67,10 +84,11 @@ class Checks:
 
     def appended(self, process: Process, partition: PartitionId, epoch: int, offset: int, value: int) -> None:
         """A leader has taken a record."""
-        self.taken[value] = Taken(partition, epoch, offset, process.board.number)
-        who = self._leads.setdefault((partition, epoch), process)
+        where = Where(process.topic_id(partition), partition)
+        self.taken[value] = Taken(where, epoch, offset, process.board.number)
+        who = self._leads.setdefault((where, epoch), process)
         if who is not process:
-            raise Violation(f"two lead {partition} in epoch {epoch}")
+            raise Violation(f"two lead {where} in epoch {epoch}")
 
     def advanced(self, process: Process, partition: PartitionId, mark: int) -> None:
         """A leader's high watermark has moved."""
@@ -82,29 +100,33 @@ class Checks:
         if not self._world.has_session(process):
             raise Violation(f"board {process.board.number} acks for {partition} though its session has ended")
 
-    def acknowledged(self, partition: PartitionId, record: Record, offset: int) -> None:
+    def acknowledged(self, record: Record, offset: int) -> None:
         """A client was answered at acks=all."""
         self.answered.add(record.value)
-        self._same(self.acked, partition, offset, record, "acked")
+        self._same(self.acked, self.taken[record.value].where, offset, record, "acked")
 
-    def _same(self, known: dict[At, Record], partition: PartitionId, offset: int, record: Record, word: str) -> None:
-        before = known.setdefault((partition, offset), record)
+    def _same(self, known: dict[At, Record], where: Where, offset: int, record: Record, word: str) -> None:
+        before = known.setdefault((where, offset), record)
         if before != record and not self.unclean:
-            raise Violation(f"{partition} offset {offset} was {word} as {before}, now as {record}")
+            raise Violation(f"{where} offset {offset} was {word} as {before}, now as {record}")
+        taken = self.taken.get(record.value)
+        if taken is not None and taken.where != where:
+            raise Violation(f"{where} offset {offset} is {word} as {record}, which was taken for {taken.where}")
 
     def shown(self, process: Process, partition: PartitionId, epoch: int, records: Sequence[Record], mark: int) -> None:
         """A consumer of this leader goes on, one behind it reads the end again; those of a new one begin anew."""
-        key = (process, partition, epoch)
+        where = Where(process.topic_id(partition), partition)
+        key = (process, where, epoch)
         first = max(process.log(partition).log_start_offset, self._read.get(key, 0) - SHOWN_AGAIN)
         for offset in range(first, mark):
-            self._same(self.seen, partition, offset, records[offset], "shown")
+            self._same(self.seen, where, offset, records[offset], "shown")
         self._read[key] = mark
 
     def latest(self, process: Process, partition: PartitionId, epoch: int, end: int | None) -> None:
         """A client asked for the end."""
         if end is None:
             return
-        ends = self._ends.setdefault(partition, {})
+        ends = self._ends.setdefault(Where(process.topic_id(partition), partition), {})
         most = max((each for known, each in ends.items() if known <= epoch), default=0)
         if end < most and not self.unclean:
             raise Violation(f"the end of {partition} was {most}, and is {end} in epoch {epoch}")
@@ -130,25 +152,48 @@ class Checks:
         self.gone |= {(number, value) for number in numbers for value in disk.values}
         self.lost_journals += disk.journal
 
+    # topics
+
+    def state_replaced(self, partition: PartitionId, before: PartitionState, after: PartitionState) -> None:
+        """The ensemble has another state of a partition."""
+        if after.leader_epoch not in (before.leader_epoch, before.leader_epoch + 1):
+            raise Violation(f"the leader epoch of {partition} jumps: {before}, then {after}")
+
+    def deletion_asked(self, topic_id: str) -> None:
+        """A client wants the topic of this id to go."""
+        self._to_go.add(topic_id)
+
+    def topic_is(self, topic_id: str) -> None:
+        """The ensemble has this topic now; empty: none."""
+        before, self._topic_id = self._topic_id, topic_id
+        if before not in ("", topic_id) and before not in self._to_go:
+            raise Violation(f"topic {before} is gone, and nobody has asked for its deletion")
+
+    def log_removed(self, process: Process, topic_id: str) -> None:
+        """A broker wants a log to go."""
+        if topic_id not in self._to_go:
+            raise Violation(f"board {process.board.number} removes a log of topic {topic_id}, which nobody has deleted")
+
     # at the end
 
     def audit(self) -> None:
         """All faults are over, and everybody has caught up."""
-        for partition in self._world.partitions:
+        for where in self._world.current:
+            partition = where.partition
             leader = self._world.leaders(partition)[0]
             records = leader.log(partition).records
-            self._audit_kept(partition, records, leader.log(partition).log_start_offset)
+            self._audit_kept(where, records, leader.log(partition).log_start_offset)
             self._audit_replicas(partition, records)
-            self._audit_account(partition, records)
+            self._audit_account(where, records)
 
-    def _audit_kept(self, partition: PartitionId, records: Sequence[Record], start: int) -> None:
+    def _audit_kept(self, here: Where, records: Sequence[Record], start: int) -> None:
         if self.unclean:
             return
         for known, word in ((self.acked, "acked"), (self.seen, "shown")):
             for (where, offset), record in known.items():
-                if where == partition and offset >= start and (offset >= len(records) or records[offset] != record):
+                if where == here and offset >= start and (offset >= len(records) or records[offset] != record):
                     now = records[offset] if offset < len(records) else "nothing"
-                    raise Violation(f"{partition} offset {offset} was {word} as {record}, and now holds {now}")
+                    raise Violation(f"{here} offset {offset} was {word} as {record}, and now holds {now}")
 
     def _audit_replicas(self, partition: PartitionId, records: Sequence[Record]) -> None:
         for process, found in self._world.replicas_of(partition):
@@ -157,12 +202,12 @@ class Checks:
             if log.records[both] != records[both]:
                 raise Violation(f"board {process.board.number} has another log of {partition}")
 
-    def _audit_account(self, partition: PartitionId, records: Sequence[Record]) -> None:
+    def _audit_account(self, where: Where, records: Sequence[Record]) -> None:
         journals = [board.disk.journal for board in self._world.boards] + [self.lost_journals]
-        entries = [entry for journal in journals for entry in journal if entry.partition == partition]
+        entries = [entry for journal in journals for entry in journal if (entry.topic_id, entry.partition) == where]
         kept = {record.value for record in records} | self.expired
         for value, taken in self.taken.items():
-            if taken.partition != partition or value in kept or (taken.board, value) in self.gone:
+            if taken.where != where or value in kept or (taken.board, value) in self.gone:
                 continue
             if not any(
                 entry.lost.first_offset <= taken.offset

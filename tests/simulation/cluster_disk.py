@@ -59,6 +59,7 @@ class SimLog:
         self.durable: list[Record] = []
         self.durable_starts: tuple[Start, ...] = ()
         self.syncing = self.busy = False
+        self.works = 0  # under way, which a deletion waits for
         self._same = 0  # so many records are the same on the disk
         self._cut_since = 0  # the least end since the sync under way began
 
@@ -164,7 +165,7 @@ class SimLog:
 
     def restart(self) -> None:
         """What a new process finds, and syncs before it serves."""
-        self.syncing, self.busy, self.online = False, False, True
+        self.syncing, self.busy, self.online, self.works = False, False, True, 0
         self.end_sync(self.begin_sync())
 
     def cut_power(self, dice: Random) -> set[int]:
@@ -199,6 +200,7 @@ class Entry(NamedTuple):
     partition: PartitionId
     cause: str
     lost: Lost
+    topic_id: str
 
 
 class Disk:
@@ -221,12 +223,27 @@ class Disk:
     def open(self, partition: PartitionId, topic_id: str, *, synced: bool) -> SimLog:
         return self.logs.setdefault((partition, topic_id), SimLog(synced=synced))
 
+    @property
+    def held(self) -> list[tuple[PartitionId, str]]:
+        """Partitions of which there are logs, with their topics' ids."""
+        return list(self.logs)
+
+    def has_room(self, partition: PartitionId, topic_id: str) -> bool:
+        """Whether no other topic of the name is in the way."""
+        return all(each.topic != partition.topic or one == topic_id for each, one in self.logs)
+
     def remove(self, partition: PartitionId, topic_id: str) -> None:
-        self.logs.pop((partition, topic_id), None)
+        """All logs of a topic that was deleted."""
+        for where in [each for each in self.logs if (each[0].topic, each[1]) == (partition.topic, topic_id)]:
+            del self.logs[where]
+
+    def leftovers(self, topic_id: str) -> list[str]:
+        """What there is of other topics than this one."""
+        return [f"{partition} of {one}" for partition, one in self.logs if one != topic_id]
 
     def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
         """Write losses down, synced."""
-        self.journal += [Entry(partition, cause, lost) for lost in losses]
+        self.journal += [Entry(partition, cause, lost, topic_id) for lost in losses]
 
     def cut_power(self, dice: Random) -> set[int]:
         """The values that are gone."""

@@ -13,14 +13,18 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from edge_broker.cluster.controller import placed
+from edge_broker.cluster.layout import topic_path
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.zookeeper import Multi, Request, SetData
 from edge_broker.errors import ErrorCode
+from edge_broker.testing.zookeeper import Gone, Put
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
 from tests.simulation.cluster_storage import RealDisk
-from tests.simulation.cluster_world import SESSION_MS, Board, Process, World
+from tests.simulation.cluster_world import SESSION_MS, TOPIC, Board, Process, World
 
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
 LEAVES_MS = 800.0  # less than it takes to count as slow
@@ -28,6 +32,9 @@ STEP_MS = 25.0
 OFFLINE_FOR_LONG_MS = 300_000.0
 ALL_FAIL_MS = 4000.0
 UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
+DELETES_OF_4 = 3  # seeds whose topic is deleted and made again
+MADE_AGAIN_MS = 100.0
+YOUNG = 3
 
 
 class Result(NamedTuple):
@@ -84,10 +91,15 @@ class Schedule:
         self.luck = self.dice.choice([0.0, 0.0, 0.15, 0.5])
         self.world.bad_luck = self.bad_luck
         self.world.synced = seed % 5 != UNSYNCED_OF_5
+        self.world.deletes = seed % 4 == DELETES_OF_4
+        if self.world.deletes:
+            self.world.before_asking, self.world.before_opening = self.stall, self.lose_while_opening
         self.acts_done = 0
         self.lost_for_good = 0
         self.ending = self.calm = False
         self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
+        if self.world.deletes:
+            self.acts += ACTS_OF_TOPICS
 
     def run(self) -> None:
         world, dice = self.world, self.dice
@@ -118,10 +130,15 @@ class Schedule:
         """Let everything go on; look whether the in-sync set has recovered."""
         left = ms
         while left > 0:
-            self.world.advance(min(left, STEP_MS))
+            self._advance(min(left, STEP_MS))
             left -= STEP_MS
             if self.lost_for_good and self._recovered():
                 self.lost_for_good = 0
+
+    def _advance(self, ms: float) -> None:
+        self.world.advance(ms)
+        if not self.world.forgotten:
+            self.world.checks.topic_is(self.world.topic[0])
 
     # clients
 
@@ -141,7 +158,7 @@ class Schedule:
 
         def reply(error: ErrorCode, epoch: int, offset: int) -> None:
             if error is ErrorCode.NONE and all_in_sync:
-                self.world.checks.acknowledged(partition, Record(epoch, value), offset)
+                self.world.checks.acknowledged(Record(epoch, value), offset)
                 done()
 
         def arrive() -> None:
@@ -154,6 +171,61 @@ class Schedule:
         for partition in self.world.partitions:
             for process in self.world.leaders(partition):
                 process.run(lambda process=process, partition=partition: process.consume(partition))  # type: ignore[misc]
+
+    # the topic, by any broker
+
+    def _asked(self, knows: bool) -> Process | None:
+        """Some broker that serves, and knows a topic of the name, or none."""
+        found = [
+            process
+            for process in self.world.processes
+            if process.member.standing is Standing.SERVING and not process.paused
+            if (TOPIC in process.member.image.topics) is knows
+        ]
+        return self.dice.choice(found) if found else None
+
+    def delete(self, then: Callable[[], None] = lambda: None) -> None:
+        """Delete what some broker takes for the topic."""
+        process = self._asked(knows=True)
+        if process is None or self.ending:
+            return
+        member = process.member
+        topic = member.image.topics[TOPIC]
+
+        def told(error: ErrorCode) -> None:
+            self.world.note(f"the deletion of {topic.topic_id} is answered {error.name}")
+            then()
+
+        self.world.note(f"board {process.board.number} is asked to delete {topic.topic_id}")
+        self.world.checks.deletion_asked(topic.topic_id)
+        process.run(lambda: member.controller.delete_topic(TOPIC, topic, told))
+
+    def make_again(self, times: int = 1) -> None:
+        """Make a topic of the name by some broker that knows none; look for one so often."""
+        process = self._asked(knows=False) if not self.world.forgotten else None
+        if process is None:
+            if times > 1:
+                self.world.later(MADE_AGAIN_MS * self.dice.random(), lambda: self.make_again(times - 1))
+            return
+        member, world, topic_id = process.member, self.world, self.world.new_topic_id()
+        wanted = (self.dice.randint(1, len(world.partitions)), self.shape.factor, world.config)
+        try:
+            topic = placed(topic_id, *wanted, member.registrations, member.image.topics)
+        except ValueError:  # there are too few
+            return
+
+        def told(error: ErrorCode) -> None:
+            world.note(f"the making of {topic_id} is answered {error.name}")
+
+        process.run(lambda: member.controller.make_topic(TOPIC, topic, member.registrations, told))
+
+    def _has_topic(self) -> bool:
+        """Whether there is one; asks for it, now and then."""
+        if self.world.topic[0]:
+            return True
+        if self.dice.random() < STEP_MS / SESSION_MS:
+            self.make_again()
+        return False
 
     # what is most dangerous while a state is being written
 
@@ -178,6 +250,23 @@ class Schedule:
             world.later(2 * SESSION_MS, lambda: world.blocked.difference_update(links))
         if storm or self.dice.random() < 0.2:
             self.later(100 + self.dice.random() * 1400, lambda: self.strike(board))
+
+    # what is most dangerous where another topic of the name may be there by now
+
+    def stall(self, process: Process, request: Request) -> None:
+        """A change is on its way for long, and the topic is another one when it arrives."""
+        if not isinstance(request, Multi) or self.ending:
+            return
+        write = request.operations[-1]
+        is_young = isinstance(write, SetData) and write.version <= YOUNG  # as the next one soon is, too
+        if self.dice.random() < (0.4 if is_young else 0.05):
+            process.board.links.stall_ms = self.dice.random() * SESSION_MS / 2
+            self.later(self.dice.random() * SESSION_MS / 10, lambda: make_topic_anew(self))
+
+    def lose_while_opening(self, process: Process) -> None:
+        """A log is being opened, and what the state is stays unknown for a while."""
+        if self.dice.random() < 0.2 and not self.ending:
+            self.later(self.dice.random() * 8, lambda: process.run(self.world.client_of(process).lost))
 
     def strike(self, board: Board) -> None:
         """A board loses power; where that may take what was answered, only if others surely have it."""
@@ -210,6 +299,9 @@ class Schedule:
                 if process.member.leaving:
                     board.kill()
             board.start()
+        if world.deletes:
+            self.pass_time(SESSION_MS)  # what was asked for may still come
+            self._wait("there is a topic", self._has_topic)
         self._end_of_offline_logs()
         self._wait("everybody is in sync", self._recovered)
         self.calm = True
@@ -218,6 +310,7 @@ class Schedule:
         self._wait("a last record is acked everywhere", lambda: self._all_answer(answered))
         self._fill_one()
         self._wait("nothing is under way", self._quiet)
+        self._wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
         world.checks.audit()
 
     def _end_of_offline_logs(self) -> None:
@@ -230,7 +323,7 @@ class Schedule:
             process.board.start()
 
     def _led_as_far_as_may_be(self) -> bool:
-        return all(self.world.leaders(each) or not self._may_be_led(each) for each in self.world.partitions)
+        return all(self.world.leaders(each) or not self._may_be_led(each) for each in self._partitions)
 
     def _may_be_led(self, partition: PartitionId) -> bool:
         """Whether a replica that can be read is named with its disk; where unclean elections are on, any will do."""
@@ -243,24 +336,31 @@ class Schedule:
                 return True
         return False
 
+    def _leftovers(self) -> list[list[str]]:
+        return [board.disk.leftovers(self.world.topic[0]) for board in self.world.boards]
+
+    @property
+    def _partitions(self) -> list[PartitionId]:
+        return [where.partition for where in self.world.current]
+
     def _all_answer(self, answered: set[PartitionId]) -> bool:
         """Produce to everybody who has not answered yet, now and then."""
-        for partition in sorted(set(self.world.partitions) - answered):
+        for partition in sorted(set(self._partitions) - answered):
             if self.dice.random() < 0.1:
                 self.produce(partition, all_in_sync=True, done=lambda partition=partition: answered.add(partition))  # type: ignore[misc]
-        return len(answered) == len(self.world.partitions)
+        return len(answered) == len(self._partitions)
 
     def _fill_one(self) -> None:
         """A full board leaves every in-sync set, others go on, and it comes back."""
         board = self.board
-        followed = [each for each in self.world.partitions if self._follows(board, each)]
+        followed = [each for each in self._partitions if self._follows(board, each)]
         self.world.note(f"- board {board.number} is full")
         board.disk.fill(full=True)
         self._wait(
             "a full replica has left", lambda: not any(self._follows(board, each) for each in followed), LEAVES_MS
         )
         followed = [each for each in followed if not self._names(board, each)]  # the others it leads now
-        answered = set(self.world.partitions) - set(followed)
+        answered = set(self._partitions) - set(followed)
         self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered))
         if any(self._names(board, each) for each in followed):
             raise Violation(f"a full replica has come back; {self._picture()}")
@@ -280,10 +380,10 @@ class Schedule:
         while not condition():
             if self.world.now_ms > until:
                 raise Violation(f"not within {within_ms / 1000:.1f} s: {what}; {self._picture()}")
-            self.world.advance(STEP_MS)
+            self._advance(STEP_MS)
 
     def _picture(self) -> str:
-        states = [str(self.world.state(partition)) for partition in self.world.partitions]
+        states = [f"{where.topic_id} {self.world.state(where.partition)}" for where in self.world.current]
         roles = [
             f"board {process.board.number} {process.member.standing.name} "
             + ", ".join(
@@ -293,10 +393,14 @@ class Schedule:
             )
             for process in self.world.processes
         ]
-        return "; ".join(states + roles)
+        return "; ".join([*states, *roles, *(f"board {board.number} has {left}" for board, left in self._left_on())])
+
+    def _left_on(self) -> list[tuple[Board, list[str]]]:
+        return [(board, left) for board, left in zip(self.world.boards, self._leftovers(), strict=True) if left]
 
     def _recovered(self) -> bool:
-        return all(self._in_sync(partition) for partition in self.world.partitions)
+        partitions = self._partitions
+        return bool(partitions) and all(self._in_sync(partition) for partition in partitions)
 
     def _in_sync(self, partition: PartitionId) -> bool:
         """Every replica is named with the disk that it has, and somebody leads."""
@@ -313,7 +417,7 @@ class Schedule:
         return [each.board.number for each in leaders] == [state.leader]
 
     def _quiet(self) -> bool:
-        for partition in self.world.partitions:
+        for partition in self._partitions:
             leaders = self.world.leaders(partition)
             if len(leaders) != 1:
                 return False
@@ -606,6 +710,49 @@ def retention(schedule: Schedule) -> None:
         process.run(lambda process=process: process.remove_front(partition, part))  # type: ignore[misc]
 
 
+def delete_topic(schedule: Schedule) -> None:
+    schedule.delete()
+
+
+def make_topic(schedule: Schedule) -> None:
+    schedule.make_again()
+
+
+def make_topic_anew(schedule: Schedule) -> None:
+    """Delete it, and make the next one as soon as some broker does not know it any more."""
+    schedule.delete(lambda: schedule.make_again(10))
+
+
+def forget_topic(schedule: Schedule) -> None:
+    """The whole site is off, and meets an old copy of the ensemble's data; the right one comes back a while later."""
+    world = schedule.world
+    _dark(schedule)
+    nodes = world.ensemble.tree.nodes
+    paths = sorted(path for path in nodes if path == topic_path(TOPIC) or path.startswith(topic_path(TOPIC) + "/"))
+    if not paths:
+        return
+    kept = [Put(path, nodes[path].data, nodes[path].stat) for path in paths]
+    world.forgotten = {world.topic[0]}
+    world.ensemble.commit(tuple(Gone(path) for path in reversed(paths)))
+    for board in world.boards:
+        board.start()
+    schedule.pass_time(schedule.dice.random() * 4 * SESSION_MS)
+    _dark(schedule)
+    world.ensemble.commit(tuple(kept))
+    world.forgotten = set()
+    for board in world.boards:
+        schedule.start_later(board)
+
+
+def _dark(schedule: Schedule) -> None:
+    """No board is on, and no session is left."""
+    world = schedule.world
+    for board in world.boards:
+        board.cut_power() if world.synced else board.kill()
+    for session_id in list(world.ensemble.sessions):
+        world.ensemble.expire(session_id)
+
+
 def rest(schedule: Schedule) -> None:
     """Time for everybody to catch up."""
     heal(schedule)
@@ -641,6 +788,9 @@ ACTS: list[Act] = [
     rest,
     retention,
 ]
+
+
+ACTS_OF_TOPICS: list[Act] = [delete_topic, make_topic, make_topic_anew, make_topic_anew, forget_topic]
 
 
 def run_seed(seed: int, *, real: bool = False) -> Result:

@@ -36,6 +36,7 @@ from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.topics import id_of, id_text, split_partition_directory
 from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, truncate
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
@@ -46,6 +47,7 @@ READING = reading_at(NOW_MS)
 BATCH_BYTES = 90  # of one record, about
 CUT_AMID = 0.002  # how often the power goes amid an act that writes
 CUT_AMID_A_TRUNCATION = 0.3
+CUT_AMID_A_DELETION = 0.3
 STEPS_MAX = 40
 STEPS_BEHIND = 5  # a truncation, before anything else was synced
 CHECKPOINT = 0.05
@@ -84,6 +86,7 @@ class RealLog:
     def __init__(self, disk: RealDisk, partition: PartitionId, log: PartitionLog) -> None:
         self.disk, self.partition, self.replica = disk, partition, Replica(log)
         self.syncing = False
+        self.works = 0  # under way, which a deletion waits for
         self.records = self._read()
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
         self._entered: Entered | None = None
@@ -332,9 +335,11 @@ class RealDisk:
         self.logs = {}
         self._new = True
         for where in before:
-            if where[0].topic in self.store.topics:
-                self.open(*where, synced=True).take_over(before[where])
-        notes = [note for note in self.store.recovery_notes if "are lost" in note or "offline" in note]
+            if not self._lies_here(*where):
+                raise Damaged(f"{where} is gone, and nobody has removed it")
+            self.open(*where, synced=True).take_over(before[where])
+        bad = ("are lost", "offline", "belongs to no topic")
+        notes = [note for note in self.store.recovery_notes if any(each in note for each in bad)]
         if notes:
             raise Damaged(f"a start says: {notes}")
 
@@ -391,16 +396,51 @@ class RealDisk:
         if found is None:
             topic = self.store.topics.get(partition.topic)
             if topic is None:
-                made = uuid.uuid5(uuid.NAMESPACE_OID, topic_id)
                 with at("files"):
                     config = {} if synced else {"edge.durability": "kernel"}
-                    topic = self.store.make_topic(partition.topic, PARTITIONS, config, made)
+                    topic = self.store.make_topic(partition.topic, PARTITIONS, config, id_of(topic_id))
                 self.store.add_topic(topic)
+            if id_text(topic.topic_id) != topic_id:
+                raise Damaged(f"{partition} of {topic_id} is opened, and {topic.topic_id} is here")
             found = self.logs[partition, topic_id] = RealLog(self, partition, topic.partitions[partition.partition])
         return found
 
+    @property
+    def held(self) -> list[tuple[PartitionId, str]]:
+        replicated = [topic for topic in self.store.topics.values() if self.store.is_replicated(topic.name)]
+        return [
+            (PartitionId(topic.name, log.partition), id_text(topic.topic_id))
+            for topic in replicated
+            for log in topic.partitions
+        ]
+
+    def _lies_here(self, partition: PartitionId, topic_id: str) -> bool:
+        topic = self.store.topics.get(partition.topic)
+        return topic is not None and id_text(topic.topic_id) == topic_id
+
+    def has_room(self, partition: PartitionId, topic_id: str) -> bool:
+        return partition.topic not in self.store.topics or self._lies_here(partition, topic_id)
+
     def remove(self, partition: PartitionId, topic_id: str) -> None:
-        raise NotImplementedError("no schedule deletes a topic")
+        """As DeleteTopics does, in one go: the power may be cut amid it, and a start goes on."""
+        if not self._lies_here(partition, topic_id):
+            return
+        for where in [each for each in self.logs if each[1] == topic_id]:
+            del self.logs[where]
+        topic = self.store.remove_topic(partition.topic)
+        self.may_be_cut(CUT_AMID_A_DELETION)
+        with at("files"):
+            self.store.erase_topic(topic)
+        self.store.forget_topic(topic)
+        self.checkpoint()
+
+    def leftovers(self, topic_id: str) -> list[str]:
+        names = [name for name in self.disk.names("/data") if split_partition_directory(name) is not None]
+        there = {f"{each.topic}-{each.partition}" for each, one in self.held if one == topic_id}
+        own = [topic.name for topic in self.store.topics.values() if not self.store.is_replicated(topic.name)]
+        mine = {*(f"{name}-0" for name in own), *there}
+        gone = self.disk.names("/data/deleted") if self.disk.exists("/data/deleted") else []
+        return [*(name for name in names if name not in mine), *gone]
 
     def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
         log = self.logs[partition, topic_id]
@@ -492,7 +532,8 @@ def entry_of(value: bytes) -> Entry | None:
         return None
     end = None if fields["last_offset"] is None else fields["last_offset"] + 1
     lost = Lost(fields["leader_epoch"], fields["first_offset"], end)
-    return Entry(PartitionId(fields["topic"], fields["partition"]), fields["cause"], lost)
+    topic_id = fields["id"].split(":")[4]  # cause, topic, partition, offsets, the topic's id
+    return Entry(PartitionId(fields["topic"], fields["partition"]), fields["cause"], lost, topic_id)
 
 
 def hash_of(seed: int, number: int) -> int:

@@ -6,23 +6,26 @@ The core under test is `edge_broker.cluster`; `Process` is its shell. Must never
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 from edge_broker.cluster import effects
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.effects import Effect
-from edge_broker.cluster.layout import decode_state, state_path
+from edge_broker.cluster.layout import decode_state, decode_topic, state_path, topic_path
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.messages import Message, ReplicaFetched
+from edge_broker.cluster.messages import Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import LEADS, Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import Answer, Event, Node, SetData, ZooKeeper
+from edge_broker.cluster.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.storage.topics import id_text
 from edge_broker.testing.disk import Crashed
 from edge_broker.testing.loop import Loop
-from edge_broker.testing.zookeeper import Client, Ensemble
-from tests.simulation.cluster_checks import Checks
+from edge_broker.testing.zookeeper import Client, Ensemble, Put, Step, name_of
+from tests.simulation.cluster_checks import Checks, Where
 from tests.simulation.cluster_disk import Disk, SimLog
 from tests.simulation.cluster_storage import RealDisk, RealLog, hash_of
 
@@ -32,6 +35,7 @@ FETCH_RECORDS = 40
 FEW_RECORDS = 5
 WRITTEN_AT_ONCE = 0.7
 UNSYNCED_LATE = 300
+OPEN_AGAIN_MS = 50.0
 SETTINGS = Settings(
     lag_ms_max=900.0,
     fetch_wait_ms=60.0,
@@ -52,6 +56,11 @@ ChangesLog = (
 )
 
 
+def writes(request: Request) -> bool:
+    """Whether it changes a state."""
+    return isinstance(request, Multi) and isinstance(request.operations[-1], SetData)
+
+
 class Links:
     """A board's way to the servers of the ensemble."""
 
@@ -59,6 +68,7 @@ class Links:
         self._world = world
         self.cut_up: set[int] = set()
         self.cut_down: set[int] = set()
+        self.stall_ms = 0.0  # of the next message, and of those behind it
 
     def up(self, server: int) -> bool:
         return server not in self.cut_up
@@ -67,7 +77,8 @@ class Links:
         return server not in self.cut_down
 
     def delay_ms(self) -> float:
-        return self._world.delay_ms()
+        stall_ms, self.stall_ms = self.stall_ms, 0.0
+        return stall_ms + self._world.delay_ms()
 
 
 class Process:
@@ -82,9 +93,11 @@ class Process:
         cluster = CLUSTER if disk.epochs else ""
         identity = Identity(board.number, disk.directory, disk.epochs, cluster)
         self.member = ClusterMember(identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER)
-        self.waiting: dict[PartitionId, list[tuple[int, int, Reply]]] = {}
+        self.waiting: dict[Where, list[tuple[int, int, Reply]]] = {}
         self.left = False
         self._full: dict[PartitionId, bool] = {}
+        for partition, topic_id in disk.held:
+            self.member.has(partition, topic_id)
         self.client = self.world.begin_session(self)
         self._tick()
 
@@ -149,8 +162,9 @@ class Process:
     def _do(self, effect: Effect) -> None:
         member, disk = self.member, self.board.disk
         if isinstance(effect, effects.Ask):
+            self.world.before_asking(self, effect.request)
             self.client.ask(effect.token, effect.request)
-            if isinstance(effect.request, SetData):
+            if writes(effect.request):
                 self.world.bad_luck(self)
         elif isinstance(effect, effects.Send):
             self._send(effect.to, effect.message)
@@ -164,20 +178,19 @@ class Process:
 
             self.later(self.world.dice.random() * 20, recorded)
         elif isinstance(effect, effects.OpenLog):
-            partition, topic_id = effect
-            self.later(
-                self.world.dice.random() * 5,
-                lambda: member.opened(
-                    partition, topic_id, disk.open(partition, topic_id, synced=self.world.synced), self.now_ms
-                ),
-            )
+            self.world.before_opening(self)
+            self.later(self.world.dice.random() * 5, partial(self._open, *effect))
         elif isinstance(effect, effects.RemoveLog):
-            disk.remove(effect.partition, effect.topic_id)
+            self.world.note(f"board {self.board.number}: removes {effect.partition} of {effect.topic_id}")
+            self.world.checks.log_removed(self, effect.topic_id)
+            self.later(self.board.sync_ms(), partial(self._remove, *effect))
         elif isinstance(effect, effects.Contradicts) and "broker.id" in effect.sentence:
             self.board.refused(effect.sentence)
-        elif isinstance(effect, effects.Contradicts | effects.Stray | effects.Forward | effects.Forget):
+        elif isinstance(effect, effects.Contradicts | effects.Forward | effects.Forget) or (
+            isinstance(effect, effects.Stray) and effect.topic_id not in self.world.forgotten
+        ):
             raise AssertionError(f"board {self.board.number}: {effect}")
-        elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned):
+        elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned | effects.Stray):
             pass
         elif isinstance(effect, effects.Broke):
             raise effect.error
@@ -188,14 +201,54 @@ class Process:
         else:
             self._change_log(effect)
 
+    # topics
+
+    def _open(self, partition: PartitionId, topic_id: str) -> None:
+        """Once no other topic of the name is in the way, if it is wanted then."""
+        member, disk = self.member, self.board.disk
+        wanted = member.image.topics.get(partition.topic)
+        if wanted is None or wanted.topic_id != topic_id:
+            return
+        if not disk.has_room(partition, topic_id):
+            self.later(OPEN_AGAIN_MS, lambda: self._open(partition, topic_id))
+            return
+        log = disk.open(partition, topic_id, synced=self.world.synced)
+        if self.world.deletes:  # it is made in a worker, and much may happen meanwhile
+            self.later(self.board.sync_ms(), lambda: member.opened(partition, topic_id, log, self.now_ms))
+        else:
+            member.opened(partition, topic_id, log, self.now_ms)
+
+    def _remove(self, partition: PartitionId, topic_id: str) -> None:
+        """All logs of a topic with the first, behind what is under way."""
+        logs = self.board.disk.logs.items()
+        if any(log.works or log.syncing for (_, one), log in logs if one == topic_id):
+            self.later(1.0, lambda: self._remove(partition, topic_id))
+        else:
+            self.board.disk.remove(partition, topic_id)
+
+    def work(self, log: SimLog | RealLog, delay_ms: float, call: Callable[[], None]) -> None:
+        """Do something to a log later; its topic is not removed before."""
+        log.works += 1
+
+        def do() -> None:
+            log.works -= 1
+            call()
+
+        self.later(delay_ms, do)
+
+    def _has(self, partition: PartitionId, log: SimLog | RealLog) -> bool:
+        """Whether this is the log of the partition still."""
+        found = self.member.partitions.get(partition)
+        return found is not None and found.log is log
+
     def _enter(self, effect: effects.Enter) -> None:
-        disk = self.board.disk
+        disk, where = self.board.disk, (effect.partition, self.topic_id(effect.partition))
 
         def entered() -> None:
-            disk.enter(effect.partition, self.topic_id(effect.partition), effect.cause, effect.losses)
+            disk.enter(*where, effect.cause, effect.losses)
             self.member.entered(effect.partition, effect.token, self.now_ms)
 
-        self.later(self.board.sync_ms(), entered)
+        self.work(self.log(effect.partition), self.board.sync_ms(), entered)
 
     def _change_log(self, effect: ChangesLog) -> None:
         partition, member = effect.partition, self.member
@@ -213,7 +266,7 @@ class Process:
                 log.epoch_begun(epoch, start)
                 member.epoch_begun(partition, epoch, self.now_ms)
 
-            self.later(self.board.sync_ms(), begun)
+            self.work(log, self.board.sync_ms(), begun)
         elif isinstance(effect, effects.Truncate):
             end, before = effect.end_offset, log.log_end_offset
             self.world.note(f"board {self.board.number}: truncates {partition.partition} from {before} to {end}")
@@ -255,9 +308,9 @@ class Process:
     def _once_held(self, log: SimLog | RealLog, then: Callable[[], None]) -> None:
         """Do this on the disk once the log can be held."""
         if log.hold():
-            self.later(self.board.sync_ms(), then)
+            self.work(log, self.board.sync_ms(), then)
         else:
-            self.later(1.0, lambda: self._once_held(log, then))
+            self.work(log, 1.0, lambda: self._once_held(log, then))
 
     def remove_front(self, partition: PartitionId, part: float) -> None:
         """A leader's retention takes a part of what is shown."""
@@ -283,19 +336,32 @@ class Process:
 
         def write() -> None:
             under_way.run()
-            self.later(self.board.sync_ms(), written)
+            self.work(log, self.board.sync_ms(), written)
 
         def written() -> None:
             log.end_append(under_way)  # type: ignore[arg-type]
-            self.moved(partition)
+            if self._has(partition, log):
+                self.moved(partition)
 
-        self.later(self.board.sync_ms(), write)
+        self.work(log, self.board.sync_ms(), write)
 
     def _send(self, to: int, message: Message) -> None:
         if isinstance(message, ReplicaFetched) and message.wants_records:
             log = self.log(message.partition)
             message = message._replace(records=log.fetched(message.fetch_offset, self.world.fetch_records))
-        self.world.send(self.board, to, message)
+        topic = self.member.image.topics.get(message.partition.topic)
+        if topic is not None:
+            self.world.send(self.board, to, message, topic.topic_id)
+
+    def received(self, message: Message, topic_id: str) -> None:
+        """Fetches and their answers name a topic by its id; what is of another topic than there is says nothing."""
+        topic = self.member.image.topics.get(message.partition.topic)
+        found = self.member.partitions.get(message.partition)
+        if isinstance(message, ReplicaFetch) and (found is None or found.topic.topic_id != topic_id):
+            answer = message.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+            self.world.send(self.board, message.replica.broker, answer, topic_id)
+        elif not isinstance(message, ReplicaFetched) or (topic is not None and topic.topic_id == topic_id):
+            self.member.received(message, self.now_ms)
 
     def log(self, partition: PartitionId) -> SimLog | RealLog:
         log = self.member.partitions[partition].log
@@ -353,7 +419,8 @@ class Process:
             return
         self.world.checks.appended(self, partition, epoch, offset, value)
         if all_in_sync:
-            self.waiting.setdefault(partition, []).append((epoch, offset, reply))
+            where = Where(self.topic_id(partition), partition)
+            self.waiting.setdefault(where, []).append((epoch, offset, reply))
         else:
             reply(ErrorCode.NONE, epoch, offset)
         self.moved(partition)
@@ -362,14 +429,14 @@ class Process:
         found = self.member.partitions[partition]
         if found.leading is None:
             return
-        left = []
-        for epoch, offset, reply in self.waiting.pop(partition, []):
+        left, where = [], Where(self.topic_id(partition), partition)
+        for epoch, offset, reply in self.waiting.pop(where, []):
             if epoch == found.leading.epoch and offset < found.high_watermark:
                 self.world.checks.acknowledges(self, partition)
                 reply(ErrorCode.NONE, epoch, offset)
             elif epoch == found.leading.epoch:
                 left.append((epoch, offset, reply))
-        self.waiting[partition] = left
+        self.waiting[where] = left
 
     def consume(self, partition: PartitionId) -> None:
         """Show a consumer what may be shown."""
@@ -450,16 +517,22 @@ class World:
         self._numbers = 0
         self.checks = Checks(self)
         self.ensemble = Ensemble(self.loop, self.dice)
+        self._commit = self.ensemble.commit
+        self.ensemble.commit = self._commit_looking  # type: ignore[method-assign]
         self.boards = [Board(self, number) for number in range(1, boards + 1)]
         self.blocked: set[tuple[int, int]] = set()
         self.bad_luck: Callable[[Process], None] = lambda _: None  # while a state is written
+        self.before_asking: Callable[[Process, Request], None] = lambda *_: None
+        self.before_opening: Callable[[Process], None] = lambda _: None
         self.loss = self.late = 0.0
         self.fetch_records = FETCH_RECORDS if seed % 3 else FEW_RECORDS  # with few, who was away is behind for long
         self.settings = SETTINGS if seed % 4 < 3 else CALM
         self.slow_ms = 3.0
-        self.partitions: list[PartitionId] = []
+        self.partitions: list[PartitionId] = []  # that the topic has had
         self.config: dict[str, str] = {}
-        self.topic_id = ""
+        self.deletes = False  # the topic is deleted, and made again
+        self.forgotten: set[str] = set()  # ids of topics that the ensemble does not know for now, as if it were older
+        self._read: tuple[bytes, str, int] = (b"", "", 0)
 
     def new_disk(self) -> Disk | RealDisk:
         """An empty card."""
@@ -494,6 +567,17 @@ class World:
 
     # ZooKeeper
 
+    def _commit_looking(self, steps: tuple[Step, ...]) -> None:
+        """Look at each state that is replaced."""
+        for step in steps:
+            before = self.ensemble.tree.nodes.get(step.path)
+            is_state = step.path.startswith(topic_path(TOPIC) + "/") and name_of(step.path).isdigit()
+            if before is not None and isinstance(step, Put) and is_state:
+                partition = PartitionId(TOPIC, int(name_of(step.path)))
+                states = [decode_state(partition, Node(each.data, each.stat)) for each in (before, step)]
+                self.checks.state_replaced(partition, *states)
+        self._commit(steps)
+
     def begin_session(self, process: Process) -> ZooKeeper:
         """The session of a process."""
         return self.ensemble.client(process, SESSION_MS, process.board.links, process.run)
@@ -517,7 +601,8 @@ class World:
 
     # the network
 
-    def send(self, board: Board, to: int, message: Message) -> None:
+    def send(self, board: Board, to: int, message: Message, topic_id: str) -> None:
+        """Bring it there, or not, with the id of the topic that it speaks of."""
         sender = board.number
         for _ in range(2 if self.dice.random() < 0.02 else 1):
 
@@ -526,7 +611,7 @@ class World:
                     return
                 process = self.board(to).process
                 if process is not None:
-                    process.run(lambda: process.member.received(message, process.now_ms))
+                    process.run(lambda: process.received(message, topic_id))
 
             late_ms = self.dice.random() * 3000 if self.dice.random() < self.late else 0.0
             self.later(self.delay_ms() + late_ms, arrive)
@@ -555,16 +640,37 @@ class World:
         node = self.ensemble.tree.nodes.get(state_path(partition))
         return decode_state(partition, Node(node.data, node.stat)) if node is not None else None
 
+    @property
+    def topic(self) -> tuple[str, int]:
+        """The id of the topic that the ensemble's leader has, and how many partitions; an empty one: there is none."""
+        node = self.ensemble.tree.nodes.get(topic_path(TOPIC))
+        if node is None:
+            return "", 0
+        if node.data is not self._read[0]:
+            topic = decode_topic(TOPIC, Node(node.data, node.stat))
+            self._read = node.data, topic.topic_id, len(topic.replicas)
+        return self._read[1:]
+
+    @property
+    def current(self) -> list[Where]:
+        """Its partitions."""
+        topic_id, partitions = self.topic
+        return [Where(topic_id, PartitionId(TOPIC, number)) for number in range(partitions)]
+
+    def new_topic_id(self) -> str:
+        """One that no topic had."""
+        return id_text(uuid.UUID(int=hash_of(self._seed, self.number()) << 64 | 1))
+
     def make_topic(self, partitions: int, factor: int, config: dict[str, str]) -> None:
         """By the controller, once there is one and enough boards are there."""
-        self.config, self.topic_id = config, f"topic-{self.number()}"
+        self.config, topic_id = config, self.new_topic_id()
         made: list[ErrorCode] = []
         for _ in range(600):
             self.advance(50)
             office = [process.member for process in self.processes if process.member.controller.holds]
             if office and len(office[0].registrations) == len(self.boards):
                 member = office[0]
-                topic = placed(self.topic_id, partitions, factor, config, member.registrations, member.image.topics)
+                topic = placed(topic_id, partitions, factor, config, member.registrations, member.image.topics)
                 member.controller.make_topic(TOPIC, topic, member.registrations, made.append)
                 process = next(each for each in self.processes if each.member is member)
                 process.run(lambda: None)

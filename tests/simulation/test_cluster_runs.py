@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.cluster_broken import BROKEN, BROKEN_STORAGE, SEEDS, break_rule
-from tests.simulation.cluster_runs import run_seed
+from tests.simulation.cluster_broken import BROKEN, BROKEN_DELETIONS, BROKEN_STORAGE, BROKEN_TOPICS, SEEDS, break_rule
+from tests.simulation.cluster_runs import DELETES_OF_4, run_seed
 
 SEEDS_RUN = 36
 SEEDS_MAX = 300
@@ -44,9 +44,16 @@ def test_a_rule_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPat
     assert any(run_seed(seed).failure for seed in seeds), f"{len(seeds)} schedules do not find it"
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+@pytest.mark.parametrize("rule", [*BROKEN_TOPICS, *BROKEN_DELETIONS])
+def test_a_rule_of_deleted_topics_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(rule, monkeypatch.setattr)
+    seeds = (SEEDS[rule], *range(DELETES_OF_4, SEEDS_MAX, 4))
+    assert any(run_seed(seed, real=rule in BROKEN_DELETIONS).failure for seed in seeds)
+
+
+@pytest.mark.parametrize("rule", SEEDS)
 def test_the_same_seed_is_well_where_the_rule_holds(rule: str) -> None:
-    assert run_seed(SEEDS[rule]).failure == ""
+    assert run_seed(SEEDS[rule], real=rule in BROKEN_DELETIONS).failure == ""
 
 
 @pytest.mark.leaves(".")

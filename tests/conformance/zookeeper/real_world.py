@@ -74,6 +74,10 @@ class RealWorld(World):
         leaders = self.leaders(partition)
         return leaders[0].member.partitions[partition].state if leaders else None
 
+    @property
+    def topic(self) -> tuple[str, int]:
+        return self.processes[0].topic_id(self.partitions[0]), len(self.partitions)
+
     def close(self) -> None:
         for session in self._sessions:
             session.close()

@@ -49,7 +49,7 @@ def produce(world: RealWorld, count: int) -> None:
     def produce_one(process: Process, value: int) -> None:
         def reply(error: ErrorCode, epoch: int, offset: int) -> None:
             assert error is ErrorCode.NONE
-            world.checks.acknowledged(PARTITION, Record(epoch, value), offset)
+            world.checks.acknowledged(Record(epoch, value), offset)
             left.discard(value)
 
         left.add(value)
