@@ -12,7 +12,7 @@ from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Settings
 from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Stat, Sync
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)
@@ -263,7 +263,7 @@ def test_a_follower_that_becomes_slow_is_seen_at_once(at: int, monkeypatch: pyte
     for _ in range(400):  # nobody fetches: they are slow 30 s behind the epoch's beginning
         idle.now_ms += TICK_MS
         idle.member.tick(idle.now_ms)
-        if any(isinstance(each, Ask) and isinstance(each.request, SetData) for each in idle.member.effects):
+        if any(isinstance(each, Ask) and isinstance(each.request, Multi) for each in idle.member.effects):
             asked_ms = asked_ms or idle.now_ms
         idle.proved()
     assert 31_000.0 < asked_ms <= 31_000.0 + TICK_MS
