@@ -11,7 +11,8 @@
 | Append | `log_moved(partition)` when it is written, or not: one that comes while the log is busy, or of which a part was not taken, may be dropped |
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
-| Truncate, StartAnew | `truncated(partition)`: durable |
+| OwnUp | `owned_up(partition)`: what the log lacks is in the ledger |
+| Truncate, StartAnew, CutDamage | `truncated(partition)`: durable |
 | RemoveFront | nothing: it is wanted again while the log starts before that offset |
 | Advance | nothing: the log is told its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
@@ -136,6 +137,18 @@ class StartAnew(NamedTuple):
     start_offset: int
 
 
+class CutDamage(NamedTuple):
+    """Cut the log where its damage begins: the leader has what lies there, and all behind it."""
+
+    partition: PartitionId
+
+
+class OwnUp(NamedTuple):
+    """Write down as lost what the log lacks: no other replica is in sync."""
+
+    partition: PartitionId
+
+
 class RemoveFront(NamedTuple):
     """Remove what is before this offset, as the leader has done: by its retention, for space, or on request."""
 
@@ -201,6 +214,8 @@ Effect: TypeAlias = (
     | Enter
     | Truncate
     | StartAnew
+    | CutDamage
+    | OwnUp
     | RemoveFront
     | Advance
     | Leads

@@ -11,6 +11,7 @@
 | truncating | truncated | fetching |
 | fetching | the leader's log starts behind this one's start | fetching: this one starts there, too |
 | fetching | its disk is full | keeping out: it takes no records, but hears where the leader's log starts |
+| fetching | its log is damaged, and the leader has all of it | entering: what the leader may lose; then the cut |
 | any | no answer for `fetch_timeout_ms` | fetching again |
 
 Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree: the leader
@@ -54,13 +55,13 @@ class Following:
     ) -> ReplicaFetch:
         """The fetch that is due; the next one comes sooner if this one is answered."""
         self.due_ms = now_ms + timeout_ms
-        self.reported_end, self.keeps_out = acknowledged_end(log), log.full
+        self.reported_end, self.keeps_out = acknowledged_end(log), keeps_out(log)
         where = (log.log_end_offset, last_epoch(log), self.reported_end)
         return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out)
 
     def is_due(self, log: ReplicaLog, now_ms: float) -> bool:
         """Whether there is something to say, or to ask for."""
-        news = acknowledged_end(log) > self.reported_end or log.full != self.keeps_out
+        news = acknowledged_end(log) > self.reported_end or keeps_out(log) != self.keeps_out
         return news or now_ms >= self.due_ms
 
     def removal(self, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
@@ -80,9 +81,14 @@ class Following:
         )
 
 
+def keeps_out(log: ReplicaLog) -> bool:
+    """Whether a log takes nothing now, and is not to be in sync."""
+    return log.full or log.damaged
+
+
 def acknowledged_end(log: ReplicaLog) -> int:
-    """What a follower tells the leader that it has."""
-    return log.acknowledged_offset
+    """What a follower tells the leader that it has: nothing while it is damaged, as it will be cut in this epoch."""
+    return 0 if log.damaged else log.acknowledged_offset
 
 
 def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:
@@ -115,11 +121,12 @@ class Step(Enum):
 class Cutting:
     """A truncation, from its entries in the ledger to the disk; `anew`: of all, to go on at that offset.
 
-    The ledger has what lies from `lost_from` on.
+    `damage`: where that begins, which the disk knows. The ledger has what lies from `lost_from` on.
     """
 
-    __slots__ = ("anew", "end_offset", "lost_from", "step", "token")
+    __slots__ = ("anew", "damage", "end_offset", "lost_from", "step", "token")
 
-    def __init__(self, end_offset: int, token: int, lost_from: int | None = None) -> None:
-        self.end_offset, self.token, self.step = end_offset, token, Step.ENTERING
-        self.lost_from, self.anew = end_offset if lost_from is None else lost_from, lost_from is not None
+    def __init__(self, end_offset: int, token: int, lost_from: int | None = None, *, damage: bool = False) -> None:
+        self.end_offset, self.token, self.step, self.damage = end_offset, token, Step.ENTERING, damage
+        self.lost_from = end_offset if lost_from is None else lost_from
+        self.anew = lost_from is not None and not damage

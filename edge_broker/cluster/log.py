@@ -37,6 +37,10 @@ class ReplicaLog(Protocol):
         """Whether it can be read and written."""
 
     @property
+    def damaged(self) -> bool:
+        """Whether it lacks what others may have, and it was not written down as lost."""
+
+    @property
     def full(self) -> bool:
         """Whether its disk takes nothing more for now."""
 

@@ -541,8 +541,14 @@ class ClusterMember:
         if partition in self.partitions:
             self.partitions[partition].entered(token)
 
+    def owned_up(self, partition: PartitionId, now_ms: float) -> None:
+        """As OwnUp."""
+        self.now_ms = now_ms
+        if partition in self.partitions:
+            self.partitions[partition].owned_up()
+
     def truncated(self, partition: PartitionId, now_ms: float) -> None:
-        """As Truncate."""
+        """As Truncate, StartAnew, CutDamage."""
         self.now_ms = now_ms
         if partition in self.partitions:
             self.partitions[partition].truncated()

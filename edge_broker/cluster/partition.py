@@ -15,6 +15,7 @@
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
 | any | the log is back | it takes back by a write what it has said |
 | any | the log may lack what it had acknowledged, and others are named, too | the same |
+| any | the log is damaged | as repair.py says |
 | any | the session ended | idle, and nothing of the old state holds |
 
 Everything that is certain comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
@@ -33,10 +34,12 @@ from edge_broker.cluster.effects import (
     Advance,
     Append,
     BeginEpoch,
+    CutDamage,
     Effect,
     Enter,
     Leads,
     Lost,
+    OwnUp,
     RemoveFront,
     Resigned,
     Send,
@@ -44,11 +47,12 @@ from edge_broker.cluster.effects import (
     Truncate,
 )
 from edge_broker.cluster.election import LogEnds, Registrations
-from edge_broker.cluster.following import KEPT_OUT_MS, Cutting, Following, Step, lost_by, truncation_end
+from edge_broker.cluster.following import KEPT_OUT_MS, Cutting, Following, Step, keeps_out, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
 from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
 from edge_broker.cluster.log import ReplicaLog, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.repair import steps_back, without_damaged
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
@@ -153,6 +157,8 @@ class Partition:
         self.following: Following | None = None
         self.high_watermark = log.log_start_offset
         self.cutting: Cutting | None = None
+        self._owns_up = False
+        self._counted_epoch = NONE  # the last one in which a fetch of this log may have been counted
         self._write = StateWrite(partition, topic.topic_id, ask, self._settled)
         self._refused_until_ms = 0.0
         self._unclean: Unclean | None = None
@@ -243,12 +249,19 @@ class Partition:
 
     def _leads_by(self, state: PartitionState) -> bool:
         epoch = self.leading.epoch if self.leading is not None else None
-        return (state.leader, state.leader_epoch) == (self._around.identity.broker, epoch) and self.log.online
+        led = (state.leader, state.leader_epoch) == (self._around.identity.broker, epoch)
+        return led and self._may_serve(state)
+
+    def _may_serve(self, state: PartitionState) -> bool:
+        return self.log.online and not steps_back(state, damaged=self.log.damaged)
 
     def _leaving(self, state: PartitionState) -> PartitionState:
         """The state as it should be where this broker's disk is not the one that is named, or its log is offline."""
         me = self._around.identity.broker
         entry = state.entry(me)
+        if self.log.online and self.log.damaged and (entry is None or self._is_mine(entry)):
+            counted = self._counted_epoch >= state.leader_epoch
+            return election.online(without_damaged(state, me, counted=counted), me)
         if entry is None:
             return state
         if not self._is_mine(entry):
@@ -271,19 +284,23 @@ class Partition:
 
     def _may_lead(self, state: PartitionState) -> bool:
         identity = self._around.identity
-        return state.leader == identity.broker and state.entry(identity.broker) == identity.replica and self.log.online
+        named = state.leader == identity.broker and state.entry(identity.broker) == identity.replica
+        return named and self._may_serve(state)
 
     # leading
 
     def _begin(self, state: PartitionState) -> None:
+        if self.log.damaged and not self._owns_up:
+            self._owns_up = True  # nobody else has it
+            self._around.out(OwnUp(self.partition))
         if self.leading is not None:
             return  # it leads this epoch already
         if self.cutting is not None:
             if self.cutting.step is Step.TRUNCATING:
                 return  # `truncated` comes back here
             self.cutting = None
-        if self.log.busy:
-            return  # `log_moved` comes back here: what is being written is of an epoch before
+        if self.log.busy or self.log.damaged:
+            return  # `log_moved`, or `owned_up`, comes back here: what is being written is of an epoch before
         self._unclean = None
         self._become(Role.BEGINNING)
         start = self.log.log_end_offset
@@ -297,6 +314,11 @@ class Partition:
             self._become(Role.LEADING)
             self.leading.began_ms = self._around.now_ms
             self.advance()
+
+    def owned_up(self) -> None:
+        """What the log lacks is in the ledger, or could not be written."""
+        self._owns_up = False
+        self.reconcile()
 
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
         """Answer a follower."""
@@ -417,7 +439,7 @@ class Partition:
         me = around.identity
         order = election.candidates(state, self.replicas, around.registrations)
         entry = state.entry(me.broker)
-        if me.broker in order and entry is not None and self._is_mine(entry):
+        if me.broker in order and entry is not None and self._is_mine(entry) and self._may_serve(state):
             if around.now_ms < self._gone_ms + order.index(me.broker) * around.settings.claim_wait_ms:
                 return
             self._unclean = None
@@ -477,6 +499,8 @@ class Partition:
             fetch = following.fetch(
                 self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms
             )
+            if not fetch.keeps_out:
+                self._counted_epoch = max(self._counted_epoch, fetch.leader_epoch)
             around.out(Send(following.leader, fetch))
 
     def fetch_again(self, leader: int) -> None:
@@ -510,7 +534,9 @@ class Partition:
             around.out(Advance(self.partition, mark))
         following.log_start = max(following.log_start, answer.log_start_offset)
         self._follow_start()
-        if self.log.full:
+        if self.log.damaged and self._was_never_counted(following):
+            self._cut_damage(answer.high_watermark)
+        elif keeps_out(self.log):
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, KEPT_OUT_MS)
             self.fetch_if_due()
         elif answer.records:
@@ -532,6 +558,17 @@ class Partition:
         self.cutting = Cutting(end_offset, self._around.token())
         self._around.out(Enter(self.cutting.token, self.partition, "truncated", losses))
 
+    def _was_never_counted(self, following: Following) -> bool:
+        state, me = self.state, self._around.identity.broker
+        out = state is not None and state.entry(me) is None and not self._write.busy
+        return out and self._counted_epoch < following.leader_epoch
+
+    def _cut_damage(self, high_watermark: int) -> None:
+        """The leader has all that is here; what it may lose again is written down."""
+        kept = max(min(high_watermark, self.log.log_end_offset), self.log.log_start_offset)
+        self.cutting = Cutting(self.log.log_end_offset, self._around.token(), kept, damage=True)
+        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, kept)))
+
     def _start_anew(self, start_offset: int, *, differ: bool) -> None:
         """The leader has removed all that is here; what of it may never have been there is a loss."""
         kept = max(self.high_watermark, self.log.log_start_offset) if differ else self.log.log_end_offset
@@ -542,6 +579,9 @@ class Partition:
         """The journal has it: the act may follow."""
         if self.cutting is not None and self.cutting.token == token:
             self.cutting.step = Step.TRUNCATING
+            if self.cutting.damage:
+                self._around.out(CutDamage(self.partition))
+                return
             if self.cutting.anew:
                 self._around.out(StartAnew(self.partition, self.cutting.end_offset))
                 return
@@ -561,7 +601,7 @@ class Partition:
     def truncated(self) -> None:
         """The cut is durable."""
         self.cutting = None
-        self.high_watermark = max(self.high_watermark, self.log.log_start_offset)
+        self.high_watermark = max(min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset)
         if self.following is not None:
             self.following.due_ms = self._around.now_ms
         self.reconcile()
@@ -586,7 +626,7 @@ class Partition:
 
         What others do is told, and is followed by a tick.
         """
-        if self.role not in CALM or self.cutting is not None or self._unclean is not None:
+        if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.damaged:
             return False
         leading, state, around = self.leading, self.state, self._around
         return (

@@ -77,6 +77,8 @@ OF_LOGS = (
     effects.Enter,
     effects.Truncate,
     effects.StartAnew,
+    effects.CutDamage,
+    effects.OwnUp,
     effects.RemoveFront,
     effects.Advance,
 )
@@ -149,6 +151,8 @@ class ClusterShell:
             effects.Enter: replicas.enter,
             effects.Truncate: replicas.truncate,
             effects.StartAnew: replicas.start_anew,
+            effects.CutDamage: replicas.cut_damage,
+            effects.OwnUp: replicas.own_up,
             effects.RemoveFront: replicas.remove_front,
             effects.Advance: self._advance,
             effects.Leads: self._leads,

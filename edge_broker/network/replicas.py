@@ -8,7 +8,8 @@
 | Append | on the loop, or by `writer` where the disk would make it wait | `log_moved`, a sync |
 | BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
-| Truncate, StartAnew | in `files` | `truncated` |
+| Truncate, StartAnew, CutDamage | in `files` | `truncated` |
+| OwnUp | in `files` | `owned_up` |
 | RemoveFront | in `files`, as far as it is shown | |
 | Advance | the log shows more | who waits is asked |
 
@@ -33,8 +34,10 @@ from edge_broker.cluster.effects import (
     Append,
     BeginEpoch,
     Configure,
+    CutDamage,
     Enter,
     OpenLog,
+    OwnUp,
     RemoveFront,
     RemoveLog,
     StartAnew,
@@ -48,12 +51,13 @@ from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.damage import quarantine
+from edge_broker.storage.owed import own_up
 from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.topics import id_of, id_text
-from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, let_go, truncate
+from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, hold, let_go, truncate
 
 if TYPE_CHECKING:
     import asyncio
@@ -529,6 +533,33 @@ class Replicas:
         work = faulted(log.directory, work)
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
 
+    def cut_damage(self, wish: CutDamage) -> None:
+        """As the table says."""
+        partition = wish.partition
+        replica, found = self.replica(partition), self._member.partitions.get(partition)
+        if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
+            return
+        if self._held.pop(partition, None) is None and not hold(replica.log):
+            self._later(BUSY_S, self.cut_damage, wish)
+            return
+        log = replica.log
+        log_line("warning", "cuts-damage", topic=log.topic, partition=log.partition, log_end_offset=log.log_end_offset)
+        self._cut(partition, log, partial(cut_damage, self._broker.store, log, self._broker.time.now()))
+
+    def own_up(self, wish: OwnUp) -> None:
+        """As the table says; what cannot be written down now is wanted again."""
+        replica = self.replica(wish.partition)
+        if replica is None:
+            return
+        log = replica.log
+
+        def over(_: object) -> None:
+            self._broker.effects.note(*log.take_damage_notes())
+            self._turn(lambda now_ms: self._member.owned_up(wish.partition, now_ms))
+
+        what = "writing down what no replica has"
+        self._in_files(partial(own_up, log), over, lambda error: self._later(RETRY_S, over, error), what, log.directory)
+
     def remove_front(self, wish: RemoveFront) -> None:
         """As the table says."""
         replica = self.replica(wish.partition)
@@ -591,6 +622,6 @@ def _enter_around_damage(log: PartitionLog, end_offset: int) -> Entered:
             return enter(log, end_offset)
         except DamageFound as found:
             place = found.segment.path, found.position
-            if place in tried or quarantine(log, found) is None:
+            if place in tried or quarantine(log, found, lost=True) is None:
                 raise StorageFault(*place, found.reason) from found
             tried.add(place)

@@ -50,12 +50,14 @@ class CorruptRange(NamedTuple):
     """Offsets [first_offset, end_offset) that are lost, and the bytes [position, end_position) that readers jump over.
 
     A range may have no bytes (a file that is cut short or missing) or no offsets (bytes that never held a batch).
+    `owed` 1: another replica may have it, and the ledger has not (owed.py).
     """
 
     first_offset: int
     end_offset: int
     position: int
     end_position: int
+    owed: int = 0
 
     @property
     def is_empty(self) -> bool:

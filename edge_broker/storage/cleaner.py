@@ -86,7 +86,7 @@ def cleanable(log: PartitionLog, dirty_offset: int, now: Now) -> Cleanable | Non
     """What there is to clean of a log; None for nothing. StorageFault."""
     segments = log.segments
     sealed = segments[:-1]
-    if log.fault is not None or log.is_held or not log.settings.compacts or not sealed:
+    if log.fault is not None or log.is_held or log.owed or not log.settings.compacts or not sealed:
         return None
     if not log.log_start_offset <= dirty_offset <= segments[-1].base_offset:
         dirty_offset = log.log_start_offset  # the checkpoint speaks of another state of this log

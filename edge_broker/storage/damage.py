@@ -7,6 +7,8 @@
 | 3 | `<base>.holes` has it, synced | a corrupt range, known at every start |
 | 4 | readers jump over it | |
 
+What a replica lacks another one may have: it is owed first (owed.py), and nobody jumps over it until that is settled.
+
 The bytes stay in place. Where a range begins is decided by the log alone: from a batch before it whose CRC is right
 and whose offset is the one that an index entry says, or from the segment's start, the batches are walked up to the
 first one that is not as it was written. Where it ends: behind the length that a damaged batch claims, if a batch that
@@ -22,7 +24,7 @@ recovery, scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from errno import EIO, ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,12 +87,12 @@ class Damage(NamedTuple):
 
 
 @runs_in("files")
-def quarantine(log: PartitionLog, found: DamageFound) -> CorruptRange | None:
+def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> CorruptRange | None:
     """Quarantine what a reader found; None when nothing is wrong there (any more).
 
-    Readers that met the same damage come one after another, and only the first writes. StorageFault, Refusal: the
-    ledger or the file of corrupt ranges could not be written, or the log is offline or deleted, and nothing is jumped
-    over.
+    Of a replica it is owed, and refused by a StorageFault, unless it is known to be `lost`. Readers that met the same
+    damage come one after another, and only the first writes. StorageFault, Refusal: the ledger or the file of corrupt
+    ranges could not be written, or the log is offline or deleted, and nothing is jumped over.
     """
     if log.fault is not None:
         raise log.fault.kept()  # another topic may have its directory now
@@ -105,11 +107,41 @@ def quarantine(log: PartitionLog, found: DamageFound) -> CorruptRange | None:
     segment.files.forget_index(segment)  # it may lie, or end where the damage begins
     if damage is None or damage.corrupt_range.is_empty:
         return None
-    if damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
+    if log.replicated and not lost and damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
+        owe(log, found, damage.corrupt_range)
+    elif damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
         log.ledger.write([damage.loss(log.topic, log.topic_id, log.partition)])
     add_corrupt_range(segment, damage.corrupt_range)
     log.note_damage(found, damage.corrupt_range)
     return damage.corrupt_range
+
+
+@runs_in("files")
+def owe(log: PartitionLog, found: DamageFound, corrupt_range: CorruptRange) -> None:
+    """Remember what a replica lacks, synced; StorageFault always: readers get no further.
+
+    Where it cannot be written down it is known to this process alone. What lies before the log's start is no loss.
+    """
+    segment, owed = found.segment, corrupt_range._replace(owed=1)
+    if corrupt_range.end_offset <= log.log_start_offset:
+        return
+    place = segment.base_offset, owed
+    if place not in log.owed:
+        log.owed = (*log.owed, place)
+        log.note_owed(found, owed)
+        mine = [one for base, one in log.owed if base == segment.base_offset]
+        keep_corrupt_ranges(segment, in_order([*settled(segment.corrupt_ranges), *mine]))
+    raise StorageFault(segment.path, found.position, f"{found.reason}; another replica may have what lay there")
+
+
+def settled(corrupt_ranges: Iterable[CorruptRange]) -> list[CorruptRange]:
+    """Those that are in the ledger."""
+    return [one for one in corrupt_ranges if not one.owed]
+
+
+def in_order(corrupt_ranges: Iterable[CorruptRange]) -> tuple[CorruptRange, ...]:
+    """By offset, and so by position."""
+    return tuple(sorted(corrupt_ranges, key=lambda one: (one.first_offset, one.position)))
 
 
 @runs_in("files")
@@ -124,13 +156,19 @@ def add_corrupt_range(segment: Segment, corrupt_range: CorruptRange) -> None:
 @runs_in("files")
 def write_corrupt_ranges(segment: Segment, corrupt_ranges: tuple[CorruptRange, ...]) -> None:
     """Write down all corrupt ranges of a segment, synced, then let readers go by them. StorageFault."""
+    keep_corrupt_ranges(segment, corrupt_ranges)
+    segment.corrupt_ranges = corrupt_ranges
+
+
+@runs_in("files")
+def keep_corrupt_ranges(segment: Segment, corrupt_ranges: tuple[CorruptRange, ...]) -> None:
+    """Write down all corrupt ranges of a segment, synced; readers do not go by them yet. StorageFault."""
     try:
-        lines = [" ".join(map(str, one)) for one in corrupt_ranges]
+        lines = [" ".join(map(str, one if one.owed else one[:4])) for one in corrupt_ranges]
         data = encode_state(KIND, 1, lines)
         replace(segment.files.fs, segment.directory, segment.name(KIND), data)
     except OSError as error:
         raise fault_of(error, f"{segment.directory}/{segment.name(KIND)}", 0) from error
-    segment.corrupt_ranges = corrupt_ranges
 
 
 def read_corrupt_ranges(fs: FileSystem, path: str, size: int) -> tuple[CorruptRange, ...]:
@@ -338,6 +376,15 @@ def _sound_batch(file: File, position: int, end: int) -> BatchHeader | None:
     if len(data) < header.size or crc32c(memoryview(data)[CRC_FROM:]) != header.crc:
         return None
     return header
+
+
+@runs_in("files")
+def damage_in(segment: Segment, corrupt_range: CorruptRange) -> Damage:
+    """A range that is known, with what its batches still say of themselves."""
+    try:
+        return Damage(corrupt_range, *_what_headers_say(segment.file, corrupt_range))
+    except OSError:
+        return Damage(corrupt_range, None, None, None)
 
 
 def _what_headers_say(file: File, corrupt_range: CorruptRange) -> tuple[int | None, int | None, int | None]:

@@ -71,6 +71,8 @@ class PartitionLog:
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's
         self.removed: tuple[Removed, ...] = ()  # everything that ever went from the front
+        self.replicated = False  # others have replicas of it (store.is_replicated)
+        self.owed: tuple[tuple[int, CorruptRange], ...] = ()  # what it lacks and others may have, by segment (owed.py)
         self.damages = 0  # quarantined since the start
         self.damage_notes: list[str] = []  # a sentence for each, until the shell has logged them
 
@@ -87,6 +89,7 @@ class PartitionLog:
         if writer.producer_memory is not None:
             writer.producer_memory.join(self.writer.producers)
         self.removed = fresh.removed
+        self.owed = fresh.owed
         self.damages += fresh.damages
         self.damage_notes += fresh.damage_notes
 
@@ -198,6 +201,17 @@ class PartitionLog:
         if bounds is None:
             raise StorageFault(segment.path, 0, "was removed meanwhile")
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether it lacks what others may have, behind its start."""
+        return any(one.end_offset > self.log_start_offset for _, one in self.owed)
+
+    @runs_in("files")
+    def note_owed(self, found: DamageFound, corrupt_range: CorruptRange) -> None:
+        """Say what a replica was found to lack."""
+        lacked = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1}"
+        self.damage_notes.append(f"{found}; {lacked} are to come from another replica, if one has them")
 
     @runs_in("files")
     def note_damage(self, found: DamageFound, corrupt_range: CorruptRange) -> None:

@@ -11,6 +11,7 @@
 | damage below it in the active segment | never cut: quarantined (damage.py), the next segment begins |
 | the active segment is shorter than was synced, or missing | the same; no offset is given twice |
 | no segment is left | the next one begins at the stored end, the account and the ledger say what is gone |
+| any damage of a replica | as here, but owed (owed.py) instead of in the ledger |
 | damage in a sealed segment that is walked | quarantined; others are not looked at here |
 | its mark says that it was in use (in_use.py), and there was a cut | ledger: what no sync covered may be gone |
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
@@ -151,6 +152,9 @@ def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
             log = _Recovery(opening, found, settings, stored, replicated=replicated).run()
         log.take_account(found.removed)
         if replicated:
+            log.owed = tuple(
+                (one.base_offset, each) for one in log.segments for each in one.corrupt_ranges if each.owed
+            )
             log.state.leader_epoch = log.state.epochs.latest
             log.state.show_nothing()
         if found.truncated and stored is not None:
@@ -633,11 +637,16 @@ class _Recovery:
             segment.file, position, offset, up_to_next_corrupt_range(segment, position, offset, bounds)
         )
         corrupt_range = damage.corrupt_range
-        if corrupt_range.first_offset < corrupt_range.end_offset:
+        lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1}"
+        if self._replicated:
+            corrupt_range = corrupt_range._replace(owed=int(corrupt_range.first_offset < corrupt_range.end_offset))
+            lost += " are to come from another replica, if one has them"
+        else:
+            lost += " are lost and in the ledger"
+        if corrupt_range.first_offset < corrupt_range.end_offset and not corrupt_range.owed:
             self._losses.append(damage.loss(*self._place(), self._bytes_of(segment, corrupt_range)))
         self._corrupt_ranges.append((segment, corrupt_range))
         self._seals = self._seals or segment is self._segments[-1]
-        lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1} are lost and in the ledger"
         self._opening.notes.append(f"{segment.path} at byte {position}: {reason or 'the file ends'}; {lost}")
         return corrupt_range.end_offset, corrupt_range.end_position
 

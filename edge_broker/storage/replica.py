@@ -104,6 +104,11 @@ class Replica:
         """Whether it can be read and written."""
         return self.log.state.fault is None
 
+    @property
+    def damaged(self) -> bool:
+        """Whether it lacks what others may have, and nothing says yet that they have not."""
+        return self.log.damaged
+
     # following
 
     def append(self, records: memoryview, now: Now, *, opens: bool = True) -> int:

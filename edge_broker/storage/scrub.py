@@ -85,7 +85,9 @@ class Scrubber:
         try:
             quarantine(log, found)
         except (StorageFault, Refusal) as error:
-            self.notes.append(f"{found}; it cannot be written down: {error}")
+            self.notes += log.take_damage_notes()
+            if not log.damaged:  # else it is to come from another replica
+                self.notes.append(f"{found}; it cannot be written down: {error}")
             return False
         self.notes += log.take_damage_notes()
         return True

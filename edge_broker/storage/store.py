@@ -603,6 +603,7 @@ class LogStore:
     def _adopt(self, topic: Topic) -> None:
         for log in topic.partitions:
             log.topic_id = id_text(topic.topic_id)
+            log.replicated = self.is_replicated(topic.name)
             if self.registrations is not None:
                 log.cut_epoch = self.registrations.cut_epoch
             log.ledger = self.ledger

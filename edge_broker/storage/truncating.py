@@ -207,6 +207,18 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
     return remade(store, log, now, decide, show)
 
 
+@runs_in("files")
+def cut_damage(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
+    """Cut a log that is held where the first thing lies that it lacks, durable; what it is to `go_on` as.
+
+    For a replica that is in no in-sync set, and whose leader has all of it. StorageFault as of `truncate`.
+    """
+    there = [one for one in log.owed if one[1].end_offset > log.log_start_offset]
+    base, lacked = min(there, key=lambda one: one[1].first_offset)
+    end = Truncation(lacked.first_offset, base, lacked.position)
+    return remade(store, log, now, lambda: _decide(store, log, end), lambda fresh: None)
+
+
 def remade(
     store: LogStore,
     log: PartitionLog,

@@ -17,6 +17,7 @@ Not here, as other rules cover for them, so that 300 schedules found none of the
 | a state is written where its topic still is | the next one of the name has another version, or the same in-sync set |
 | a deletion names the topic's id | the id's node lies below the topic's, which does not go without it |
 | states of a former topic count for nothing | they are read again before the log of the next one is there |
+| a damaged log acknowledges nothing | who is named too early has caught up within moments |
 | a truncation waits for a flush | few flushes are of a segment that goes |
 
 tests/unit/cluster holds all but the last, tests/unit/storage that one.
@@ -155,6 +156,19 @@ def certainly(self: Lease, now_ms: float) -> bool:
 def remove_what_is_shown(self: Following, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
     """As where each replica evicts by its own disk."""
     return high_watermark if high_watermark > log.log_start_offset else None
+
+
+def leave_in_the_same_epoch(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
+    """What was acknowledged before the cut counts behind it."""
+    return election.without(state, broker) if state.entry(broker) is not None and len(state.in_sync) > 1 else state
+
+
+def cut_while_named(self: Partition, following: Following) -> bool:
+    return True
+
+
+def stay_where_damaged(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
+    return state
 
 
 def remove_nothing(self: Following, log: ReplicaLog, high_watermark: int, now_ms: float) -> None:
@@ -314,32 +328,41 @@ BROKEN: dict[str, list[Place]] = {
     "the end is told before it is known": [(Partition, "latest_offset", tell_the_mark)],
     "a follower evicts by itself": [(Following, "removal", remove_what_is_shown)],
     "a follower does not go behind its leader": [(Following, "removal", remove_nothing)],
+    "acknowledgements count behind a cut of damage": [
+        (partition, "without_damaged", leave_in_the_same_epoch),
+        (Partition, "_was_never_counted", cut_while_named),
+    ],
+    "a damaged log is cut while the in-sync set names it": [
+        (partition, "without_damaged", stay_where_damaged),
+        (partition, "steps_back", lambda state, *, damaged: False),
+        (Partition, "_was_never_counted", cut_while_named),
+    ],
     "who is full stays in sync": [(leading.Leading, "_keeps_out", lambda self, replica: False)],
     "a member does not say that its log is offline": [(election, "offline", say_nothing)],
     "a log that is offline counts for what it has": [(Partition, "tell_end", tell_an_end)],
 }
 SEEDS: dict[str, int] = {
-    "a follower truncates to its high watermark": 0,
+    "a follower truncates to its high watermark": 1,
     "a leader truncates to its high watermark": 0,
-    "epochs are looked up in one step": 22,
+    "epochs are looked up in one step": 7,
     "logs are not matched": 1,
-    "a follower acknowledges what is written": 21,
-    "a leader counts what it has written": 61,
+    "a follower acknowledges what is written": 110,
+    "a leader counts what it has written": 21,
     "who is being added does not count yet": 19,
-    "who is being removed does not count any more": 3,
-    "a state is written over any version": 0,
-    "who joins need not reach the epoch's start": 114,
-    "a disk is not looked at": 16,
+    "who is being removed does not count any more": 21,
+    "a state is written over any version": 28,
+    "who joins need not reach the epoch's start": 107,
+    "a disk is not looked at": 7,
     "a log that was not synced is believed to be whole": 28,
     "an election keeps the epoch": 0,
-    "an election names everybody in sync": 0,
+    "an election names everybody in sync": 7,
     "one disk is enough": 2,
-    "a session is believed to live": 50,
+    "a session is believed to live": 21,
     "anybody may be elected": 0,
     "a truncation is not written down": 1,
     "the end is told before it is known": 0,
     "a follower evicts by itself": 0,
-    "a follower does not go behind its leader": 8,
+    "a follower does not go behind its leader": 1,
     "who is full stays in sync": 0,
     "a member does not say that its log is offline": 6,
     "a log that is offline counts for what it has": 6,
@@ -348,6 +371,8 @@ SEEDS: dict[str, int] = {
     "a log stays as its topic's name is there": 15,
     "a deletion is not finished at a start": 7,
     "the files of a topic go before its name": 11,
+    "acknowledgements count behind a cut of damage": 64,
+    "a damaged log is cut while the in-sync set names it": 8,
 }
 BROKEN_TOPICS: dict[str, list[Place]] = {
     "a log goes as its ensemble forgot the topic": [(ClusterMember, "_looked_at_gone", remove_what_is_not_known)],

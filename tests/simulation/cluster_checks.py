@@ -142,6 +142,10 @@ class Checks:
         if more:
             raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
 
+    def rotten(self, board: Board, record: Record) -> None:
+        """A card has lost one."""
+        self.gone.add((board.number, record.value))
+
     def cut(self, board: Board, values: set[int]) -> None:
         """A power cut took these."""
         self.gone |= {(board.number, value) for value in values}

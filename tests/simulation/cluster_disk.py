@@ -56,6 +56,7 @@ class SimLog:
         self.epochs = LeaderEpochs()
         self.synced_offset = 0
         self.online, self.full = True, False
+        self._damage: int | None = None
         self.durable: list[Record] = []
         self.durable_starts: tuple[Start, ...] = ()
         self.syncing = self.busy = False
@@ -73,6 +74,25 @@ class SimLog:
 
     def may_lack(self, epoch: int) -> bool:
         return epoch <= self.cut_epoch and not self._synced
+
+    @property
+    def damaged(self) -> bool:
+        return self._damage is not None and self.log_start_offset <= self._damage < len(self.records)
+
+    def rot(self, offset: int) -> None:
+        """The record there is lost, and that was found, and written down."""
+        self._damage = offset if self._damage is None or not self.damaged else min(self._damage, offset)
+
+    def cut_damage(self) -> None:
+        """End where the damage begins."""
+        assert self._damage is not None
+        self.begin_truncation(self._damage)
+        self.truncated(self._damage)
+        self._damage = None
+
+    def own_up(self) -> None:
+        """Nobody has it."""
+        raise NotImplementedError("no schedule takes what only one has")
 
     def append(self, records: Sequence[Record]) -> None:
         """Write; an epoch that began at the end, and has no record, is forgotten."""
@@ -100,7 +120,7 @@ class SimLog:
 
     def fetched(self, offset: int, records_max: int) -> tuple[Record, ...]:
         """What a follower is sent."""
-        return tuple(self.records[offset : offset + records_max])
+        return tuple(self.records[offset : offset + records_max]) if not self.damaged else ()
 
     def shown(self, high_watermark: int) -> Sequence[Record]:
         """What a consumer finds, at least up to there."""

@@ -24,7 +24,7 @@ from edge_broker.testing.zookeeper import Gone, Put
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
 from tests.simulation.cluster_storage import RealDisk
-from tests.simulation.cluster_world import SESSION_MS, TOPIC, Board, Process, World
+from tests.simulation.cluster_world import FETCH_RECORDS, SESSION_MS, TOPIC, Board, Process, World
 
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
 LEAVES_MS = 800.0  # less than it takes to count as slow
@@ -287,6 +287,7 @@ class Schedule:
         world.note("- the end of all faults")
         heal(self)
         world.loss, self.luck, world.disturbed = 0.0, 0.0, False
+        world.fetch_records = FETCH_RECORDS  # with few, who was away may never catch up with what is produced
         for server in world.ensemble.servers:
             server.lag_ms = 5.0
             world.ensemble.mend(server.number)
@@ -343,37 +344,35 @@ class Schedule:
     def _partitions(self) -> list[PartitionId]:
         return [where.partition for where in self.world.current]
 
-    def _all_answer(self, answered: set[PartitionId]) -> bool:
-        """Produce to everybody who has not answered yet, now and then."""
+    def _all_answer(self, answered: set[PartitionId], but: Board | None = None) -> bool:
+        """Produce to everybody who has not answered yet, now and then; what one board leads, if any, need not."""
         for partition in sorted(set(self._partitions) - answered):
             if self.dice.random() < 0.1:
                 self.produce(partition, all_in_sync=True, done=lambda partition=partition: answered.add(partition))  # type: ignore[misc]
-        return len(answered) == len(self._partitions)
+        left = set(self._partitions) - answered
+        return all(but is not None and self._leads(but, each) for each in left)
 
     def _fill_one(self) -> None:
         """A full board leaves every in-sync set, others go on, and it comes back."""
-        board = self.board
-        followed = [each for each in self._partitions if self._follows(board, each)]
+        board, partitions = self.board, self._partitions
         self.world.note(f"- board {board.number} is full")
         board.disk.fill(full=True)
         self._wait(
-            "a full replica has left", lambda: not any(self._follows(board, each) for each in followed), LEAVES_MS
+            "a full replica has left", lambda: not any(self._follows(board, each) for each in partitions), LEAVES_MS
         )
-        followed = [each for each in followed if not self._names(board, each)]  # the others it leads now
-        answered = set(self._partitions) - set(followed)
-        self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered))
-        if any(self._names(board, each) for each in followed):
-            raise Violation(f"a full replica has come back; {self._picture()}")
+        answered: set[PartitionId] = set()
+        self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered, board))
         board.disk.fill(full=False)
         self._wait("who was full is in sync again", self._recovered)
 
-    def _follows(self, board: Board, partition: PartitionId) -> bool:
+    def _leads(self, board: Board, partition: PartitionId) -> bool:
         state = self.world.state(partition)
-        return state is not None and state.leader != board.number and state.entry(board.number) is not None
+        return state is not None and state.leader == board.number
 
-    def _names(self, board: Board, partition: PartitionId) -> bool:
+    def _follows(self, board: Board, partition: PartitionId) -> bool:
+        """Whether it is named, and does not lead."""
         state = self.world.state(partition)
-        return state is not None and state.entry(board.number) is not None
+        return state is not None and state.entry(board.number) is not None and not self._leads(board, partition)
 
     def _wait(self, what: str, condition: Callable[[], bool], within_ms: float = ENDS_MS) -> None:
         until = self.world.now_ms + within_ms
@@ -412,6 +411,8 @@ class Schedule:
             if process is None or process.paused or process.member.standing is not Standing.SERVING:
                 return False
             if entry != process.member.identity.replica or partition not in process.member.partitions:
+                return False
+            if process.log(partition).damaged:
                 return False
         leaders = world.leaders(partition)
         return [each.board.number for each in leaders] == [state.leader]
@@ -621,6 +622,21 @@ def disk_full(schedule: Schedule) -> None:
     schedule.later(schedule.dice.random() * 4000, lambda: disk.fill(full=False))
 
 
+def rot(schedule: Schedule) -> None:
+    """A record of a replica is lost, on the disk of one board: others have it."""
+    process = schedule.board.process
+    if schedule.shape.unclean or not schedule.may_lose() or process is None or process.paused:
+        return
+    held = [each for each in process.member.partitions if process.log(each).online]
+    held = [each for each in held if process.log(each).log_start_offset < process.log(each).synced_offset]
+    if held:
+        partition = schedule.dice.choice(held)
+        log = process.log(partition)
+        schedule.lost_for_good += 1
+        offset = schedule.dice.randrange(log.log_start_offset, log.synced_offset)
+        process.run(lambda: process.rot(partition, offset))
+
+
 def hand_over(schedule: Schedule) -> None:
     partition, to = schedule.dice.choice(schedule.world.partitions), schedule.board.number
     for process in schedule.world.leaders(partition):
@@ -778,6 +794,7 @@ ACTS: list[Act] = [
     slow_card,
     card_fails,
     disk_full,
+    rot,
     hand_over,
     controlled_restart,
     wipe,

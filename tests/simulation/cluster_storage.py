@@ -12,7 +12,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -27,17 +27,19 @@ from edge_broker.storage import truncating
 from edge_broker.storage.age import Now
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.appending import Writing as FileWriting
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.owed import own_up
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_records, follow_start
 from edge_broker.storage.replica import Replica
-from edge_broker.storage.segment import WouldBlockError
+from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import start_anew
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_of, id_text, split_partition_directory
-from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, truncate
+from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, truncate
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from tests.simulation.cluster_disk import GONE, Entry, Record
@@ -133,6 +135,45 @@ class RealLog:
     def online(self, _: bool) -> None:
         self.replica.log.fail(StorageFault(self.replica.log.directory, 0, "the card fails"))
 
+    @property
+    def damaged(self) -> bool:
+        return self.replica.damaged
+
+    def rot(self, offset: int) -> None:
+        """A byte of a record changes on the card, and a reader finds that."""
+        log, disk = self.replica.log, self.disk.disk
+        disk.crash_at = -1
+        segment = next(one for one in reversed(log.segments) if one.base_offset <= offset)
+        with at("files"):
+            position = segment.locate(offset, segment.size, blocking=True)
+            disk.flip(segment.path, position + BATCH_BYTES - 25)
+            with suppress(StorageFault):
+                quarantine(log, DamageFound(segment, position, "the card forgets"))
+        if not self.damaged:
+            raise Damaged(f"{log!r} does not know that it lacks {offset}")
+
+    def cut_damage(self) -> None:
+        """End where the damage begins."""
+        if not self.online:
+            return
+        self._entered, log = None, self.replica.log
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
+        with at("files"):
+            fresh = cut_damage(self.disk.store, log, self.disk.now)
+        go_on(log, fresh)
+        left = self.records[: self.log_end_offset]
+        self.cut |= set(self.records[self.log_end_offset :]) - {GONE}
+        self.records = self._read()
+        if self.records != left or self.damaged:
+            raise Damaged(f"{log!r} was cut where it was damaged, and has other records than before")
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION, STEPS_BEHIND)
+        self.disk.checkpoint()
+
+    def own_up(self) -> None:
+        """Nobody has it."""
+        with at("files"):
+            own_up(self.replica.log)
+
     def take_over(self, before: RealLog) -> None:
         """Be what a start has found of a log; what was truncated must not be there again."""
         self.cut = before.cut
@@ -148,20 +189,24 @@ class RealLog:
         while len(found) < self.log_end_offset:
             with at("reader"):
                 data = self.replica.read(len(found), 1 << 16, blocking=True)
-            if not data:
+            if not data and not self.damaged:
                 raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
-            found += records_in(data)
+            for batch in whole_batches(data or b""):
+                found += [GONE] * (read_header(batch).base_offset - len(found))
+                found += records_in(batch)
+            if not data:
+                found += [GONE] * (self.log_end_offset - len(found))
         return found
 
     def fetched(self, offset: int, records_max: int) -> bytes:
-        if not self.online or offset > self.log_end_offset:
+        if not self.online or self.damaged or offset > self.log_end_offset:
             return b""
         with at("reader"):
             return bytes(self.replica.read(offset, records_max * BATCH_BYTES, blocking=True) or b"")
 
     def shown(self, high_watermark: int) -> Sequence[Record]:
         """Tell the log how far it may show, and look at what it shows."""
-        if not self.online:
+        if not self.online or self.damaged:
             return self.records
         with at("loop"):
             self.replica.show(high_watermark)

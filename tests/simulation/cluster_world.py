@@ -52,7 +52,14 @@ CLUSTER = "site"
 TRACE_LINES = 400
 Reply = Callable[[ErrorCode, int, int], None]
 ChangesLog = (
-    effects.Append | effects.BeginEpoch | effects.Truncate | effects.StartAnew | effects.RemoveFront | effects.Advance
+    effects.Append
+    | effects.BeginEpoch
+    | effects.Truncate
+    | effects.StartAnew
+    | effects.CutDamage
+    | effects.OwnUp
+    | effects.RemoveFront
+    | effects.Advance
 )
 
 
@@ -279,6 +286,10 @@ class Process:
             self._once_held(log, cut)
         elif isinstance(effect, effects.StartAnew):
             self._start_anew(partition, log, effect.start_offset)
+        elif isinstance(effect, effects.CutDamage):
+            self._cut_damage(partition, log)
+        elif isinstance(effect, effects.OwnUp):
+            self._own_up(partition, log)
         elif isinstance(effect, effects.RemoveFront):
             self._follow_start(partition, log, effect.start_offset)
         else:
@@ -294,6 +305,30 @@ class Process:
             self.member.truncated(partition, self.now_ms)
 
         self._once_held(log, anew)
+
+    def rot(self, partition: PartitionId, offset: int) -> None:
+        """A record is not what was written any more, and somebody has found that."""
+        log = self.log(partition)
+        self.world.note(f"board {self.board.number}: {partition.partition} is damaged at {offset}")
+        self.world.checks.rotten(self.board, log.records[offset])
+        log.rot(offset)
+
+    def _cut_damage(self, partition: PartitionId, log: SimLog | RealLog) -> None:
+        def cut() -> None:
+            before = log.log_end_offset
+            log.cut_damage()
+            end = log.log_end_offset
+            self.world.note(f"board {self.board.number}: cuts {partition.partition} from {before} to {end}, damaged")
+            self.member.truncated(partition, self.now_ms)
+
+        self._once_held(log, cut)
+
+    def _own_up(self, partition: PartitionId, log: SimLog | RealLog) -> None:
+        def owned_up() -> None:
+            log.own_up()
+            self.member.owned_up(partition, self.now_ms)
+
+        self.work(log, self.board.sync_ms(), owned_up)
 
     def _follow_start(self, partition: PartitionId, log: SimLog | RealLog, offset: int) -> None:
         def remove() -> None:
@@ -441,7 +476,7 @@ class Process:
     def consume(self, partition: PartitionId) -> None:
         """Show a consumer what may be shown."""
         found = self.member.partitions.get(partition)
-        if found is not None and found.role in LEADS and found.leading is not None:
+        if found is not None and found.role in LEADS and found.leading is not None and not found.log.damaged:
             mark = found.high_watermark
             self.world.checks.shown(self, partition, found.leading.epoch, self.log(partition).shown(mark), mark)
             self.world.checks.latest(self, partition, found.leading.epoch, found.latest_offset())

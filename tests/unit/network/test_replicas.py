@@ -9,17 +9,29 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.cluster.effects import Append, Configure, Enter, Lost, OpenLog, RemoveFront, StartAnew
+from edge_broker.cluster.effects import (
+    Append,
+    Configure,
+    CutDamage,
+    Enter,
+    Lost,
+    OpenLog,
+    OwnUp,
+    RemoveFront,
+    StartAnew,
+)
 from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network import replicas
 from edge_broker.network.replicas import RETRY_S, Replicas
 from edge_broker.storage import write_throttle
 from edge_broker.storage.appending import Writing
+from edge_broker.storage.damage import quarantine
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import id_text
 from edge_broker.testing.site import Site
+from tests.support.storage import ListLedger, ledgered
 from tests.unit.storage.test_replica import of_leader
 
 P = PartitionId("t", 0)
@@ -41,6 +53,12 @@ class Member:
     def opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
         self.told.append(f"opened {partition.partition}")
         self.partitions[partition] = SimpleNamespace(leading=None, cutting=None, log=replica)
+
+    def truncated(self, _partition: PartitionId, _now_ms: float) -> None:
+        self.told.append("truncated")
+
+    def owned_up(self, _partition: PartitionId, _now_ms: float) -> None:
+        self.told.append("owned up")
 
     def log_moved(self, partition: PartitionId, _now_ms: float) -> None:
         self.told.append("moved")
@@ -284,3 +302,43 @@ def test_a_replica_takes_nothing_more_than_the_last_look_has_left(board: Board) 
     assert (replica.log_end_offset, replica.pauses) == (2, True)
     board.after(0.0)
     assert board.broker.space.room_bytes > 0, "the disk is looked at, at once"
+
+
+def damaged(board: Board) -> Replica:
+    """A follower that has found its second batch to be damaged."""
+    replica = board.following()
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(2)
+    segment = replica.log.segments[0]
+    position = segment.locate(2, segment.size, blocking=True)
+    segment.file.write(b"\xff" * 9, position + 65)
+    with pytest.raises(StorageFault, match="another replica"):
+        quarantine(replica.log, DamageFound(segment, position, "read"))
+    board.member.told.clear()
+    return replica
+
+
+def test_a_damaged_log_is_cut_once_nothing_is_under_way(board: Board) -> None:
+    replica = damaged(board)
+    replica.log.writer.rolling = True
+    board.replicas.cut_damage(CutDamage(P))
+    board.after(0)
+    assert (replica.log_end_offset, board.member.told) == (3, [])
+    replica.log.writer.rolling = False
+    board.after(RETRY_S)
+    assert (replica.log_end_offset, replica.damaged, replica.busy) == (2, False, False)
+    assert board.member.told == ["truncated"]
+
+
+def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board) -> None:
+    replica = damaged(board)
+    ledger, replica.log.ledger = replica.log.ledger, ListLedger()
+    replica.log.ledger.fault = StorageFault("ledger", 0, "full")
+    board.replicas.own_up(OwnUp(P))
+    board.after(RETRY_S * 2)
+    assert (replica.damaged, board.member.told) == (True, ["owned up"]), "the member asks again"
+    replica.log.ledger = ledger
+    board.replicas.own_up(OwnUp(P))
+    board.after(0)
+    assert (replica.damaged, replica.log_end_offset) == (False, 3)
+    assert ledgered(board.store) == [("damaged", "t", 0, 2, 2)]

@@ -1,0 +1,123 @@
+"""What a replica lacks is owed: known at every start, read over by nobody, and settled by a cut or in the ledger."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.errors import StorageFault
+from edge_broker.storage.damage import quarantine
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.owed import own_up
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.store import LogStore
+from edge_broker.storage.truncating import cut_damage, go_on, hold
+from edge_broker.testing.disk import SimulatedDisk
+from tests.support.storage import NOW, ListLedger, ledgered
+from tests.unit.storage.test_replica import synced, take
+from tests.unit.storage.test_truncating import again, all_of, filled
+
+
+def position_of(log: PartitionLog, offset: int) -> tuple[int, int]:
+    """The number of the segment that holds an offset, and the byte at which its batch begins."""
+    at = max(number for number, segment in enumerate(log.segments) if segment.base_offset <= offset)
+    return at, log.segments[at].locate(offset, log.segments[at].size, blocking=True)
+
+
+def damaged(disk: SimulatedDisk, replica: Replica, offset: int) -> DamageFound:
+    """Damage that a reader meets."""
+    at, position = position_of(replica.log, offset)
+    segment = replica.log.segments[at]
+    disk.flip(segment.path, position + 100)
+    replica.show_exactly(replica.log_end_offset)
+    with pytest.raises(DamageFound) as found:
+        replica.log.reader.read(offset, 1000, blocking=True)
+    return found.value
+
+
+def found_damage(disk: SimulatedDisk, replica: Replica, offset: int) -> None:
+    found = damaged(disk, replica, offset)
+    for _ in range(2):
+        with pytest.raises(StorageFault, match="another replica"):
+            quarantine(replica.log, found)
+    assert replica.damaged
+    with pytest.raises(DamageFound):
+        replica.log.reader.read(offset, 1000, blocking=True)
+
+
+def cut(store: LogStore, replica: Replica) -> None:
+    assert hold(replica.log)
+    go_on(replica.log, cut_damage(store, replica.log, NOW))
+
+
+@pytest.mark.parametrize("offset", [0, 7, 19])
+@pytest.mark.parametrize("how", ["stay", "kill", "crash"])
+def test_a_replica_is_cut_where_its_damage_begins_and_takes_the_rest_again(offset: int, how: str) -> None:
+    disk = SimulatedDisk(offset)
+    store, replica, written = filled(disk)
+    found_damage(disk, replica, offset)
+    found_damage(disk, replica, offset + 3) if offset < 17 else None
+    if how != "stay":
+        (disk.crash if how == "crash" else disk.kill)()
+        store, replica = again(disk)
+        assert replica.damaged
+        assert replica.log_end_offset == 20
+    cut(store, replica)
+    assert (replica.log_end_offset, replica.damaged) == (offset, False)
+    assert all_of(replica) == written[:offset]
+    take(replica, *written[offset:])
+    synced(replica.log)
+    assert all_of(replica) == written
+    assert ledgered(store) == [], "nothing is lost"
+    disk.crash()
+    _, replica = again(disk)
+    assert (all_of(replica), replica.damaged) == (written, False)
+
+
+@pytest.mark.parametrize("how", ["stay", "kill"])
+def test_what_nobody_has_is_in_the_ledger_before_readers_go_on_behind_it(how: str) -> None:
+    disk = SimulatedDisk(2)
+    store, replica, written = filled(disk)
+    found_damage(disk, replica, 7)
+    if how == "kill":
+        disk.kill()
+        store, replica = again(disk)
+    ledger = replica.log.ledger
+    replica.log.ledger = full = ListLedger()
+    full.fault = StorageFault("ledger", 0, "full")
+    with pytest.raises(StorageFault):
+        own_up(replica.log)
+    assert replica.damaged
+    replica.log.ledger = ledger
+    own_up(replica.log)
+    assert not replica.damaged
+    assert all_of(replica) == written[:7] + written[8:]
+    assert ledgered(store) == [("damaged", "t", 0, 7, 7)]
+    disk.crash()
+    store, replica = again(disk)
+    assert (replica.damaged, all_of(replica)) == (False, written[:7] + written[8:])
+
+
+def test_what_a_start_finds_is_owed_as_well() -> None:
+    disk = SimulatedDisk(3)
+    store, replica, written = filled(disk)
+    store.checkpoint()
+    at, position = position_of(replica.log, 19)
+    path = replica.log.segments[at].path
+    disk.kill()
+    disk.flip(path, position + 100)
+    store, replica = again(disk)
+    assert (replica.damaged, replica.log_end_offset) == (True, 20)
+    assert ledgered(store) == []
+    cut(store, replica)
+    assert all_of(replica) == written[:19]
+
+
+def test_damage_before_the_start_is_no_loss() -> None:
+    disk = SimulatedDisk(4)
+    store, replica, _ = filled(disk)
+    found = damaged(disk, replica, 1)
+    replica.log.state.log_start_offset = 3
+    quarantine(replica.log, found)
+    assert not replica.damaged
+    assert ledgered(store) == []
