@@ -125,9 +125,9 @@ def test_retention_takes_the_rest_of_a_segment_and_counts_that_alone(offset: int
     start = log.log_start_offset
     assert start == log.segments[0].base_offset > offset
     assert [entry[:3] for entry in log.removed] == [("deleted", 0, offset), ("retention", offset, start)]
-    proved(store, deleted=offset)
+    proved(store, deleted=offset, expired=start - offset)
     disk.crash()
-    proved(open_store(disk), deleted=offset)
+    proved(open_store(disk), deleted=offset, expired=start - offset)
 
 
 def test_a_segment_of_which_everything_is_deleted_goes_once_another_is_begun() -> None:
