@@ -19,6 +19,7 @@ from edge_broker.storage.age import Now
 from edge_broker.storage.batches import Bounds, CorruptRange
 from edge_broker.storage.epochs import LeaderEpochs, Start
 from edge_broker.storage.producers import SnapshotPosition
+from edge_broker.storage.removal_account import removed_end
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import NEW_SUFFIX, fault_of
 from edge_broker.storage.summary import KIND as SUMMARY
@@ -186,11 +187,20 @@ class PartitionCheck:
                 )
                 return
 
+    def _start_offset(self) -> int:
+        """Where the log starts by its account; 0 where that is damaged, which is found elsewhere."""
+        try:
+            return removed_end(self._partition.removed())
+        except StorageFault:
+            return 0
+
     def _stored(self, segments: list[Segment]) -> None:
         stored, active = self._partition.stored, segments[-1]
         if stored is None:
             return
         if stored.segment_base > active.base_offset:
+            if stored.offset <= self._start_offset():
+                return  # it held nothing that was to stay: another one took its place (starting_anew.begin_amid)
             self._found.damage(
                 self._partition.path,
                 0,

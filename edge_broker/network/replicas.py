@@ -6,6 +6,7 @@
 | Configure | the topic's file is written, more partitions are made | its logs go by it |
 | RemoveLog | the topic is erased as DeleteTopics does it | |
 | Append | on the loop, or by `writer` where the disk would make it wait | `log_moved`, a sync |
+| the same, of a batch amid which an empty log starts | in `files` | the same |
 | BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
 | Truncate, StartAnew, CutDamage | in `files` | `truncated` |
@@ -53,9 +54,9 @@ from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.removal import follow_start
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.segment import DamageFound, WouldBlockError
-from edge_broker.storage.starting_anew import start_anew
+from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import id_of, id_text
 from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, hold, let_go, truncate
 
@@ -295,6 +296,10 @@ class Replicas:
             self._later(BUSY_S, self._append, partition, replica, records, offset)
             return
         try:
+            first = begins_before(records, log.state)
+            if first is not None:
+                self._begin_amid(partition, replica, records, first.size)
+                return
             if self._broker.throttle.slow:
                 raise WouldBlockError
             begin = self._broker.clock.seconds()
@@ -315,6 +320,32 @@ class Replicas:
             self._moved(partition)
         else:
             self._appended(partition, replica, records, taken)
+
+    def _begin_amid(self, partition: PartitionId, replica: Replica, records: memoryview, size: int) -> None:
+        """Begin an empty log with a batch that it starts amid; whatever else came is appended then."""
+        log, offset = replica.log, replica.log_end_offset
+        if not hold(log):
+            self._later(BUSY_S, self._append, partition, replica, records, offset)
+            return
+        log_line("info", "begins-amid-a-batch", topic=log.topic, partition=log.partition, log_start_offset=offset)
+
+        def began(fresh: PartitionLog) -> Outcome:
+            go_on(log, fresh)
+            replica.wrote()
+            self._appended(partition, replica, records, size)
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            let_go(log)
+            if isinstance(error, Refusal):
+                self._refused(partition, replica, error)
+            else:
+                self._take_offline(log, error)
+                self._moved(partition)
+            return Reply(None)
+
+        work = partial(begin_amid, self._broker.store, log, records[:size], self._broker.time.now())
+        self._broker.effects.start(behind("disk", behind("writer", Do(faulted(log.directory, work), began, failed))))
 
     def _append_behind(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
         """Leave it to the worker `writer`, which waits for the disk."""

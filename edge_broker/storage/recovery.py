@@ -10,6 +10,7 @@
 | the same, and nothing else in the segment | `<base offset>.cut-<leader epoch>` is its name now, ledger |
 | damage below it in the active segment | never cut: quarantined (damage.py), the next segment begins |
 | the active segment is shorter than was synced, or missing | the same; no offset is given twice |
+| a segment is missing, all that was known to be synced went from the front | what is there counts as unsynced |
 | no segment is left | the next one begins at the stored end, the account and the ledger say what is gone |
 | any damage of a replica | as here, but owed (owed.py) instead of in the ledger |
 | damage in a sealed segment that is walked | quarantined; others are not looked at here |
@@ -371,7 +372,10 @@ class _Recovery:
         # A segment is synced before the next accepts data: the start of the last one is synced in any case.
         self._synced = (active.base_offset, 0)
         self._stored_offset = active.base_offset
-        if stored is not None and stored.segment_base >= active.base_offset:
+        went = stored is not None and stored.offset <= removed_end(found.removed)  # all that was known to be synced
+        if stored is not None and (
+            stored.segment_base == active.base_offset or (stored.segment_base > active.base_offset and not went)
+        ):
             self._synced = (stored.segment_base, stored.position)
             self._stored_offset = stored.offset
         self._producers = Producers()

@@ -17,6 +17,7 @@ is written:
 |---|---|
 | is cut off, is none, does not match its CRC | CORRUPT_MESSAGE |
 | does not begin where the log ends; or before, where a leader compacts and batches may be missing | the same |
+| begins before an empty log's start, and reaches over it | the log begins amid it (starting_anew.begin_amid) |
 | has a lower leader epoch than the record before it | the same: the logs were not matched |
 
 Nothing of a fetch is written where one of its batches is refused.
@@ -242,6 +243,15 @@ def find_end(state: LogState, offset: int) -> LogEnd:
         if header.max_timestamp > greatest[0]:
             greatest = (header.max_timestamp, header.last_offset)
     return LogEnd(segment, position, offset, greatest)
+
+
+def begins_before(records: memoryview, state: LogState) -> BatchHeader | None:
+    """The header of a first batch amid which an empty log starts, as its leader's does, or None. Refusal."""
+    due = state.log_end_offset
+    if state.log_start_offset < due or state.active.size or len(state.segments) > 1:
+        return None
+    header = _whole(records, 0)
+    return header if 0 <= header.base_offset < due < header.next_offset else None
 
 
 def due_batches(records: memoryview, state: LogState) -> list[BatchHeader]:

@@ -15,15 +15,27 @@
 
 What went is no loss: the leader has removed it, by its retention or on request, and has it in its own account.
 
-Lives here: that. Must never come in: when it is due (cluster/partition.py). Source: Kafka's
-ReplicaFetcherThread.fetchOffsetAndTruncate, UnifiedLog.truncateFullyAndStartAt.
+The leader's log may start amid a batch, as after DeleteRecords. It sends that batch whole, so the first one of an
+empty log may begin before where the log starts. A segment is named by where its first batch begins: another one takes
+the place of the empty one. The log starts where it did, amid the batch, and what lies before that is not read.
+
+| step of `begin_amid` | a crash after it |
+|---|---|
+| the segment is made, durably, with the batch, synced | the next start removes it: the empty one is behind it |
+| the empty segment goes, durably | the log has the batch |
+
+Lives here: that. Must never come in: when it is due (cluster/partition.py, replica.begins_before). Source: Kafka's
+ReplicaFetcherThread.fetchOffsetAndTruncate, UnifiedLog.truncateFullyAndStartAt; for a batch that the start lies in,
+Partition.appendRecordsToFollowerOrFutureReplica, UnexpectedAppendOffsetException.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.runs_in import runs_in
+from edge_broker.storage.appending import write_batch
 from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.log_state import LogEnd
 from edge_broker.storage.removal import (
@@ -34,8 +46,10 @@ from edge_broker.storage.removal import (
     remove_segments,
 )
 from edge_broker.storage.removal_account import BY_LEADER, Removed, with_removed, write_removed
+from edge_broker.storage.replica import begins_before
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
+from edge_broker.storage.state_files import out_of_space
 from edge_broker.storage.truncating import remade
 
 if TYPE_CHECKING:
@@ -63,6 +77,48 @@ def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) 
         fresh.roller.keep_epochs()
 
     return remade(store, log, now, decide, forget)
+
+
+@runs_in("files")
+def begin_amid(store: LogStore, log: PartitionLog, batch: memoryview, now: Now) -> PartitionLog:
+    """Give an empty log that is held its first batch, amid which it starts (`begins_before`), synced; what it is to
+    `go_on` as.
+
+    Refusal: there is no space, and the log is as it was. StorageFault takes it offline; the next start finds the log
+    empty, or with the batch.
+    """
+
+    def decide() -> None:
+        header = begins_before(batch, log.state)
+        assert header is not None, f"{log!r} does not start amid this batch"
+        assert header.size == len(batch), f"{len(batch)} bytes are more than a batch of {header.size}"
+        segment = Segment(log.files, log.directory, header.base_offset, 0, log.settings.index_interval_bytes)
+        _write_first(log, segment, batch)
+        for one in log.segments:
+            log.files.retire(one)
+        remove_segments(log.files.fs, log.directory, {one.base_offset for one in log.segments})
+        log.state.cut(LogEnd(segment, len(batch), header.next_offset, (-1, -1)))
+
+    def remember(fresh: PartitionLog) -> None:
+        fresh.state.active.born_age_ms = now.age_ms
+
+    return remade(store, log, now, decide, remember)
+
+
+def _write_first(log: PartitionLog, segment: Segment, batch: memoryview) -> None:
+    fs = log.files.fs
+    try:
+        if fs.exists(segment.path):
+            fs.remove(segment.path)  # of an attempt that failed
+        make_segment_file(log.files, segment)
+        write_batch(segment.file, segment.path, batch, 0)
+        segment.datasync()
+        segment.size = len(batch)
+    except (OSError, Refusal) as error:
+        log.files.retire(segment)
+        if isinstance(error, OSError) and out_of_space(error):
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{error}: {segment.path}; nothing was written") from error
+        raise
 
 
 def _decide(log: PartitionLog, start_offset: int) -> None:

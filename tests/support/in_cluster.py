@@ -30,7 +30,9 @@ from edge_broker.protocol.message import Message as Request
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import Value
 from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.removal import follow_start
+from edge_broker.storage.replica import Replica, begins_before
+from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of
 from edge_broker.storage.truncating import Entered, enter, go_on, hold, truncate
 from edge_broker.testing.client import Client
@@ -166,8 +168,20 @@ class Board:
         elif isinstance(effect, effects.Append):
             assert isinstance(effect.records, bytes)
             records, replica = memoryview(bytearray(effect.records)), self.replicas[effect.partition]
-            self.work(lambda: replica.append(records, self.broker.time.now()), "writer")
+            first = begins_before(records, replica.log.state)
+            if first is not None:
+                assert hold(replica.log)
+                batch = records[: first.size]
+                go_on(
+                    replica.log,
+                    self.work(lambda: begin_amid(self.site.store, replica.log, batch, self.broker.time.now())),
+                )
+                replica.wrote()
+                records = records[first.size :]
+            if records:
+                self.work(lambda: replica.append(records, self.broker.time.now()), "writer")
             self.site.dispatcher.syncer.sync_soon(replica.log)
+            self.cluster.loop.call_soon(self._moved, effect.partition)
         elif isinstance(effect, effects.BeginEpoch):
             replica = self.replicas[effect.partition]
             replica.begin_epoch(effect.epoch)
@@ -187,6 +201,11 @@ class Board:
             self._enter(effect)
         elif isinstance(effect, effects.Truncate):
             self._truncate(effect)
+        elif isinstance(effect, effects.StartAnew):
+            self._start_anew(effect)
+        elif isinstance(effect, effects.RemoveFront):
+            log = self.log(effect.partition)
+            self.work(lambda: follow_start(log, min(effect.start_offset, log.high_watermark), self.broker.time.now()))
         elif isinstance(effect, effects.Forward):
             self._forward(effect)
         elif isinstance(effect, effects.Forget):
@@ -212,6 +231,19 @@ class Board:
         go_on(log, self.work(lambda: truncate(self.site.store, log, entered, self.broker.time.now())))
         self.member.truncated(effect.partition, self.now_ms())
         self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+
+    def _start_anew(self, effect: effects.StartAnew) -> None:
+        partition, start_offset = effect
+        log = self.log(partition)
+        del self.held[partition]
+        go_on(log, self.work(lambda: start_anew(self.site.store, log, start_offset, self.broker.time.now())))
+        self.member.truncated(partition, self.now_ms())
+        self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+
+    def _moved(self, partition: PartitionId) -> None:
+        if self.alive:
+            self.member.log_moved(partition, self.now_ms())
+            self.carry_out()
 
     def _forward(self, effect: effects.Forward) -> None:
         def send(message: ForwardEntries) -> None:

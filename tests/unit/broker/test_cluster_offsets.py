@@ -23,7 +23,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 from edge_broker.storage.topics import JOURNAL_TOPIC
 from edge_broker.testing.clock import NOW_MS
 from tests.support.in_cluster import InCluster
-from tests.support.storage import batch
+from tests.support.storage import batch, read_all
 from tests.unit.broker.test_cluster_topics import NONE, create, new
 from tests.unit.broker.test_list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, one, request
 from tests.unit.broker.test_produce import code, produce
@@ -150,3 +150,33 @@ def test_records_are_deleted_by_the_leader(two: InCluster) -> None:
     assert (found.error_code, found.low_watermark) == (NONE, 1)
     assert offsets(two, 1, EARLIEST).offset == 1
     assert offsets(two, 1, LATEST).offset == 2
+
+
+def test_who_was_away_while_records_amid_a_batch_were_deleted_catches_up() -> None:
+    two = InCluster(2)
+    assert create(two, 1, new("t", assigned=[[1, 2]])) == [NONE]
+    two.settle()
+    for value in (b"a", b"b"):
+        assert write(two, 1, value) == NONE
+    two.settle()
+    two.boards[2].stop()
+    two.settle()
+    client = two.boards[1].client
+    for values in ((b"c", b"d", b"e"), (b"f", b"g", b"h"), (b"i",)):
+        client.send(PRODUCE, produce(("t", 0, batch(*values)), acks=1))
+        two.settle()
+    client.answers()
+    assert offsets(two, 1, LATEST).offset == 9
+    wanted = DeleteRecordsPartition(partition_index=0, offset=6)
+    asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=1000)
+    assert two.ask(1, DELETE_RECORDS, asked).topics[0].partitions[0].low_watermark == 6
+    two.restart(2)
+    two.pass_until(lambda: PLACE in two.boards[2].replicas and two.boards[2].log(PLACE).synced.offset == 9)
+    two.settle()
+    logs = [two.boards[number].log(PLACE) for number in (1, 2)]
+    assert [(log.log_start_offset, log.log_end_offset, log.high_watermark) for log in logs] == [(6, 9, 9)] * 2
+    assert read_all(logs[0]) == read_all(logs[1])
+    two.boards[1].stop()
+    two.pass_until(lambda: two.boards[2].facade.led("t", 0) is not None)
+    two.settle()
+    assert (offsets(two, 2, EARLIEST).offset, offsets(two, 2, LATEST).offset) == (6, 9)

@@ -30,6 +30,7 @@ from edge_broker.storage.damage import quarantine
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import id_text
+from edge_broker.storage.truncating import hold, let_go
 from edge_broker.testing.site import Site
 from tests.support.storage import ListLedger, ledgered
 from tests.unit.storage.test_replica import of_leader
@@ -262,6 +263,63 @@ def test_a_log_that_was_made_anew_is_not_emptied_in_place_of_the_former(board: B
     board.replicas.start_anew(StartAnew(P, 9))
     board.after(0)
     assert (replica.log_start_offset, replica.log_end_offset, replica.busy) == (0, 2, False)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_log_that_began_anew_amid_a_batch_of_its_leader_takes_it_and_what_follows(board: Board, held: bool) -> None:
+    replica = board.following()
+    board.replicas.start_anew(StartAnew(P, 6))
+    board.after(0)
+    assert (replica.log_start_offset, replica.log_end_offset) == (6, 6)
+    board.member.told.clear()
+    fetched = of_leader(5, 3, b"c", b"d", b"e") + of_leader(8, 4, b"f")
+    if held:
+        assert hold(replica.log)
+    board.replicas.append(Append(P, 6, memoryview(fetched)))
+    if held:
+        assert replica.log_end_offset == 6
+        let_go(replica.log)
+    board.after(1)
+    assert (replica.log_start_offset, replica.log_end_offset, replica.synced_offset) == (6, 9, 9)
+    assert (replica.busy, replica.epochs.starts) == (False, ((3, 5), (4, 8)))
+    assert "moved" in board.member.told
+    replica.show(9)
+    assert replica.log.reader.read(6, 1 << 16, blocking=True) == fetched
+
+
+def test_without_space_for_such_a_batch_it_is_fetched_again_a_while_later(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = board.following()
+    board.replicas.start_anew(StartAnew(P, 6))
+    board.after(0)
+    begin_amid, tries = replicas.begin_amid, []
+
+    def begins(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise FULL
+        return begin_amid(*arguments)
+
+    monkeypatch.setattr(replicas, "begin_amid", begins)
+    for end in (6, 8):
+        board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
+        board.after(RETRY_S * 2)
+        assert (replica.online, replica.busy, replica.log_end_offset) == (True, False, end)
+
+
+def test_a_bug_amid_such_a_batch_takes_the_log_offline(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = board.following()
+    board.replicas.start_anew(StartAnew(P, 6))
+    board.after(0)
+
+    def begins(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(replicas, "begin_amid", begins)
+    board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
+    board.after(0)
+    assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 6)
 
 
 def test_what_the_leader_has_removed_goes_as_far_as_it_is_shown(board: Board) -> None:

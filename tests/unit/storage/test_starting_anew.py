@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 
 import pytest
 
-from edge_broker.errors import StorageFault
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.removal import delete_records
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.starting_anew import start_anew
+from edge_broker.storage.replica import Replica, begins_before
+from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import go_on, hold
+from edge_broker.storage.truncating import go_on, hold, let_go
+from edge_broker.testing.checked import findings
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, cut_off, failing
@@ -132,3 +135,168 @@ def test_a_step_that_fails_takes_it_offline_and_the_next_start_goes_on(kind: str
         check(replica, 300)
     else:
         assert all_of(replica) == written
+
+
+AMID = 22
+WHOLE = of_leader(20, 9, b"a", b"b", b"c", b"d", producer=(7, 0, 20))  # the leader's log starts amid it
+
+
+def amid(store: LogStore, replica: Replica) -> None:
+    assert hold(replica.log)
+    go_on(replica.log, begin_amid(store, replica.log, memoryview(WHOLE), NOW))
+    replica.wrote()
+
+
+def check_amid(replica: Replica, batches: list[bytes]) -> None:
+    """It has the batch and what came behind it, shows nothing before its start, and the account proves the rest."""
+    assert replica.online, replica.log.fault
+    end = read_header(batches[-1]).next_offset
+    ends = (replica.log_start_offset, replica.log_end_offset, replica.log.segments[0].base_offset)
+    assert ends == (AMID, end, 20)
+    account = replica.log.removed
+    assert (account[0].first_offset, account[-1].end_offset, account[-1].cause) == (0, AMID, "leader")
+    assert replica.log.high_watermark <= end
+    assert all_of(replica) == batches
+    for offset in (0, 20, AMID - 1):
+        with pytest.raises(Refusal) as refusal:
+            replica.log.reader.read(offset, 1000, blocking=True)
+        assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert replica.epochs.starts == ((9, 20),)
+    last = replica.log.writer.producers.known()[7].batches[-1].last_sequence
+    assert last == (read_header(WHOLE).base_sequence + 3 if end == 24 else end - 1)
+
+
+def test_a_batch_amid_which_the_leaders_log_starts_is_taken_whole() -> None:
+    disk = SimulatedDisk(1)
+    store, replica, _ = filled(disk)
+    store.checkpoint()
+    anew(store, replica, AMID)
+    amid(store, replica)
+    assert (replica.synced_offset, replica.log.high_watermark) == (24, AMID)
+    replica.show(24)
+    assert replica.log.high_watermark == 24
+    check_amid(replica, [WHOLE])
+    for _ in range(2):
+        disk.crash()
+        store, replica = again(disk)
+        assert not [note for note in store.recovery_notes if "lost" in note or "offline" in note]
+        check_amid(replica, [WHOLE])
+    more = [of_number(number, 9) for number in range(24, 44)]
+    take(replica, *more)
+    synced(replica.log)
+    check_amid(replica, [WHOLE, *more])
+    store.checkpoint()
+    assert findings(disk) == []
+    disk.crash()
+    store, replica = again(disk)
+    check_amid(replica, [WHOLE, *more])
+    store.close()
+    check_amid(again(disk)[1], [WHOLE, *more])
+    assert findings(disk) == []
+
+
+@pytest.mark.parametrize("start", [19, 20, 24])
+def test_only_a_batch_around_the_start_of_an_empty_log_begins_before_it(start: int) -> None:
+    store, replica, _ = filled(SimulatedDisk(1))
+    if start >= 20:
+        anew(store, replica, start)
+    assert begins_before(memoryview(WHOLE), replica.log.state) is None
+
+
+def test_a_batch_that_does_not_match_its_crc_begins_no_log() -> None:
+    store, replica, _ = filled(SimulatedDisk(1))
+    anew(store, replica, AMID)
+    with pytest.raises(Refusal, match="CRC"):
+        begins_before(memoryview(WHOLE[:-1] + b"?"), replica.log.state)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "ordered"), [("never", False), ("before", True), ("empty", False), ("empty", True)]
+)
+def test_at_each_step_of_beginning_amid_a_batch_a_power_cut_leaves_it_empty_or_with_the_batch(
+    checkpoint: str, ordered: bool
+) -> None:
+    step, done, seen = 0, False, set[int]()
+    while not done:
+        step += 1
+        disk = SimulatedDisk(step * 37, ordered=ordered)
+        store, replica, _ = filled(disk)
+        if checkpoint == "before":
+            store.checkpoint()
+        anew(store, replica, AMID)
+        if checkpoint == "empty":
+            store.checkpoint()
+        done = not cut_off(disk, step, partial(amid, store, replica))
+        disk.crash_at = -1
+        disk.kill() if step % 3 == 0 else disk.crash()
+        store, replica = again(disk)
+        assert entries(store) == []
+        seen.add(replica.log_end_offset)
+        if replica.log_end_offset == AMID and not done:
+            check(replica, AMID)
+            amid(store, replica)
+        check_amid(replica, [WHOLE])
+        more = of_number(24, 9)
+        take(replica, more)
+        synced(replica.log)
+        disk.crash()
+        store, replica = again(disk)
+        check_amid(replica, [WHOLE, more])
+        assert findings(disk) == []
+    assert step > 5
+    assert seen == {AMID, 24}
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_torn_write_behind_that_batch_is_cut_and_no_damage(checkpoint: bool) -> None:
+    """What the positions say of the empty segment says nothing of the one that took its place."""
+    for seed in range(8):
+        disk = SimulatedDisk(seed)
+        store, replica, _ = filled(disk)
+        anew(store, replica, AMID)
+        if checkpoint:
+            store.checkpoint()
+        amid(store, replica)
+        take(replica, *[of_number(number, 9, 3000) for number in range(24, 27)])
+        disk.crash()
+        _, replica = again(disk)
+        assert replica.online
+        assert not replica.damaged
+        assert not [one for one in replica.log.segments if one.corrupt_ranges]
+        assert replica.log_end_offset >= 24
+        assert replica.log.reader.state.log_start_offset == AMID
+
+
+@pytest.mark.parametrize("kind", ["datasync", "remove", "sync_directory", "create", "write"])
+def test_a_step_of_it_that_fails_takes_it_offline_and_the_next_start_goes_on(kind: str) -> None:
+    disk = SimulatedDisk(1)
+    store, replica, _ = filled(disk)
+    anew(store, replica, AMID)
+    assert hold(replica.log)
+    disk.fault = failing(kind, "/t-0")
+    with pytest.raises(StorageFault):
+        begin_amid(store, replica.log, memoryview(WHOLE), NOW)
+    assert not replica.online
+    disk.fault = None
+    disk.crash()
+    store, replica = again(disk)
+    if replica.log_end_offset == AMID:
+        check(replica, AMID)
+        amid(store, replica)
+    check_amid(replica, [WHOLE])
+
+
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_where_there_is_no_space_the_log_stays_empty_and_is_asked_for_again(kind: str) -> None:
+    disk = SimulatedDisk(1)
+    store, replica, _ = filled(disk)
+    anew(store, replica, AMID)
+    assert hold(replica.log)
+    disk.fault = failing(kind, "/t-0", errno.ENOSPC)
+    with pytest.raises(Refusal):
+        begin_amid(store, replica.log, memoryview(WHOLE), NOW)
+    disk.fault = None
+    let_go(replica.log)
+    check(replica, AMID)
+    amid(store, replica)
+    check_amid(replica, [WHOLE])
