@@ -278,6 +278,12 @@ def bounds_of(segment: Segment, following: Segment | None, *, compacts: bool) ->
     return Bounds(segment.size, end_offset, dense=not compacts)
 
 
+def facts_of(corrupt_range: CorruptRange) -> dict[str, int]:
+    """A corrupt range for whoever reads JSON; `owed` of a replica alone."""
+    facts = corrupt_range._asdict()
+    return facts if corrupt_range.owed else {name: value for name, value in facts.items() if name != "owed"}
+
+
 def pieces(
     segment: Segment, corrupt_ranges: list[CorruptRange], *, start: int = 0, verify: bool, bounds: Bounds | None = None
 ) -> Iterator[Piece]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
+from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, facts_of, pieces
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import safe_text, time_text, write_json
 from edge_broker.protocol.crc import crc32c
@@ -49,7 +49,7 @@ def _batches(partition: PartitionFiles, records: bool) -> Iterator[dict[str, Any
 def _piece(segment: Segment, piece: Piece, records: bool) -> Iterator[dict[str, Any]]:
     place = {"file": segment.name("log"), "position": piece.position}
     if piece.corrupt_range is not None:
-        yield {"kind": "corrupt_range", **place, **piece.corrupt_range._asdict()}
+        yield {"kind": "corrupt_range", **place, **facts_of(piece.corrupt_range)}
     elif piece.header is None:
         yield {"kind": "no-batch", **place, "bytes": piece.end_position - piece.position, "reason": piece.reason}
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, pieces
+from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, facts_of, pieces
 from edge_broker.errors import StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.storage.batches import CorruptRange
@@ -199,7 +199,7 @@ def _walked(segment: Segment, corrupt_ranges: list[CorruptRange]) -> dict[str, A
         "end_offset": found[-1].next_offset if found else segment.base_offset,
         "first_timestamp": min((header.base_timestamp for header in found), default=None),
         "last_timestamp": max((header.max_timestamp for header in found), default=None),
-        "corrupt_ranges": [corrupt_range._asdict() for corrupt_range in corrupt_ranges],
+        "corrupt_ranges": [facts_of(corrupt_range) for corrupt_range in corrupt_ranges],
     }
 
 
