@@ -18,6 +18,7 @@ Not here, as other rules cover for them, so that 300 schedules found none of the
 | a deletion names the topic's id | the id's node lies below the topic's, which does not go without it |
 | states of a former topic count for nothing | they are read again before the log of the next one is there |
 | a damaged log acknowledges nothing | who is named too early has caught up within moments |
+| who is damaged begins another epoch | a leader forgets what a member had as it leaves; late fetches are rare |
 | a truncation waits for a flush | few flushes are of a segment that goes |
 
 tests/unit/cluster holds all but the last, tests/unit/storage that one.
@@ -156,11 +157,6 @@ def certainly(self: Lease, now_ms: float) -> bool:
 def remove_what_is_shown(self: Following, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:
     """As where each replica evicts by its own disk."""
     return high_watermark if high_watermark > log.log_start_offset else None
-
-
-def leave_in_the_same_epoch(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
-    """What was acknowledged before the cut counts behind it."""
-    return election.without(state, broker) if state.entry(broker) is not None and len(state.in_sync) > 1 else state
 
 
 def cut_while_named(self: Partition, following: Following) -> bool:
@@ -328,10 +324,6 @@ BROKEN: dict[str, list[Place]] = {
     "the end is told before it is known": [(Partition, "latest_offset", tell_the_mark)],
     "a follower evicts by itself": [(Following, "removal", remove_what_is_shown)],
     "a follower does not go behind its leader": [(Following, "removal", remove_nothing)],
-    "acknowledgements count behind a cut of damage": [
-        (partition, "without_damaged", leave_in_the_same_epoch),
-        (Partition, "_was_never_counted", cut_while_named),
-    ],
     "a damaged log is cut while the in-sync set names it": [
         (partition, "without_damaged", stay_where_damaged),
         (partition, "steps_back", lambda state, *, damaged: False),
@@ -371,7 +363,6 @@ SEEDS: dict[str, int] = {
     "a log stays as its topic's name is there": 15,
     "a deletion is not finished at a start": 7,
     "the files of a topic go before its name": 11,
-    "acknowledgements count behind a cut of damage": 64,
     "a damaged log is cut while the in-sync set names it": 8,
 }
 BROKEN_TOPICS: dict[str, list[Place]] = {
@@ -398,6 +389,7 @@ BROKEN_STORAGE: dict[str, list[Place]] = {
     "an epoch that begins is not kept": [(Replica, "begin_epoch", begin_in_memory)],
     "a registration is not kept": [(LogStore, "register", register_in_memory)],
 }
+SEEDS_OF_STORAGE = {"a cut is not synced": 64}
 Patch = Callable[[Any, str, Any], None]
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.cluster_broken import BROKEN, BROKEN_DELETIONS, BROKEN_STORAGE, BROKEN_TOPICS, SEEDS, break_rule
+from tests.simulation.cluster_broken import (
+    BROKEN,
+    BROKEN_DELETIONS,
+    BROKEN_STORAGE,
+    BROKEN_TOPICS,
+    SEEDS,
+    SEEDS_OF_STORAGE,
+    break_rule,
+)
 from tests.simulation.cluster_runs import DELETES_OF_4, run_seed
 
 SEEDS_RUN = 36
@@ -60,4 +68,5 @@ def test_the_same_seed_is_well_where_the_rule_holds(rule: str) -> None:
 @pytest.mark.parametrize("rule", BROKEN_STORAGE)
 def test_a_rule_of_the_storage_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_rule(rule, monkeypatch.setattr)
-    assert any(run_seed(seed, real=True).failure for seed in range(SEEDS_OF_STORAGE_MAX))
+    seeds = (SEEDS_OF_STORAGE.get(rule, 0), *range(SEEDS_OF_STORAGE_MAX))
+    assert any(run_seed(seed, real=True).failure for seed in seeds)
