@@ -47,7 +47,8 @@ class PartitionCheck:
         self._read = read
         self._compacts = partition.compacts
         self._epochs = LeaderEpochs()
-        self._epoch = -1
+        self._epoch = -1  # the greatest of the batches that the log still holds
+        self._first_held = 0
         self._places: dict[str, SnapshotPosition] = {}
         self._bases: set[int] = set()
 
@@ -155,6 +156,7 @@ class PartitionCheck:
                 )
             due = line.end_offset
         first = segments[0].base_offset
+        self._first_held = max(first, due or 0)
         if due is not None and due < first and not self._compacts:
             self._found.damage(
                 segments[0].path,
@@ -334,8 +336,9 @@ class PartitionCheck:
                 piece.position,
                 f"a batch of leader epoch {header.leader_epoch} follows epoch {self._epoch}; {REPAIR}",
             )
-        self._epoch = max(self._epoch, header.leader_epoch)
-        self._epochs.note(header.leader_epoch, header.base_offset)
+        if header.next_offset > self._first_held:
+            self._epoch = max(self._epoch, header.leader_epoch)
+        self._epochs.note(header.leader_epoch, header.base_offset, first=offset <= self._first_held)
         indexes[0].batch(piece.position, header)
         indexes[1].batch(header)
         if lie := lie_in(segment, piece.position, header):

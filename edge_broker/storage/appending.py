@@ -387,7 +387,7 @@ class LogWriter:
         if position >= self._index_due:
             self._index_due = active.note(base_offset, end_offset - 1, position, self._index_due)
         if epoch != state.epochs.latest:
-            state.epochs.note(epoch, base_offset)
+            state.epochs.note(epoch, base_offset, first=state.log_end_offset == state.log_start_offset)
         active.size = position + size
         if news is not None:
             grown = self.producers.keep(header.producer_id, news)

@@ -1,7 +1,7 @@
 """Where each leader epoch began in a partition, and the questions that truncation detection asks of it.
 
 Lives here: pure rules and the lines of `leader-epoch-checkpoint`. Must never come in: files.
-Source: KIP-101, KIP-279, KIP-320; Kafka's LeaderEpochFileCache.
+Source: KIP-101, KIP-279, KIP-320; Kafka's LeaderEpochFileCache (maybeTruncateNonMonotonicEntries).
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,15 @@ class LeaderEpochs:
         """The epoch of the last batch; -1 for an empty log."""
         return self.starts[-1][0] if self.starts else NONE
 
-    def note(self, epoch: int, offset: int) -> None:
+    def note(self, epoch: int, offset: int, *, first: bool = False) -> None:
         """Note a batch's epoch; only a greater one than before makes an entry.
 
-        Greater epochs that began where this batch lies have none, as of a leader that wrote nothing: they go.
+        Greater epochs that began where this batch lies have none, as of a leader that wrote nothing: they go. Where it
+        is the `first` that a log holds all greater ones go: they were of records that are removed, or were cut off.
         """
-        if epoch < self.latest and self.starts[-1][1] >= offset:
-            self.starts = tuple(start for start in self.starts if start[1] < offset)
+        if epoch < self.latest and (first or self.starts[-1][1] >= offset):
+            greatest = epoch if first else self.latest
+            self.starts = tuple(start for start in self.starts if start[1] < offset and start[0] <= greatest)
         if epoch > self.latest:
             self.starts = (*self.starts, (epoch, offset))
 

@@ -381,7 +381,8 @@ class _Recovery:
         self._producers = Producers()
         self._epochs = LeaderEpochs()
         self._epochs_written = self._epochs.starts
-        self._epoch_before = -1
+        self._epoch_before = -1  # of the batch before, if the log still holds it
+        self._start_offset = max(removed_end(found.removed), self._segments[0].base_offset)
         self._stored = stored
         self._snapshot_offset = 0
         self._losses: list[Loss] = []
@@ -626,7 +627,7 @@ class _Recovery:
                 if at >= bounds.position and header.leader_epoch < self._epoch_before:
                     reason = f"a record batch of leader epoch {header.leader_epoch} follows epoch {self._epoch_before}"
                     return due_behind(segment, at, offset), at, reason
-                self._replay(header)
+                self._replay(header, first=segment.next_held(offset) <= self._start_offset)
                 segment.tally.find(header, self._opening.now)
                 segment.note_time(header.max_timestamp, header.last_offset)
                 due = segment.note(header.base_offset, header.last_offset, at, due)
@@ -654,10 +655,12 @@ class _Recovery:
         self._opening.notes.append(f"{segment.path} at byte {position}: {reason or 'the file ends'}; {lost}")
         return corrupt_range.end_offset, corrupt_range.end_position
 
-    def _replay(self, header: BatchHeader) -> None:
+    def _replay(self, header: BatchHeader, *, first: bool) -> None:
+        """Take a batch for granted; `first`: the log holds none before it, whatever its file has there."""
         self._producers.replay(header, self._opening.now.age_ms)
-        self._epochs.note(header.leader_epoch, header.base_offset)
-        self._epoch_before = header.leader_epoch
+        self._epochs.note(header.leader_epoch, header.base_offset, first=first)
+        if header.next_offset > self._start_offset:
+            self._epoch_before = header.leader_epoch
 
     def _cut(self, segment: Segment, offset: int, position: int) -> int:
         """Take the invalid tail off, after a copy was put beside it; the size of the segment then."""

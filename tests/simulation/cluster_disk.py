@@ -95,12 +95,9 @@ class SimLog:
         raise NotImplementedError("no schedule takes what only one has")
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write; an epoch that began at the end, and has no record, is forgotten."""
-        self.epochs.cut(self.log_start_offset, len(self.records)) if records and records[
-            0
-        ].epoch < self.epochs.latest else None
+        """Write; an epoch without a record that is greater, or all of a log that holds none, is forgotten."""
         for record in records:
-            self.epochs.note(record.epoch, len(self.records))
+            self.epochs.note(record.epoch, len(self.records), first=len(self.records) == self.log_start_offset)
             self.records.append(record)
 
     def begin_append(self, records: Sequence[Record]) -> AppendUnderWay:

@@ -65,6 +65,25 @@ def test_an_epoch_without_a_record_is_nobodys_last() -> None:
     assert log.epochs.starts == ((1, 0),)
 
 
+def test_a_log_whose_records_were_all_removed_takes_what_its_leader_has_of_an_older_epoch() -> None:
+    """It led an epoch that its leader never saw, and removed that; a cut would not end where its log starts."""
+    leader, follower = log_of(1, 1, 2, 2), log_of(1, 3)
+    follower.remove_front(2)
+    assert last_epoch(follower) == -1
+    assert match(leader, 4, follower) == [], "without a record it agrees wherever the leader's log covers its end"
+    follower.append(leader.records[2:])
+    assert match(leader, 4, follower) == []
+    assert (last_epoch(follower), follower.records[2:]) == (2, leader.records[2:])
+
+
+def test_a_log_without_records_waits_for_a_leader_that_ends_before_it() -> None:
+    leader, follower = log_of(2), log_of(1, 3)
+    follower.remove_front(2)
+    assert divergence(leader, 4, last_epoch(follower), 2) == EpochEnd(-1, 0)
+    leader.append((Record(2, 2001),))
+    assert divergence(leader, 4, last_epoch(follower), 2) is None
+
+
 def test_what_a_truncation_takes_is_told_epoch_by_epoch() -> None:
     assert lost_by(log_of(1, 1, 2, 2, 4), 1) == (Lost(1, 1, 2), Lost(2, 2, 4), Lost(4, 4, 5))
     assert lost_by(log_of(1, 1), 2) == ()

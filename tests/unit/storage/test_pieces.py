@@ -373,6 +373,15 @@ def test_epochs_of_what_is_gone_are_dropped():
     assert cache.starts == ((2, 10),)
 
 
+def test_the_first_batch_of_a_log_drops_greater_epochs():
+    cache = epochs.LeaderEpochs([(1, 0), (3, 57), (5, 63)])
+    cache.note(2, 63, first=True)
+    assert cache.starts == ((1, 0), (2, 63))
+    cache = epochs.LeaderEpochs([(1, 0), (3, 57)])
+    cache.note(2, 63)
+    assert cache.starts == ((1, 0), (3, 57)), "a lower epoch amid a log is damage, and changes nothing"
+
+
 def test_state_files_notice_damage_kind_and_version():
     data = state_files.encode_state("things", 1, ["a 1", "b 2"])
     assert state_files.decode_state("p", data, "things", 1) == [["a", "1"], ["b", "2"]]

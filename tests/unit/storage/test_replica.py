@@ -8,14 +8,17 @@ from collections.abc import Iterable
 
 import pytest
 
+from edge_broker.cluster.log import last_epoch
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import LogSettings
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
+from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -233,6 +236,60 @@ def test_an_epoch_without_records_gives_way_to_a_batch_of_an_older_one() -> None
     assert starts(replica) == ((1, 0), (3, 1))
     disk.crash()
     assert starts(again(disk)) == ((1, 0), (3, 1)), "the file had epoch 5, the batches tell otherwise"
+
+
+@pytest.mark.parametrize("written", ["the file says so", "the batches alone", "the file is lost"])
+def test_epochs_of_what_was_removed_give_way_to_the_first_batch(written: str) -> None:
+    """All that it had was removed, within a segment; its leader's next record is of an older epoch."""
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    replica = Replica(make_topic(store).partitions[0])
+    replica.begin_epoch(3)
+    replica.keep_epoch()
+    take(replica, of_leader(0, 3, b"a"), of_leader(1, 3, b"b"))
+    synced(replica.log)
+    store.checkpoint()
+    replica.show_exactly(2)
+    assert follow_start(replica.log, 2, NOW) == 2
+    assert last_epoch(replica) == -1
+    take(replica, of_leader(2, 2, b"c"), of_leader(3, 2, b"d"))
+    synced(replica.log)
+    assert (starts(replica), last_epoch(replica), replica.epoch_due) == (((2, 2),), 2, True)
+    if written == "the file says so":
+        replica.keep_epoch()
+    if "lost" in written:
+        disk.remove(f"{replica.log.directory}/leader-epoch-checkpoint")
+    for _ in range(2):
+        disk.crash()
+        replica = again(disk)
+        assert (replica.log_start_offset, replica.log_end_offset) == (2, 4), "what was synced is there"
+        assert (starts(replica), last_epoch(replica)) == (((2, 2),), 2)
+        assert findings(disk) == []
+    replica.show_exactly(4)
+    assert follow_start(replica.log, 4, NOW) == 4
+    assert findings(disk) == []
+    disk.crash()
+    assert starts(again(disk)) == ((2, 2),), "a follower that has them asks where epoch 2 ended"
+
+
+def test_a_lower_epoch_behind_a_batch_that_is_held_is_damage() -> None:
+    """As the bytes are not those that were synced: the log is cut there, wherever it starts."""
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    replica = Replica(make_topic(store).partitions[0])
+    take(replica, of_leader(0, 3, b"a"), of_leader(1, 3, b"b"))
+    synced(replica.log)
+    store.checkpoint()
+    replica.show_exactly(1)
+    assert follow_start(replica.log, 1, NOW) == 1
+    size, stale = replica.log.state.active.size, of_leader(2, 2, b"c")
+    file = disk.open(replica.log.state.active.path)
+    file.write(stale, size)
+    file.datasync()
+    assert any("follows epoch 3" in finding.reason for finding in findings(disk))
+    disk.crash()
+    replica = again(disk)
+    assert (replica.log_end_offset, starts(replica)) == (2, ((3, 0),))
 
 
 def test_the_file_says_so_too_once_it_is_due() -> None:
