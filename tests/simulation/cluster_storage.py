@@ -198,6 +198,14 @@ class RealLog:
                 found += [GONE] * (self.log_end_offset - len(found))
         return found
 
+    def _without_lacks(self, records: Sequence[Record]) -> list[Record]:
+        """What is left of records where damage was found, which another replica is to give."""
+        lacks = [one for _, one in self.replica.log.owed]
+        return [
+            GONE if any(one.first_offset <= offset < one.end_offset for one in lacks) else record
+            for offset, record in enumerate(records)
+        ]
+
     def fetched(self, offset: int, records_max: int) -> bytes:
         if not self.online or self.damaged or offset > self.log_end_offset:
             return b""
@@ -352,8 +360,8 @@ class RealLog:
         with at("files"):
             fresh = truncate(self.disk.store, log, entered, self.disk.now)
         go_on(log, fresh)
-        left = self.records[:end_offset]
-        self.cut |= set(self.records[end_offset:])
+        left = self._without_lacks(self.records[:end_offset])
+        self.cut |= set(self.records[end_offset:]) - {GONE}
         self.records = self._read()
         if self.records != left:
             raise Damaged(f"{log!r} was truncated to {end_offset}, and has other records than before")
