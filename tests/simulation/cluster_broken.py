@@ -389,7 +389,7 @@ BROKEN_STORAGE: dict[str, list[Place]] = {
     "an epoch that begins is not kept": [(Replica, "begin_epoch", begin_in_memory)],
     "a registration is not kept": [(LogStore, "register", register_in_memory)],
 }
-SEEDS_OF_STORAGE = {"a cut is not synced": 64}
+SEEDS_OF_STORAGE = {"a cut is not synced": 66}
 Patch = Callable[[Any, str, Any], None]
 
 
