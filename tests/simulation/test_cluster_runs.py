@@ -64,9 +64,14 @@ def test_the_same_seed_is_well_where_the_rule_holds(rule: str) -> None:
     assert run_seed(SEEDS[rule], real=rule in BROKEN_DELETIONS).failure == ""
 
 
+@pytest.mark.parametrize("rule", SEEDS_OF_STORAGE)
+def test_the_same_seed_is_well_where_the_rule_of_the_storage_holds(rule: str) -> None:
+    assert run_seed(SEEDS_OF_STORAGE[rule], real=True).failure == ""
+
+
 @pytest.mark.leaves(".")
 @pytest.mark.parametrize("rule", BROKEN_STORAGE)
 def test_a_rule_of_the_storage_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_rule(rule, monkeypatch.setattr)
-    seeds = (SEEDS_OF_STORAGE.get(rule, 0), *range(SEEDS_OF_STORAGE_MAX))
+    seeds = (SEEDS_OF_STORAGE[rule], *range(SEEDS_OF_STORAGE_MAX))
     assert any(run_seed(seed, real=True).failure for seed in seeds)
