@@ -65,6 +65,12 @@ class Topics:
         self.cluster: Cluster | None = None
         self._open: Mapping[str, Topic] = store.topics if rights.authorizer is None else {}
 
+    @property
+    def ledger_batch_bytes_max(self) -> int:
+        """The largest batch that the ledger takes; the broker's own where it has none, as it may in a cluster."""
+        ledger = self._store.topics.get(LEDGER_TOPIC)
+        return (self._store if ledger is None else ledger).settings.message_bytes_max
+
     def authorize(self, context: RequestContext, name: str, operation: Operation) -> None:
         """Refuse what a session may not do to a topic of this name, whether or not it is there."""
         if self._rights.authorizer is not None and not self._rights.may(context, operation, ResourceType.TOPIC, name):

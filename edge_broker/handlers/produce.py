@@ -177,8 +177,7 @@ def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
 
 def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
     """Look at the records for the ledger in a worker, one request after another; then append all parts."""
-    here = broker.store.topics.get(LEDGER_TOPIC)  # in a cluster perhaps none: then the parts are refused
-    bytes_max = (broker.store if here is None else here).settings.message_bytes_max
+    bytes_max = broker.topics.ledger_batch_bytes_max
     _keep_records(request, parts)
 
     def check() -> list[Refusal | None]:
