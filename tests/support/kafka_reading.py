@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.entries import librdkafka
 from tests.support.waiting import CALL_S, Deadline, wait_until
+
+TRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
     Apache Kafka names a leader in Metadata a moment before the partition is there: what comes between is
     NOT_LEADER_OR_FOLLOWER, and with acks=0 it is lost without a word.
     """
-    admin = AdminClient(librdkafka(bootstrap))
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
-    admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
+    admin = _made(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {}))
 
     def leaders() -> list[int]:
         found = admin.list_topics(name, timeout=CALL_S).topics[name].partitions
@@ -48,6 +48,28 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
 
     wait_until(all_led, 30, f"leaders of {name}", seen=leaders)
     wait_until(lambda: refused() is None, 30, f"answers of the leaders of {name}", seen=refused)
+
+
+def _made(bootstrap: str, new: NewTopic) -> AdminClient:
+    """Make a topic, and who made it; a new client asks again where a broker did not know of its controller yet.
+
+    librdkafka waits in vain then, as it asks for metadata again in minutes only.
+    """
+    deadline, asked_before = Deadline(TRY_S), False
+    while True:
+        admin = AdminClient(librdkafka(bootstrap))
+        try:
+            admin.create_topics([new], request_timeout=TRY_S)[new.topic].result(CALL_S)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if asked_before and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return admin
+            if code != KafkaError._TIMED_OUT:
+                raise
+            deadline.check(f"the topic {new.topic}", error)
+            asked_before = True
+        else:
+            return admin
 
 
 def read_topic(bootstrap: str, topic: str, deadline_s: float = 30.0) -> list[Read]:
