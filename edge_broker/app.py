@@ -133,7 +133,7 @@ async def _serve(options: Options) -> int:
     cluster = _join_cluster(broker, dispatcher, stop) if config.text(ZOOKEEPER) else None
     if cluster is None:
         dispatcher.start(lambda: load_groups(broker))
-    await server.serve()
+        await server.serve()
     chores = _start_chores(loop, broker, dispatcher)
     if config.boolean("log.cleaner.enable"):
         chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
@@ -157,6 +157,7 @@ async def _serve(options: Options) -> int:
     if cluster is not None:
         notifier.tell("STATUS=waiting for the cluster")
         await cluster.joined(stop)
+        await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
     announce(f"edge-broker ready on {addresses}")
     notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
     chores.append(
