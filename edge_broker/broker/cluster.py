@@ -31,7 +31,7 @@ from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
-from edge_broker.cluster.election import is_offline
+from edge_broker.cluster.election import is_offline, may_take_over
 from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.log import last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
@@ -248,7 +248,7 @@ class Cluster:
 
     def is_there(self, state: PartitionState, broker: int) -> bool:
         """Whether a broker of the in-sync set is there under the registration that the set names, and can serve."""
-        return not self.member.is_gone(state.entry(broker)) and not self.is_offline(state, broker)
+        return may_take_over(state, broker, self.member)
 
     def is_offline(self, state: PartitionState, broker: int) -> bool:
         """Whether a broker is there and has said that its log is offline."""

@@ -57,7 +57,6 @@ from edge_broker.cluster.zookeeper import (
 )
 from edge_broker.errors import ErrorCode
 
-SHOULD_LEAD = 10  # leader.imbalance.per.broker.percentage
 Told = Callable[[ErrorCode], None]
 NO_CONTROLLER = -1
 
@@ -204,7 +203,7 @@ def out_of_balance(
     topics: Mapping[str, Topic],
     states: Mapping[PartitionId, PartitionState],
     registrations: Mapping[int, Registration],
-    percent: int = SHOULD_LEAD,
+    percent: int,
 ) -> Iterator[tuple[int, HandOver]]:
     """Leaders that are not the preferred ones though those are in sync and there, with the wish for each.
 

@@ -23,7 +23,7 @@ Lives here: those answers. Must never come in: when they are asked. Source: KIP-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from edge_broker.cluster.in_sync import changed
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Registration
@@ -46,6 +46,22 @@ def is_offline(state: PartitionState, broker: int, registrations: Registrations)
 def may_serve(state: PartitionState, entry: InSyncReplica, registrations: Registrations) -> bool:
     """Whether a member may lead, as far as others can know."""
     return is_there(entry, registrations) and not is_offline(state, entry.broker, registrations)
+
+
+class Known(Protocol):
+    """What a broker knows of who is there."""
+
+    @property
+    def registrations(self) -> Registrations:
+        """Of now."""
+
+    def is_gone(self, entry: InSyncReplica | None) -> bool:
+        """Whether a registration has surely ended; None is nobody."""
+
+
+def may_take_over(state: PartitionState, broker: int, known: Known) -> bool:
+    """Whether a member of the in-sync set may be handed the lead: it is not known to be gone, nor that it cannot."""
+    return not known.is_gone(state.entry(broker)) and not is_offline(state, broker, known.registrations)
 
 
 def candidates(state: PartitionState, replicas: Sequence[int], registrations: Registrations) -> tuple[int, ...]:

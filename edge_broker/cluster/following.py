@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.effects import CutDamage, Lost, StartAnew, Truncate
 from edge_broker.cluster.log import ReplicaLog, last_epoch
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
@@ -119,14 +119,9 @@ class Step(Enum):
 
 
 class Cutting:
-    """A truncation, from its entries in the ledger to the disk; `anew`: of all, to go on at that offset.
+    """What is cut off a log, from its entries in the ledger, which has what lies from `lost_from` on, to the disk."""
 
-    `damage`: where that begins, which the disk knows. The ledger has what lies from `lost_from` on.
-    """
+    __slots__ = ("act", "lost_from", "step", "token")
 
-    __slots__ = ("anew", "damage", "end_offset", "lost_from", "step", "token")
-
-    def __init__(self, end_offset: int, token: int, lost_from: int | None = None, *, damage: bool = False) -> None:
-        self.end_offset, self.token, self.step, self.damage = end_offset, token, Step.ENTERING, damage
-        self.lost_from = end_offset if lost_from is None else lost_from
-        self.anew = lost_from is not None and not damage
+    def __init__(self, act: Truncate | StartAnew | CutDamage, token: int, lost_from: int) -> None:
+        self.act, self.token, self.step, self.lost_from = act, token, Step.ENTERING, lost_from

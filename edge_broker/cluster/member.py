@@ -46,7 +46,7 @@ from edge_broker.cluster.effects import (
     Send,
     Stray,
 )
-from edge_broker.cluster.election import is_offline
+from edge_broker.cluster.election import may_take_over
 from edge_broker.cluster.forwarding import Forwarding
 from edge_broker.cluster.image import Image
 from edge_broker.cluster.layout import (
@@ -655,7 +655,7 @@ class ClusterMember:
             return ErrorCode.LEADER_NOT_AVAILABLE
         if state.leader == preferred:
             return ErrorCode.ELECTION_NOT_NEEDED
-        if self.is_gone(state.entry(preferred)) or is_offline(state, preferred, self.registrations):
+        if not may_take_over(state, preferred, self):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         if state.leader != self.identity.broker:
             self.out(Send(state.leader, HandOver(partition, preferred)))

@@ -394,14 +394,14 @@ class Partition:
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
-        members = [each for each in self.state.in_sync if each.broker != me and self._may_follow(each)]
+        others = [each for each in self.state.in_sync if each.broker != me]
+        members = [each for each in others if election.may_take_over(self.state, each.broker, self._around)]
         return tuple(each.broker for each in sorted(members, key=lambda each: -ends.get(each, 0)))
 
     def hand_over(self, to: int) -> bool:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
         state = self.state
-        entry = state.entry(to) if state is not None else None
-        if self.role is not Role.LEADING or entry is None or not self._may_follow(entry):
+        if self.role is not Role.LEADING or state is None or not election.may_take_over(state, to, self._around):
             return False
         if to == self._around.identity.broker:
             return False
@@ -409,17 +409,12 @@ class Partition:
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
         return True
 
-    def _may_follow(self, entry: InSyncReplica) -> bool:
-        assert self.state is not None
-        gone = self._around.is_gone(entry)
-        return not gone and not election.is_offline(self.state, entry.broker, self._around.registrations)
-
     def _go_on_handing_over(self) -> None:
         state, leading = self.state, self.leading
         if state is None or leading is None or self._writes:
             return
-        entry = state.entry(self._heir)
-        if entry is None or not self._may_follow(entry) or self._around.now_ms > self._heir_until_ms:
+        entry, may = state.entry(self._heir), election.may_take_over(state, self._heir, self._around)
+        if entry is None or not may or self._around.now_ms > self._heir_until_ms:
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
@@ -554,9 +549,12 @@ class Partition:
             self._around.out(RemoveFront(self.partition, start))
 
     def _cut(self, end_offset: int) -> None:
-        losses = lost_by(self.log, end_offset)
-        self.cutting = Cutting(end_offset, self._around.token())
-        self._around.out(Enter(self.cutting.token, self.partition, "truncated", losses))
+        self._once_entered(Truncate(self.partition, end_offset), end_offset)
+
+    def _once_entered(self, act: Truncate | StartAnew | CutDamage, lost_from: int) -> None:
+        """Do this to the log, once the ledger has what of it may be lost."""
+        self.cutting = Cutting(act, self._around.token(), lost_from)
+        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, lost_from)))
 
     def _was_never_counted(self, following: Following) -> bool:
         state, me = self.state, self._around.identity.broker
@@ -566,27 +564,20 @@ class Partition:
     def _cut_damage(self, high_watermark: int) -> None:
         """The leader has all that is here; what it may lose again is written down."""
         kept = max(min(high_watermark, self.log.log_end_offset), self.log.log_start_offset)
-        self.cutting = Cutting(self.log.log_end_offset, self._around.token(), kept, damage=True)
-        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, kept)))
+        self._once_entered(CutDamage(self.partition), kept)
 
     def _start_anew(self, start_offset: int, *, differ: bool) -> None:
         """The leader has removed all that is here; what of it may never have been there is a loss."""
         kept = max(self.high_watermark, self.log.log_start_offset) if differ else self.log.log_end_offset
-        self.cutting = Cutting(start_offset, self._around.token(), lost_from=kept)
-        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, kept)))
+        self._once_entered(StartAnew(self.partition, start_offset), kept)
 
     def entered(self, token: int) -> None:
         """The journal has it: the act may follow."""
         if self.cutting is not None and self.cutting.token == token:
-            self.cutting.step = Step.TRUNCATING
-            if self.cutting.damage:
-                self._around.out(CutDamage(self.partition))
-                return
-            if self.cutting.anew:
-                self._around.out(StartAnew(self.partition, self.cutting.end_offset))
-                return
-            self.high_watermark = min(self.high_watermark, self.cutting.end_offset)
-            self._around.out(Truncate(self.partition, self.cutting.end_offset))
+            self.cutting.step, act = Step.TRUNCATING, self.cutting.act
+            if isinstance(act, Truncate):
+                self.high_watermark = min(self.high_watermark, act.end_offset)
+            self._around.out(act)
         elif self._unclean is not None and self._unclean.token == token:
             self._claim_unclean(self._unclean)
 

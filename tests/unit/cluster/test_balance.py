@@ -127,5 +127,5 @@ def test_no_try_hands_nothing_over() -> None:
 
 def test_a_wish_for_a_broker_names_it() -> None:
     states = {PartitionId("t", 0): PartitionState(2, 3, (A, B))}
-    found = list(out_of_balance({"t": Topic("id", ((1, 2),), {})}, states, THERE))
+    found = list(out_of_balance({"t": Topic("id", ((1, 2),), {})}, states, THERE, 10))
     assert found == [(2, HandOver(PartitionId("t", 0), 1))]
