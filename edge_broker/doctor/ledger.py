@@ -28,7 +28,7 @@ from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.ledger import CAUSES, fault_of_record
 from edge_broker.storage.ledger_journal import fields_of
-from edge_broker.storage.removal_account import Removed
+from edge_broker.storage.removal_account import Removed, removed_end
 from edge_broker.storage.state_files import fault_of
 from edge_broker.storage.store import REGISTRATIONS
 from edge_broker.storage.topics import JOURNAL_TOPIC, id_text
@@ -203,7 +203,7 @@ def _disk(directory: DataDirectory, problems: list[str]) -> str | None:
 def _forwarded_end(journal: list[PartitionFiles], problems: list[str]) -> int:
     """Where the journal starts: what it had before was forwarded."""
     try:
-        return max((line.end_offset for files in journal for line in files.removed()), default=0)
+        return max((removed_end(files.removed()) for files in journal), default=0)
     except StorageFault as fault:
         problems.append(str(fault))
         return 0

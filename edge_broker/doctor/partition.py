@@ -19,7 +19,6 @@ from edge_broker.storage.age import Now
 from edge_broker.storage.batches import Bounds, CorruptRange
 from edge_broker.storage.epochs import LeaderEpochs, Start
 from edge_broker.storage.producers import SnapshotPosition
-from edge_broker.storage.removal_account import removed_end
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import NEW_SUFFIX, fault_of
 from edge_broker.storage.summary import KIND as SUMMARY
@@ -48,7 +47,7 @@ class PartitionCheck:
         self._compacts = partition.compacts
         self._epochs = LeaderEpochs()
         self._epoch = -1  # the greatest of the batches that the log still holds
-        self._first_held = 0
+        self._first_held = self._removed_end = 0  # by the account; 0 where that is damaged
         self._places: dict[str, SnapshotPosition] = {}
         self._bases: set[int] = set()
 
@@ -155,8 +154,8 @@ class PartitionCheck:
                     path, 0, f"the line of offset {line.first_offset} counts {counted} offsets up to {line.end_offset}"
                 )
             due = line.end_offset
-        first = segments[0].base_offset
-        self._first_held = max(first, due or 0)
+        first, self._removed_end = segments[0].base_offset, due or 0
+        self._first_held = max(first, self._removed_end)
         if due is not None and due < first and not self._compacts:
             self._found.damage(
                 segments[0].path,
@@ -189,19 +188,12 @@ class PartitionCheck:
                 )
                 return
 
-    def _start_offset(self) -> int:
-        """Where the log starts by its account; 0 where that is damaged, which is found elsewhere."""
-        try:
-            return removed_end(self._partition.removed())
-        except StorageFault:
-            return 0
-
     def _stored(self, segments: list[Segment]) -> None:
         stored, active = self._partition.stored, segments[-1]
         if stored is None:
             return
         if stored.segment_base > active.base_offset:
-            if stored.offset <= self._start_offset():
+            if stored.offset <= self._removed_end:
                 return  # it held nothing that was to stay: another one took its place (starting_anew.begin_amid)
             self._found.damage(
                 self._partition.path,

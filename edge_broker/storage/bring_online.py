@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.batches import BrokenBatchError, batches_in
 from edge_broker.storage.ledger import Loss
@@ -30,7 +29,7 @@ from edge_broker.storage.positions import Position
 from edge_broker.storage.recovery import PAGE_BYTES, TRUNCATION
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import fault_of, write_all
-from edge_broker.storage.topics import JOURNAL_TOPIC
+from edge_broker.storage.topics import LEDGERS
 
 if TYPE_CHECKING:
     from edge_broker.storage.age import Now
@@ -65,7 +64,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
             position, offset = _whole_up_to(file, segment, position, offset)
         loss = _loss(log, segment, position, offset, epoch)
-        if loss is not None and log.topic not in (LEDGER_TOPIC, JOURNAL_TOPIC):
+        if loss is not None and log.topic not in LEDGERS:
             log.ledger.write([loss])
         _cut(file, position)
         notes: list[str] = []
@@ -77,7 +76,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         fresh.roller.begin_epoch()
     if fresh.fault is not None:
         raise fresh.fault.kept()
-    return BroughtOnline(fresh, notes, loss if log.topic in (LEDGER_TOPIC, JOURNAL_TOPIC) else None)
+    return BroughtOnline(fresh, notes, loss if log.topic in LEDGERS else None)
 
 
 def _truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now) -> PartitionLog:

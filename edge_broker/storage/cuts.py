@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.storage.ledger import Loss
-from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
+from edge_broker.storage.topics import LEDGERS, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.settings import LogSettings
     from edge_broker.storage.in_use import MarkKey
 
-ANSWERED_SYNCED = (LEDGER_TOPIC, JOURNAL_TOPIC, OFFSETS_TOPIC)  # whatever acks a producer asks for
+ANSWERED_SYNCED = (*LEDGERS, OFFSETS_TOPIC)  # whatever acks a producer asks for
 
 
 class Cut:

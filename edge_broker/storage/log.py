@@ -203,9 +203,14 @@ class PartitionLog:
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
     @property
+    def lacked(self) -> list[tuple[int, CorruptRange]]:
+        """What it lacks and others may have, behind its start, as `owed`."""
+        return [place for place in self.owed if place[1].end_offset > self.log_start_offset]
+
+    @property
     def damaged(self) -> bool:
-        """Whether it lacks what others may have, behind its start."""
-        return any(one.end_offset > self.log_start_offset for _, one in self.owed)
+        """Whether it lacks anything of that kind."""
+        return bool(self.lacked)
 
     @runs_in("files")
     def note_owed(self, found: DamageFound, corrupt_range: CorruptRange) -> None:

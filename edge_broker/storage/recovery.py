@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from errno import EIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.storage.age import AGE_UNKNOWN, Now
 from edge_broker.storage.batches import Bounds, BrokenBatchError, CorruptRange, batches_in, half_written
@@ -73,7 +72,7 @@ from edge_broker.storage.state_files import (
 )
 from edge_broker.storage.summary import Tally
 from edge_broker.storage.swap import settle_swap
-from edge_broker.storage.topics import JOURNAL_TOPIC, encode_partition_metadata, id_text
+from edge_broker.storage.topics import LEDGERS, encode_partition_metadata, id_text
 from edge_broker.storage.truncated import copy_tail, keep_whole
 
 if TYPE_CHECKING:
@@ -454,7 +453,7 @@ class _Recovery:
 
     def _was_answered_to_nobody(self, active: Segment, end_offset: int, end: int) -> bool:
         """Whether a tail is no loss: the ledger's, on which nobody has acted, or half of the last write."""
-        if self._found.topic in (LEDGER_TOPIC, JOURNAL_TOPIC):
+        if self._found.topic in LEDGERS:
             return True
         cut = self._opening.cut
         if cut is None or not cut.kernel_had_all(self._found.topic_id, self._found.partition):

@@ -68,6 +68,7 @@ from edge_broker.storage.state_files import (
 from edge_broker.storage.topic_config import topic_settings
 from edge_broker.storage.topics import (
     JOURNAL_TOPIC,
+    LEDGERS,
     OFFSETS_TOPIC,
     TOPIC_SUFFIX,
     TopicRecord,
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 
 PRODUCER_IDS_RESERVED = 1000
 TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs is waited for in place of theirs
-WRITTEN_ON = (JOURNAL_TOPIC, LEDGER_TOPIC, OFFSETS_TOPIC)  # also where there is no space for another segment
+WRITTEN_ON = (*LEDGERS, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 SECURED = "secured"
 REGISTRATIONS = "registrations"  # the file's name, known here so that a board that stands alone imports no more
@@ -369,7 +370,7 @@ class LogStore:
                 log.ledger = ledger
 
     def _settings(self, name: str, config: dict[str, str], *, compacted: bool = False) -> LogSettings:
-        if name in (LEDGER_TOPIC, JOURNAL_TOPIC):
+        if name in LEDGERS:
             return ledger_settings(self.settings)
         settings = topic_settings(self.settings, config, compacted=compacted)
         bytes_max = segment_bytes_max(self.fs.space(self.data_dir).total, settings.budget_bytes)

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 
@@ -28,6 +29,7 @@ NAME_CHARACTERS_MAX = 249  # a partition's directory adds up to 6 characters to 
 TOPIC_VERSION = 1
 OFFSETS_TOPIC = "__consumer_offsets"
 JOURNAL_TOPIC = "__edge_ledger@journal"  # in a cluster a board's own losses, under a name that no topic can have
+LEDGERS = (JOURNAL_TOPIC, LEDGER_TOPIC)
 TOPIC_SUFFIX = ".json"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY = re.compile(rf"({JOURNAL_TOPIC}|[a-zA-Z0-9._-]+)-(\d{{1,9}})")

@@ -213,8 +213,7 @@ def cut_damage(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
 
     For a replica that is in no in-sync set, and whose leader has all of it. StorageFault as of `truncate`.
     """
-    there = [one for one in log.owed if one[1].end_offset > log.log_start_offset]
-    base, lacked = min(there, key=lambda one: one[1].first_offset)
+    base, lacked = min(log.lacked, key=lambda place: place[1].first_offset)
     end = Truncation(lacked.first_offset, base, lacked.position)
     return remade(store, log, now, lambda: _decide(store, log, end), lambda fresh: None)
 
