@@ -157,6 +157,17 @@ Taken: TypeAlias = Generator[Any, None, "Outcome"]
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+T = TypeVar("T")
+
+
+def ended(steps: Generator[Any, None, T]) -> T:
+    """What steps come to, where all are taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def reads_in_steps(handler: Callable[[A, B, C], Taken]) -> Callable[[A, B, C], Steps]:

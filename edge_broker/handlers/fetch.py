@@ -22,7 +22,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
-from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, ended
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
@@ -86,14 +86,10 @@ class _Gathered:
         begun: list[int] = []
         again = partial(_anew, begun, *self.whose)
         session = self._session()
-        if self.many:
-            return Steps(self._weighed(session, begun, again), again)
-        if session is not None:
-            for topic, answer in zip(self.whose[2].topics, self.topics, strict=True):
-                wanted = session.topic(topic)
-                for asked, data in zip(topic.partitions, answer.partitions, strict=True):
-                    session.want(wanted, asked).tell(data)
-        return self._reply(session, begun, again)
+        if session is None and not self.many:
+            return self._reply(None, begun, again)
+        weighed = self._weighed(session, begun, again)
+        return Steps(weighed, again) if self.many else ended(weighed)
 
     def _session(self) -> FetchSession | None:
         """The session that the request begins, still empty."""
@@ -110,7 +106,9 @@ class _Gathered:
             begun.append(response.session_id)
         return Reply(response, size=self.bytes_read, again=again)
 
-    def _weighed(self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]) -> Taken:
+    def _weighed(
+        self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]
+    ) -> Generator[Message, None, Reply]:
         for topic, answer in zip(self.whose[2].topics, self.topics, strict=True):
             yield FetchableTopicResponse(topic=answer.topic, topic_id=answer.topic_id, partitions=[])  # to be weighed
             wanted = None if session is None else session.topic(topic)
@@ -345,7 +343,7 @@ class _Changes(_Gathered):
         saying = self._said(said, again)
         if len(self.looked) > PARTITIONS_AT_ONCE:
             return Steps(saying, again)
-        return _ended(saying)
+        return ended(saying)
 
     def _said(self, said: list[Wanted], again: Callable[[], Outcome]) -> Generator[Message, None, Reply]:
         session = self._poll.session
@@ -502,16 +500,6 @@ def _at_once_or_in_steps(steps: Taken) -> Outcome:
         outcome: Outcome = end.value
         return outcome
     return Steps(steps)
-
-
-def _ended(steps: Generator[Message, None, Reply]) -> Reply:
-    """What steps come to, all at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            reply: Reply = end.value
-            return reply
 
 
 def _key(context: RequestContext, topic: FetchTopic | WantedTopic) -> str | UUID:

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any
 
-from edge_broker.broker.outcome import Outcome, Steps
-
-T = TypeVar("T")
-
-
-def ended(steps: Generator[Any, None, T]) -> T:
-    """Take all steps; what the generator returns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+from edge_broker.broker.outcome import Outcome, Steps, ended
 
 
 def carried_out(outcome: Outcome) -> Any:

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_broker.broker.outcome import ended
 from edge_broker.errors import ProtocolViolation, Refusal
 from edge_broker.handlers import APIS
 from edge_broker.protocol import record_batch
@@ -42,7 +43,6 @@ from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, check_batch, records_of
-from edge_broker.testing.steps import ended
 from tests.support.messages import random_message
 from tests.support.record_batches import batch_builder
 

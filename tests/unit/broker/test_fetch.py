@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcome import Do, Reply, Steps, Wait
+from edge_broker.broker.outcome import Do, Reply, Steps, Wait, ended
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.handlers.fetch import _Gathered
@@ -25,7 +25,6 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.reading import LogReader, whole_batches
 from edge_broker.storage.removal import delete_expired
 from edge_broker.testing.site import Site
-from edge_broker.testing.steps import ended
 from tests.support.storage import append, batch, failing, fill, ledgered, sync, time_at
 
 BY_NAME = 12

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from edge_broker.broker.outcome import ended
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
@@ -18,7 +19,6 @@ from edge_broker.protocol.messages.describe_topic_partitions import Cursor, Desc
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.scalars import bytes_, float64, nullable_bytes, string, uint16, uint32, uuid_
-from edge_broker.testing.steps import ended
 
 
 def test_api_versions_response_has_the_old_header_in_every_version() -> None:
