@@ -190,14 +190,21 @@ class SharedSecurity:
         lacks = own.has_any and _is_more(own, state)
         if lacks and not state.generation:
             return _Taken(state, acls, takes_over=True)
-        aside = unkept = ""
+        aside = ""
         try:
             if self._store.state.generation == OWN and (lacks or self._store.state.damage):
                 aside = self._store.set_aside()
-            self._store.keep_copy(state, own, NOTHING)
         except StorageFault as fault:
-            unkept = str(fault)
-        return _Taken(state, acls, aside=aside, unkept=unkept)
+            return _Taken(state, acls, unkept=str(fault))
+        return _Taken(state, acls, aside=aside, unkept=self._keep(state, own, NOTHING))
+
+    def _keep(self, state: SecurityState, own: SecurityState, done: Wanted) -> str:
+        """In a worker: have the copy written; why it could not be, or nothing."""
+        try:
+            self._store.keep_copy(state, own, done)
+        except StorageFault as fault:
+            return str(fault)
+        return ""
 
     def _have(self, found: Found, taken: object) -> None:
         assert isinstance(taken, _Taken)
@@ -319,11 +326,7 @@ class SharedSecurity:
         """It holds: have the copy written, then go by it."""
 
         def keep() -> _Taken:
-            unkept = ""
-            try:
-                self._store.keep_copy(after, self._own, change.done)
-            except StorageFault as fault:
-                unkept = str(fault)
+            unkept = self._keep(after, self._own, change.done)
             return _Taken(after, Acls(after.acls), unkept=unkept)
 
         def done(taken: _Taken) -> Outcome:
@@ -362,14 +365,7 @@ class SharedSecurity:
 
         def work() -> str:
             self._store.reread()
-            if not unkept:
-                return ""
-            assert state is not None
-            try:
-                self._store.keep_copy(state, own, NOTHING)
-            except StorageFault as fault:
-                return str(fault)
-            return ""
+            return self._keep(state, own, NOTHING) if unkept and state is not None else ""
 
         def looked(still: str) -> Outcome:
             if unkept and self._state is state:

@@ -11,8 +11,7 @@
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
 
 In a cluster its image says which topics there are, wherever their partitions lie; what lies here is only asked for the
-log of a partition that this broker leads. `__edge_ledger` is one of them;
-a board's journal of it is nobody's to ask for.
+log of a partition that this broker leads. A board's journal of the ledger is nobody's to ask for.
 
 Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
