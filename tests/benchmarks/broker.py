@@ -35,7 +35,7 @@ from tests.benchmarks.disk import latency_figures
 from tests.benchmarks.load import end_to_end, wait_in_vain, woken
 from tests.benchmarks.readings import unpacking_s, write_readings
 from tests.support.kafka_reading import create_topic
-from tests.support.processes import ApacheKafka, EdgeBroker
+from tests.support.processes import ApacheKafka, EdgeBroker, Process
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench-results" / "broker.json"
@@ -134,14 +134,14 @@ def install_wheel(directory: Path, checkout: Path = ROOT, extra: str = "") -> Pa
     return python
 
 
-def cpu_s(broker: Broker) -> float:
-    """CPU seconds that a broker has used, user and system."""
+def cpu_s(broker: Process) -> float:
+    """CPU seconds that a process has used, user and system."""
     times = psutil.Process(broker.pid).cpu_times()
     return float(times.user + times.system)
 
 
-def rss_mb(broker: Broker) -> float:
-    """Resident memory of a broker in MB (10^6 bytes)."""
+def rss_mb(broker: Process) -> float:
+    """Resident memory of a process in MB (10^6 bytes)."""
     return float(psutil.Process(broker.pid).memory_info().rss) / 1e6
 
 

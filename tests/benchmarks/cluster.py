@@ -33,11 +33,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 from confluent_kafka import ElectionType, TopicPartition
 
 from tests.benchmarks import clients
-from tests.benchmarks.broker import ROOT, STOCK, Figures, install_wheel, medians, table
+from tests.benchmarks.broker import ROOT, STOCK, Figures, cpu_s, install_wheel, medians, rss_mb, table
 from tests.benchmarks.disk import percentile
 from tests.benchmarks.pauses import Pauses
 from tests.fault.disk import FuseDisk
@@ -67,7 +66,7 @@ class Side(NamedTuple):
 
     def cpu_s(self) -> float:
         """CPU seconds of all its brokers."""
-        return sum(_cpu_s(broker.pid) for broker in self.brokers.boards)
+        return sum(map(cpu_s, self.brokers.boards))
 
 
 class Load(NamedTuple):
@@ -122,32 +121,22 @@ def on_zookeeper(directory: Path) -> Iterator[Side]:
         yield Side(brokers, list(ensemble.servers))
 
 
-def _cpu_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
-
-
-def _rss_mb(processes: list[Process]) -> float:
-    """The largest of them, MB."""
-    return max(float(psutil.Process(each.pid).memory_info().rss) / 1e6 for each in processes)
-
-
 def measure_idle(side: Side) -> Figures:
     """CPU of a broker that has MANY partitions and nothing to do, and memory."""
     side.brokers.make_topic("many", MANY)
     time.sleep(SETTLE_S)  # what is measured is idleness itself
     before, begin = side.cpu_s(), time.perf_counter()
-    ensemble_before = sum(_cpu_s(each.pid) for each in side.ensemble)
+    ensemble_before = sum(map(cpu_s, side.ensemble))
     time.sleep(IDLE_S)
     took = time.perf_counter() - begin
     figures = {
         "cpu_percent_of_a_broker": (side.cpu_s() - before) / took / len(side.brokers.boards) * 100,
-        "rss_mb_of_a_broker": _rss_mb(side.brokers.boards),
+        "rss_mb_of_a_broker": max(map(rss_mb, side.brokers.boards)),
     }
     if side.ensemble:
-        spent = sum(_cpu_s(each.pid) for each in side.ensemble) - ensemble_before
+        spent = sum(map(cpu_s, side.ensemble)) - ensemble_before
         figures["cpu_percent_of_a_zookeeper"] = spent / took / len(side.ensemble) * 100
-        figures["rss_mb_of_a_zookeeper"] = _rss_mb(side.ensemble)
+        figures["rss_mb_of_a_zookeeper"] = max(map(rss_mb, side.ensemble))
     return {f"idle, {MANY} partitions": figures}
 
 
@@ -169,7 +158,7 @@ def measure_rates(side: Side, directory: Path, scale: float, report: Callable[[s
         )
         found["brokers_cpu_us_per_record"] = (side.cpu_s() - before) / records * 1e6
         figures[load.name] = found
-    figures["after the loads"] = {"rss_mb_of_a_broker": _rss_mb(side.brokers.boards)}
+    figures["after the loads"] = {"rss_mb_of_a_broker": max(map(rss_mb, side.brokers.boards))}
     return figures
 
 

@@ -18,7 +18,7 @@ from tests.conformance.test_java import PRODUCER, QUICK_START, QUIET
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
 from tests.support.entries import kcat
-from tests.support.processes import EdgeBroker
+from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
@@ -160,10 +160,7 @@ def test_what_was_answered_lies_on_each_disk(cluster: BoardCluster, topic: str) 
     answered = written.end()
     for board in cluster.boards:
         board.kill()
-    for board in cluster.boards:
-        board.spawn()
-    for board in cluster.boards:
-        board.wait_ready()
+    start_together(cluster.boards)
     cluster.wait_in_sync(topic)
     assert_each_once(cluster, topic, answered)
 

@@ -32,7 +32,7 @@ from tests.support.certificates import Authority
 from tests.support.entries import Entry, write_properties
 from tests.support.listeners import listener_settings
 from tests.support.ports import free_port
-from tests.support.processes import EdgeBroker
+from tests.support.processes import EdgeBroker, start_together
 from tests.support.secured_edge import users
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
@@ -101,10 +101,8 @@ class SecuredCluster:
     def __enter__(self) -> SecuredCluster:
         try:
             for board in self.boards:
-                board.spawn()
-                self._stack.enter_context(board)
-            for board in self.boards:
-                board.wait_ready()
+                self._stack.push(board)
+            start_together(self.boards)
         except BaseException:
             self._stack.close()
             raise
@@ -214,10 +212,7 @@ def test_users_and_rights_are_the_cluster_s(ensemble: ZooKeeperEnsemble, tmp_pat
         # they survive restarts of all
         for board in cluster.boards:
             board.kill()
-        for board in cluster.boards:
-            board.spawn()
-        for board in cluster.boards:
-            board.wait_ready()
+        start_together(cluster.boards)
         wait_until(lambda: cluster.in_sync("readings") == 3, WAIT_S, "all have the topic again")
         assert cluster.produced(ANN, "readings") is None
 

@@ -7,7 +7,7 @@ import re
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -83,10 +83,8 @@ def of_kafka_python(broker: EdgeBroker, topic: str, _: Path) -> Iterator[Take]:
             taken.extend(record.value for record in records)
         return taken
 
-    try:
+    with closing(consumer):
         yield take
-    finally:
-        consumer.close()
 
 
 @contextmanager
@@ -101,10 +99,8 @@ def of_librdkafka(broker: EdgeBroker, topic: str, _: Path) -> Iterator[Take]:
             taken.append((message.value() or b"").decode())
         return taken
 
-    try:
+    with closing(consumer):
         yield take
-    finally:
-        consumer.close()
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Lives here: how such brokers are configured and started. Must never come in: wha
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,10 @@ from types import TracebackType
 from tests.support import runtimes
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.ports import can_connect, free_port
-from tests.support.processes import JVM_STOP_STATUSES, Process, ProcessError
+from tests.support.processes import JVM_STOP_STATUSES, Process, format_kafka
 from tests.support.zookeeper import ZooKeeperEnsemble
 
 IDS = (1, 2, 3)
-CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
 _LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _INTERNAL_TOPICS = {
     "offsets.topic.num.partitions": 4,
@@ -58,11 +56,8 @@ class ApacheBroker(Process):
 
     def spawn(self) -> None:
         """Format the storage where that was not done, then start the server."""
-        if self._needs_format and not (self.data_dir / "meta.properties").exists():
-            command = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise ProcessError(f"{self.name}: formatting its storage failed\n{done.stdout}{done.stderr}")
+        if self._needs_format:
+            format_kafka(self.name, self._java, self._properties, self.data_dir)
         super().spawn()
 
     def __exit__(

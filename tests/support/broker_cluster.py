@@ -14,23 +14,18 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.processes import Startable, start_together
 from tests.support.waiting import CALL_S, wait_until
 
 RECOVERY_S = 60
 
 
-class Serving(Protocol):
+class Serving(Startable, Protocol):
     """A broker's process, which serves at one address."""
 
     @property
     def bootstrap(self) -> str:
         """HOST:PORT."""
-
-    def spawn(self) -> None:
-        """Start it."""
-
-    def wait_ready(self) -> None:
-        """Wait until it serves."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -49,13 +44,11 @@ class BrokerCluster(Generic[B]):
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start all: some serve only once others are there."""
+        """Start all, and wait until all are members."""
         try:
             for board in self.boards:
                 self._stack.push(board.__exit__)
-                board.spawn()
-            for board in self.boards:
-                board.wait_ready()
+            start_together(self.boards)
             wait_until(lambda: self.there() == len(self.boards), RECOVERY_S, "all boards are members")
         except BaseException:
             self._stack.close()

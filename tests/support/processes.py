@@ -14,10 +14,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tests.support import runtimes
 from tests.support.ports import can_connect, free_port
@@ -32,11 +32,14 @@ __all__ = [
     "Mosquitto",
     "Process",
     "ProcessError",
+    "Startable",
     "TcpProxy",
     "all_stopped",
     "can_connect",
+    "format_kafka",
     "free_port",
     "live",
+    "start_together",
     "wait_until",
 ]
 
@@ -371,7 +374,18 @@ _KAFKA_LOGGING = (
     f"{_SIMPLE_LOGGER}.defaultLogLevel=warn",
     f"{_SIMPLE_LOGGER}.log.kafka.server.KafkaRaftServer=info",  # it says when the server has started
 )
+_SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _KAFKA_CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
+
+
+def format_kafka(name: str, java: Sequence[str], properties: Path, data_dir: Path, *more: str) -> None:
+    """Format the storage of a KRaft node, where that was not done; `more` are words for the tool. ProcessError."""
+    if (data_dir / "meta.properties").exists():
+        return
+    command = [*java, "kafka.tools.StorageTool", "format", *more, "-t", _KAFKA_CLUSTER_ID, "-c", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ProcessError(f"{name}: formatting its storage failed\n{done.stdout}{done.stderr}")
 
 
 class ApacheKafka(Process):
@@ -426,25 +440,39 @@ class ApacheKafka(Process):
 
     def spawn(self) -> None:
         """Format the storage where that was not done, then start the server."""
-        if not (self.data_dir / "meta.properties").exists():
-            self._format()
+        scram = [
+            f"{mechanism}=[name={user},password={password}]"
+            for user, password in self._scram.items()
+            for mechanism in _SCRAM
+        ]
+        words = [word for each in scram for word in ("--add-scram", each)]
+        format_kafka(self.name, self._java, self.properties_path, self.data_dir, "--standalone", *words)
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         super().spawn()
-
-    def _format(self) -> None:
-        command = [*self._java, "kafka.tools.StorageTool", "format", "--standalone", "-t", _KAFKA_CLUSTER_ID]
-        command += ["-c", str(self.properties_path)]
-        for user, password in self._scram.items():
-            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-                command += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ProcessError(f"{self.name}: formatting its storage failed\n{done.stdout}{done.stderr}")
 
     def _has_started(self) -> bool:
         with self.log_path.open("rb") as file:
             file.seek(self._log_start)
             return b"Kafka Server started" in file.read()
+
+
+class Startable(Protocol):
+    """A process, or what begins like one."""
+
+    def spawn(self) -> None:
+        """Start it."""
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready."""
+
+
+def start_together(processes: Iterable[Startable]) -> None:
+    """Start them all, then wait for each: some are ready only once others are there."""
+    started = list(processes)
+    for each in started:
+        each.spawn()
+    for each in started:
+        each.wait_ready()
 
 
 @contextlib.contextmanager

@@ -41,6 +41,19 @@ TOPIC = Topic(TOPIC_ID, ((1, 2), (1, 2)), {})
 FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
 
+def refuse_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The first time that this is done to a log there is no space."""
+    done, tries = getattr(replicas, what), []
+
+    def does(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise FULL
+        return done(*arguments)
+
+    monkeypatch.setattr(replicas, what, does)
+
+
 class Member:
     """What a member is told."""
 
@@ -213,15 +226,8 @@ def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
 
 def test_a_ledger_that_takes_nothing_holds_nothing(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replica may be elected meanwhile, and must lead then."""
-    replica, enter, tries = board.following(), replicas.enter, []
-
-    def enters(*arguments: Any) -> Any:
-        tries.append(arguments)
-        if len(tries) == 1:
-            raise FULL
-        return enter(*arguments)
-
-    monkeypatch.setattr(replicas, "enter", enters)
+    replica = board.following()
+    refuse_once(monkeypatch, "enter")
     board.cuts()
     board.after(0)
     assert (replica.busy, replica.online, board.member.told) == (False, True, ["moved"])
@@ -293,15 +299,7 @@ def test_without_space_for_such_a_batch_it_is_fetched_again_a_while_later(
     replica = board.following()
     board.replicas.start_anew(StartAnew(P, 6))
     board.after(0)
-    begin_amid, tries = replicas.begin_amid, []
-
-    def begins(*arguments: Any) -> Any:
-        tries.append(arguments)
-        if len(tries) == 1:
-            raise FULL
-        return begin_amid(*arguments)
-
-    monkeypatch.setattr(replicas, "begin_amid", begins)
+    refuse_once(monkeypatch, "begin_amid")
     for end in (6, 8):
         board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
         board.after(RETRY_S * 2)
