@@ -56,6 +56,17 @@ def test_what_was_synced_outlives_a_cut_and_nothing_else_is_certain(disk):
     assert lost > 0, "20 cuts lost nothing"
 
 
+def test_a_copy_of_the_mount_in_another_namespace_holds_up_no_cut(disk):
+    """A container that starts beside a test takes along every mount that is there."""
+    command = ["unshare", "--mount", "sh", "-c", "echo copied; sleep 600"]
+    container = Process("container", command, disk.directory, ready="copied").start()
+    try:
+        _cut(disk)
+        _write(disk.mountpoint / "a", b"x", sync=True)
+    finally:
+        container.kill()
+
+
 def test_opening_a_file_to_write_it_anew_empties_it(disk):
     _write(disk.mountpoint / "a", b"long before", sync=True)
     (disk.mountpoint / "a").write_bytes(b"short")
