@@ -13,7 +13,7 @@
 | registering to serving | Connected again | the same, and everything is read anew |
 | serving | Suspended | serving: its lease decides how long it acks |
 | any | Expired | apart: nothing holds, and a new registration comes with a new epoch |
-| serving | shut_down | leaving: others lead first; then Left |
+| serving | shut_down | leaving: others lead first, and the in-sync sets do not name it; then Left |
 
 All inputs come with the time of the broker's own clock since boot, ms, and leave effects (effects.py). Nothing here
 waits. Calls come from one thread, and none from within an effect.
@@ -157,7 +157,7 @@ class ClusterMember:
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that lie here, and go with their topics
         self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
         self._leave_tries = 0  # that are left
-        self._leave_began_ms = 0.0
+        self._leave_began_ms = self._leave_until_ms = 0.0
         self._given: set[PartitionId] = set()  # what was to be handed over in this try
         self._proving = False
         self._hurried: dict[PartitionId, None] = {}
@@ -583,7 +583,7 @@ class ClusterMember:
         self.forwarding.tick(now_ms, self.ledger_leader)
         if self.leaving:
             if now_ms >= self._leave_due_ms:
-                self._hand_over_all()
+                self._go_on_leaving()
         elif self.controller.holds and now_ms >= self._balance_due_ms:
             self._balance_due_ms = now_ms + self.settings.balance_ms
             self._balance()
@@ -664,25 +664,41 @@ class ClusterMember:
         return ErrorCode.NONE
 
     def shut_down(self, now_ms: float) -> None:
-        """Let others lead; Left comes when none of them is needed any more. The caller bounds the wait."""
+        """Let others lead, and leave the in-sync sets; Left comes when none of them needs it any more.
+
+        The caller bounds the wait.
+        """
         self.now_ms, self.leaving = now_ms, True
         self._leave_began_ms = now_ms
         self._leave_tries, self._leave_due_ms = self.settings.leave_tries, now_ms
         self._given.clear()
-        self._hand_over_all()
+        self._go_on_leaving()
 
-    def _hand_over_all(self) -> None:
-        """One try for each partition; those that took too long are led on for a while, then tried again."""
+    def _go_on_leaving(self) -> None:
+        """First the lead: one try for each partition, a few at once; one that took too long is led on for a while."""
         led = [each for each in self.partitions.values() if each.role in LEADS]
+        room = self.settings.leave_at_once - sum(each.role is Role.HANDING_OVER for each in led)
         for partition in led if self._leave_tries > 0 else ():
-            if partition.partition not in self._given and any(map(partition.hand_over, partition.heirs())):
+            if room > 0 and partition.partition not in self._given and any(map(partition.hand_over, partition.heirs())):
                 self._given.add(partition.partition)
+                room -= 1
         if any(partition.role is Role.HANDING_OVER for partition in led):
             return
         late = [partition for partition in led if partition.partition in self._given and partition.heirs()]
-        self._given.clear()
-        self._leave_tries -= 1
-        if late and self._leave_tries > 0:
-            self._leave_due_ms = self.now_ms + self.settings.leave_backoff_ms
+        if self._leave_tries > 0:
+            self._given.clear()
+            self._leave_tries = self._leave_tries - 1 if late else 0
+            if self._leave_tries > 0:
+                self._leave_due_ms = self.now_ms + self.settings.leave_backoff_ms
+                return
+            self._leave_until_ms = self.now_ms + self.settings.hand_over_ms_max
+        self._leave_in_sync_sets()
+
+    def _leave_in_sync_sets(self) -> None:
+        """A few at once; who waits for all in sync does not wait for this broker, then."""
+        named = [each for each in self.partitions.values() if each.may_leave] if self.connected else []
+        if named and self.now_ms < self._leave_until_ms:
+            for partition in named[: self.settings.leave_at_once]:
+                partition.leave()
         else:
-            self.out(Left())  # nobody else is there who could
+            self.out(Left())

@@ -11,6 +11,7 @@
 | leading | a wish to hand over | handing over: no appends, until the other has everything |
 | handing over | the other has everything; written | following it |
 | handing over | too late | leading |
+| following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
 | any | the log is back | it takes back by a write what it has said |
@@ -86,6 +87,7 @@ class Settings(NamedTuple):
     imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
     leave_tries: int = 3  # controlled.shutdown.max.retries
     leave_backoff_ms: float = 5_000.0  # controlled.shutdown.retry.backoff.ms
+    leave_at_once: int = 16  # partitions; so a few wait for each other's syncs, and not all for all
 
 
 class Role(Enum):
@@ -166,6 +168,7 @@ class Partition:
         self._gone_ms = 0.0
         self._heir = NO_LEADER
         self._heir_until_ms = 0.0
+        self._leaves = False
 
     def configure(self, topic: Topic) -> None:
         """The topic has another configuration, or more partitions."""
@@ -269,7 +272,8 @@ class Partition:
             leaves = len(state.in_sync) > 1 or self.topic.may_elect_unclean
             return election.without(state, me) if leaves else election.resigned(state, me)
         if self.log.online:
-            return election.online(state, me)
+            state = election.online(state, me)
+            return election.without(state, me) if self._leaves and self.may_leave else state
         if len(state.in_sync) > self.needed:
             return election.without(state, me)
         # what counts is on its disk, and may be readable again: it stays named, and says that it cannot serve now
@@ -390,13 +394,14 @@ class Partition:
     # handing over
 
     def heirs(self) -> tuple[int, ...]:
-        """Who could lead next, those with the most first."""
+        """Who could lead next, those with the most first; of equal ones in the replicas' order."""
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
         others = [each for each in self.state.in_sync if each.broker != me]
         members = [each for each in others if election.may_take_over(self.state, each.broker, self._around)]
-        return tuple(each.broker for each in sorted(members, key=lambda each: -ends.get(each, 0)))
+        members.sort(key=lambda each: (-ends.get(each, 0), self.replicas.index(each.broker)))
+        return tuple(each.broker for each in members)
 
     def hand_over(self, to: int) -> bool:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
@@ -408,6 +413,20 @@ class Partition:
         self._become(Role.HANDING_OVER)
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
         return True
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether this broker follows, and the in-sync set that names it would be large enough without."""
+        state, me = self.state, self._around.identity.broker
+        if state is None or state.leader == me or not self.log.online:
+            return False
+        entry = state.entry(me)
+        return entry is not None and self._is_mine(entry) and len(state.in_sync) > self.needed
+
+    def leave(self) -> None:
+        """Leave the in-sync set, so that no leader waits for a broker that stops; until it is certain it fetches on."""
+        self._leaves = True
+        self.reconcile()
 
     def _go_on_handing_over(self) -> None:
         state, leading = self.state, self.leading
@@ -490,6 +509,8 @@ class Partition:
         following, around = self.following, self._around
         if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
+        if self._leaves and self.state is not None and self.state.entry(around.identity.broker) is None:
+            return  # a fetch would have it join again
         if following.is_due(self.log, around.now_ms):
             fetch = following.fetch(
                 self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms

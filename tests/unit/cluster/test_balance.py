@@ -55,21 +55,22 @@ def test_nothing_is_wished_of_nobody_nor_for_whose_log_is_offline() -> None:
 
 
 class Leaving:
-    """A broker that leads a partition whose only other replica lacks a record."""
+    """A broker that leads partitions whose only other replica lacks a record."""
 
-    def __init__(self, tries: int) -> None:
+    def __init__(self, tries: int, partitions: int = 1) -> None:
         settings = Settings(hand_over_ms_max=1000.0, leave_tries=tries, leave_backoff_ms=3000.0, lag_ms_max=1e9)
         self.member = member = ClusterMember(Identity(1, "one", (5,)), settings)
         member.standing, member.image.is_complete, member.connected = Standing.SERVING, True, True
         member.image.registrations.update(THERE)
-        member.image.topics["t"] = Topic("id", ((1, 2),), {})
+        member.image.topics["t"] = Topic("id", ((1, 2),) * partitions, {})
         member.topic_changed("t")
-        log = SimLog(synced=True)
-        log.append((Record(3, 0),))
-        log.restart()
-        member.opened(PartitionId("t", 0), "id", log, 0.0)
-        member.state_read(PartitionId("t", 0), PartitionState(1, 4, (A, B)), 7)
-        member.epoch_begun(PartitionId("t", 0), 4, 0.0)
+        for partition in (PartitionId("t", number) for number in range(partitions)):
+            log = SimLog(synced=True)
+            log.append((Record(3, 0),))
+            log.restart()
+            member.opened(partition, "id", log, 0.0)
+            member.state_read(partition, PartitionState(1, 4, (A, B)), 7)
+            member.epoch_begun(partition, 4, 0.0)
         self.partition: Partition = member.partitions[PartitionId("t", 0)]
         assert self.partition.role is Role.LEADING
         member.effects.clear()
@@ -117,6 +118,45 @@ def test_who_catches_up_in_the_pause_is_handed_the_lead() -> None:
     leaving.member.fetch_from(ReplicaFetch(PartitionId("t", 0), B, 4, 1, 3, 1), 2000.0)
     leaving.goes_on(4200.0, 2000.0)
     assert leaving.partition._write.pending == PartitionState(2, 5, (A, B))
+
+
+def test_the_lead_is_handed_over_a_few_partitions_at_once() -> None:
+    leaving = Leaving(tries=3, partitions=40)
+    member = leaving.member
+    member.shut_down(0.0)
+
+    def handing() -> list[PartitionId]:
+        return [each.partition for each in member.partitions.values() if each.role is Role.HANDING_OVER]
+
+    first = handing()
+    assert len(first) == member.settings.leave_at_once < 40
+    for done in first[:5]:
+        member.state_read(done, PartitionState(2, 5, (A, B)), 8)
+    member.tick(100.0)
+    assert len(handing()) == len(first)
+    assert set(first[:5]).isdisjoint(handing())
+
+
+def test_who_stops_waits_until_no_in_sync_set_names_it() -> None:
+    leaving = Leaving(tries=3)
+    member, partition = leaving.member, PartitionId("t", 0)
+    member.state_read(partition, PartitionState(2, 5, (A, B)), 8)
+    member.shut_down(0.0)
+    assert leaving.partition._write.pending == PartitionState(2, 5, (B,))
+    assert not leaving.has_left()
+    member.state_read(partition, PartitionState(2, 5, (B,)), 9)
+    member.tick(100.0)
+    assert leaving.has_left()
+
+
+def test_who_cannot_leave_an_in_sync_set_stops_all_the_same() -> None:
+    leaving = Leaving(tries=3)
+    leaving.member.state_read(PartitionId("t", 0), PartitionState(2, 5, (A, B)), 8)
+    leaving.member.shut_down(0.0)
+    leaving.goes_on(900.0)
+    assert not leaving.has_left()
+    leaving.goes_on(1000.0, 900.0)
+    assert leaving.has_left()
 
 
 def test_no_try_hands_nothing_over() -> None:

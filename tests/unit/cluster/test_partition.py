@@ -353,6 +353,30 @@ def test_where_the_disk_is_full_nothing_is_taken_until_there_is_room() -> None:
     assert [each.keeps_out for each in around.fetches()] == [False]
 
 
+def test_a_follower_that_stops_leaves_the_in_sync_set_and_fetches_on_until_that_is_certain() -> None:
+    made, log, around = following(4, 4)
+    assert made.may_leave
+    made.leave()
+    assert written(around) == [PartitionState(2, 4, (B, C))]
+    log.append((Record(4, 2),))
+    log.end_sync(log.begin_sync())
+    made.log_moved()
+    assert [each.synced_end for each in around.fetches()] == [3], "the leader waits for it until then"
+    made.take_in(PartitionState(2, 4, (B, C)), 2)
+    around.now_ms += 60_000
+    made.tick()
+    assert (around.fetches(), made.may_leave) == ([], False), "a fetch would have it join again"
+    made.take_in(PartitionState(2, 4, (B, C, ME)), 3)
+    assert (len(around.fetches()), made.may_leave) == (1, True), "one that was on its way has done so"
+
+
+def test_whoever_is_needed_in_the_in_sync_set_stays_when_it_stops() -> None:
+    made, _, around = following(4, 4)
+    made.configure(TOPIC._replace(config={"min.insync.replicas": "3"}))
+    made.leave()
+    assert (made.may_leave, around.written) == (False, [])
+
+
 def of_topic(config: dict[str, str], *epochs: int) -> tuple[Partition, SimLog, Around]:
     made, log, around = replica_of(*epochs)
     made.configure(TOPIC._replace(config=config))
