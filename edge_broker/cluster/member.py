@@ -589,14 +589,15 @@ class ClusterMember:
             self._balance()
 
     def _tick_partitions(self) -> None:
-        """All that are in a hurry, and a share of the others; fetches are sent whenever they are due."""
+        """All that are in a hurry, and a share of the others; fetches are sent when they are due."""
         for partition in list(self._hurried):
             found = self.partitions.get(partition)
             if found is not None:
                 self._tick_one(found)
             if found is None or found.calm:
                 del self._hurried[partition]
-        self._fetch_what_is_due()
+        if self._ticks % self.settings.ticks_of_fetches == 0:
+            self._fetch_what_is_due()
         self._ticks += 1
         share = self.settings.ticks_of_calm
         for found in list(self.partitions.values())[self._ticks % share :: share]:

@@ -76,6 +76,7 @@ class Settings(NamedTuple):
     retry_ms: float = 100.0  # of a fetch that the leader refused
     ticks_of_calm: int = 1  # how many ticks of the member one of a partition takes for which nothing is due soon
     calm_ms: float = 0.0  # how long that is, and what is soon
+    ticks_of_fetches: int = 1  # how many until calm ones are asked again whether a fetch is due
     fetch_early_ms: float = 0.0  # by so much a fetch may come before its time, to go with another to the same leader
     hand_over_ms_max: float = 5_000.0
     claim_wait_ms: float = 1_000.0  # between one candidate and the next

@@ -46,7 +46,8 @@ SETTINGS = Settings(
     balance_ms=2000.0,
     leave_backoff_ms=500.0,
 )
-CALM = SETTINGS._replace(ticks_of_calm=8, calm_ms=12 * TICK_MS, fetch_early_ms=60.0)  # as brokers have it
+# As brokers have it.
+CALM = SETTINGS._replace(ticks_of_calm=8, calm_ms=12 * TICK_MS, ticks_of_fetches=3, fetch_early_ms=60.0)
 TOPIC = "readings"
 CLUSTER = "site"
 TRACE_LINES = 400
