@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.state_files import encode_state, read_state, replace, write_all
+from edge_broker.storage.state_files import checked_body, read_whole, replace, with_head, write_all
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import FileSystem
@@ -83,7 +83,8 @@ class TwinFiles:
     def _read(self, index: int) -> Twin:
         path = f"{self._data_dir}/{self._names[index]}"
         generation, entries = 0, []
-        for line in read_state(self._fs, path, self._kind, self._version):
+        body = checked_body(path, read_whole(self._fs, path), self._kind, self._version)
+        for line in (text.split(" ") for text in body.rstrip(b"\n").decode().splitlines()):
             if line[0] == _GENERATION:
                 generation = _number(path, line)
             elif line != [""]:
@@ -92,10 +93,11 @@ class TwinFiles:
 
     def _encoded(self, lines: Sequence[str], size: int) -> bytes:
         """The bytes of a file that has `size` bytes now: no fewer than those, and whole pages."""
-        lines = [f"{_GENERATION} {self._generation + 1}", *lines]
-        data = encode_state(self._kind, self._version, lines)
-        whole = max(size, len(data)) + PAGE_BYTES - 1
-        return encode_state(self._kind, self._version, [*lines, *[""] * (whole // PAGE_BYTES * PAGE_BYTES - len(data))])
+        body = "".join(f"{line}\n" for line in (f"{_GENERATION} {self._generation + 1}", *lines)).encode()
+        bytes_now = len(with_head(self._kind, self._version, body))
+        whole = max(size, bytes_now) + PAGE_BYTES - 1
+        padding = b"\n" * (whole // PAGE_BYTES * PAGE_BYTES - bytes_now)
+        return with_head(self._kind, self._version, body + padding)
 
 
 def _number(path: str, line: list[str]) -> int:
