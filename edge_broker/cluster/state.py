@@ -58,7 +58,10 @@ class PartitionState(NamedTuple):
 
     def entry(self, broker: int) -> InSyncReplica | None:
         """The in-sync set's entry of a broker."""
-        return next((each for each in self.in_sync if each.broker == broker), None)
+        for each in self.in_sync:
+            if each.broker == broker:
+                return each
+        return None
 
     def naming(self, in_sync: tuple[InSyncReplica, ...]) -> PartitionState:
         """The same with another set; what was said by who is not named, or was caught up since then, goes."""

@@ -210,7 +210,7 @@ class PartitionLog:
     @property
     def damaged(self) -> bool:
         """Whether it lacks anything of that kind."""
-        return bool(self.lacked)
+        return bool(self.owed and self.lacked)
 
     @runs_in("files")
     def note_owed(self, found: DamageFound, corrupt_range: CorruptRange) -> None:
