@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, ParamSpec, TypeVar, cast
@@ -40,15 +39,20 @@ def enter(name: str | None) -> None:
     _thread.place = name
 
 
-@contextmanager
-def within(name: str) -> Iterator[None]:
-    """This thread is there during the block."""
-    before = place()
-    enter(name)
-    try:
-        yield
-    finally:
-        enter(before)
+class within:
+    """This thread is there during the block; None: where nothing else runs."""
+
+    __slots__ = ("_before", "_name")
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._before = getattr(_thread, "place", None)
+        _thread.place = self._name
+
+    def __exit__(self, *_: object) -> None:
+        _thread.place = self._before
 
 
 def runs_in(*places: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

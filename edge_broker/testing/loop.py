@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
-from edge_broker.runs_in import LOOP, within
+from edge_broker.runs_in import LOOP, enter, place
 
 
 class Handle:
@@ -27,8 +27,12 @@ class Handle:
     def run(self) -> None:
         """Call it, unless it was cancelled."""
         if self.call is not None:
-            with within(LOOP):
+            before = place()
+            enter(LOOP)
+            try:
                 self.call(*self.arguments)
+            finally:
+                enter(before)
 
 
 class Loop:
@@ -76,6 +80,7 @@ class Loop:
         while self._timers and self._timers[0][0] <= end:
             self.now_s, _, handle = heapq.heappop(self._timers)
             handle.run()
-            self.run()
+            if self._soon:
+                self.run()
         self.now_s = end
         self.run()

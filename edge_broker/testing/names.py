@@ -60,10 +60,12 @@ class Names:
         if self.ordered:
             self.commit()
             return
-        mine = [change for change in self._pending if any(touched is directory for touched, _, _ in change)]
-        for change in mine:
-            _apply(change)
-        self._pending = [change for change in self._pending if change not in mine]
+        pending, self._pending = self._pending, []
+        for change in pending:
+            if any(touched is directory for touched, _, _ in change):
+                _apply(change)
+            else:
+                self._pending.append(change)
 
     def commit(self) -> None:
         """Make every change so far durable."""

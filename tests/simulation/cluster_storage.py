@@ -12,16 +12,16 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
+from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
-from edge_broker.runs_in import enter as enter_place
-from edge_broker.runs_in import place
+from edge_broker.runs_in import within as at
 from edge_broker.settings import LogSettings
 from edge_broker.storage import truncating
 from edge_broker.storage.age import Now
@@ -56,6 +56,7 @@ CHECKPOINT = 0.05
 PARTITIONS = 2
 CLUSTER = "site"
 SHOWN_AGAIN = 8
+_LENGTH = Struct(">qi")  # base offset and length of a batch
 
 
 T = TypeVar("T")
@@ -191,9 +192,9 @@ class RealLog:
                 data = self.replica.read(len(found), 1 << 16, blocking=True)
             if not data and not self.damaged:
                 raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
-            for batch in whole_batches(data or b""):
-                found += [GONE] * (read_header(batch).base_offset - len(found))
-                found += records_in(batch)
+            for base_offset, records in batches_of(data or b""):
+                found += [GONE] * (base_offset - len(found))
+                found += records
             if not data:
                 found += [GONE] * (self.log_end_offset - len(found))
         return found
@@ -541,17 +542,6 @@ class RealDisk:
         return other
 
 
-@contextmanager
-def at(name: str | None) -> Iterator[None]:
-    """Be in a worker, or where nothing else runs."""
-    before = place()
-    enter_place(name)
-    try:
-        yield
-    finally:
-        enter_place(before)
-
-
 def rolled(log: PartitionLog, work: Callable[[], T]) -> T:
     """Append, where a worker must begin the next segment first, or open the file."""
     for _ in range(3):
@@ -569,11 +559,24 @@ def rolled(log: PartitionLog, work: Callable[[], T]) -> T:
 
 def records_in(data: bytes | bytearray | memoryview) -> list[Record]:
     """The records of whole batches."""
-    return [
-        Record(read_header(batch).leader_epoch, int(record.value or b"-1"))
-        for batch in whole_batches(data)
-        for record in records_of(batch)
-    ]
+    return [record for _, records in batches_of(data) for record in records]
+
+
+def batches_of(data: bytes | bytearray | memoryview) -> Iterator[tuple[int, tuple[Record, ...]]]:
+    """The base offset and the records of whole batches."""
+    whole, position = bytes(data), 0
+    while position < len(whole):
+        base_offset, length = _LENGTH.unpack_from(whole, position)
+        end = position + _LENGTH.size + length
+        yield base_offset, _records(whole[position:end])
+        position = end
+
+
+@lru_cache(maxsize=1 << 14)
+def _records(batch: bytes) -> tuple[Record, ...]:
+    """What one whole batch holds: all boards read the same ones, again and again."""
+    epoch = read_header(batch).leader_epoch
+    return tuple(Record(epoch, int(record.value or b"-1")) for record in records_of(batch))
 
 
 def entry_of(value: bytes) -> Entry | None:

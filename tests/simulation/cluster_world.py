@@ -148,7 +148,9 @@ class Process:
     def _look_at_room(self) -> None:
         """As the product does, which says so to the member."""
         full = {partition: found.log.full for partition, found in self.member.partitions.items()}
-        for partition in full.keys() | self._full.keys():
+        if full == self._full:
+            return
+        for partition in sorted(full.keys() | self._full.keys()):
             if full.get(partition) != self._full.get(partition):
                 self.member.hurry(partition)
         self._full = full
@@ -568,7 +570,8 @@ class World:
         self.config: dict[str, str] = {}
         self.deletes = False  # the topic is deleted, and made again
         self.forgotten: set[str] = set()  # ids of topics that the ensemble does not know for now, as if it were older
-        self._read: tuple[bytes, str, int] = (b"", "", 0)
+        self._read: tuple[bytes, str, int] = (b"", "", 0)  # of the topic's node, as it was decoded last
+        self._states: dict[PartitionId, tuple[bytes, PartitionState]] = {}  # of nodes, likewise
 
     def new_disk(self) -> Disk | RealDisk:
         """An empty card."""
@@ -674,7 +677,13 @@ class World:
     def state(self, partition: PartitionId) -> PartitionState | None:
         """What the ensemble's leader has."""
         node = self.ensemble.tree.nodes.get(state_path(partition))
-        return decode_state(partition, Node(node.data, node.stat)) if node is not None else None
+        if node is None:
+            return None
+        data, state = self._states.get(partition, (b"", None))
+        if state is None or data is not node.data:
+            state = decode_state(partition, Node(node.data, node.stat))
+            self._states[partition] = node.data, state
+        return state
 
     @property
     def topic(self) -> tuple[str, int]:
