@@ -7,6 +7,8 @@
     python -m tests.simulation.cluster --broken 'one step' --schedules 300   which seed finds a rule that is broken
     python -m tests.simulation.cluster --simple              on disks that know records alone, three times as many
 
+It takes all processors that there are, `--processes 1` one.
+
 A seed has the broker's own storage on its boards (cluster_storage.py), unless `--simple` disks are asked for.
 
 Must never come in: what a schedule does (cluster_runs.py).
@@ -14,6 +16,7 @@ Must never come in: what a schedule does (cluster_runs.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +29,7 @@ from tests.simulation.cluster_runs import run_seed
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     parser = schedules.parser(__doc__)
+    parser.set_defaults(processes=len(os.sched_getaffinity(0)))
     parser.add_argument("--broken", default="", help="a word of the rule that is broken on purpose")
     parser.add_argument("--simple", action="store_true", help="on disks that only tell written from synced")
     options = parser.parse_args(arguments)

@@ -4,6 +4,8 @@
     --seed 17               that seed alone, and what it did
     --seed 17 --hours 8     from that seed on
     --seed 0 --schedules N
+    --processes 2           so many schedules at once; what is printed is the same
+    --go-on                 not only until one fails: say which do, and why, without what they did
 
 Must never come in: what a schedule does (mirror_runs.py, cluster_runs.py).
 """
@@ -11,12 +13,18 @@ Must never come in: what a schedule does (mirror_runs.py, cluster_runs.py).
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from itertools import count
 from typing import Protocol
+
+AHEAD = 4  # seeds begun for each process before the oldest is through: some take ten times as long as others
 
 
 class Result(Protocol):
@@ -46,6 +54,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--hours", type=float, default=0.0)
     made.add_argument("--schedules", type=int, default=0)
     made.add_argument("--seed", type=int, default=-1)
+    made.add_argument("--processes", type=int, default=1)
+    made.add_argument("--go-on", action="store_true")
     return made
 
 
@@ -58,24 +68,59 @@ def run(options: argparse.Namespace, play: Callable[[int], Result], target: str)
     first = options.seed if options.seed >= 0 else random.SystemRandom().randrange(1 << 40)
     sys.stdout.write(f"from seed {first} on\n")
     seconds = options.hours * 3600 or (0.0 if options.schedules else options.seconds)
-    began, sums = time.monotonic(), dict[str, float]()
-    for done in count(1):
-        result = play(first + done - 1)
-        for name, number in result.counts.items():
-            sums[name] = sums.get(name, 0) + number
-        if result.failure:
-            _tell(result, target)
-            return 1
-        if done == options.schedules or (seconds and time.monotonic() - began > seconds):
-            break
+    began, sums, done, failed = time.monotonic(), dict[str, float](), 0, 0
+    with closing(_results(play, first, options.schedules, options.processes)) as results:
+        for result in results:
+            done += 1
+            for name, number in result.counts.items():
+                sums[name] = sums.get(name, 0) + number
+            if result.failure and not options.go_on:
+                _tell(result, target)
+                return 1
+            if result.failure:
+                failed += 1
+                _tell_failure(result, target)
+            if seconds and time.monotonic() - began > seconds:
+                break
     told = ", ".join(f"{round(number, 1)} {name}" for name, number in sums.items())
-    sys.stdout.write(f"{done} schedules, {told}, {time.monotonic() - began:.0f} s\n")
-    return 0
+    failures = f", {failed} failed" if failed else ""
+    sys.stdout.write(f"{done} schedules{failures}, {told}, {time.monotonic() - began:.0f} s\n")
+    return bool(failed)
+
+
+def _results(
+    play: Callable[[int], Result], first: int, schedules: int, processes: int
+) -> Generator[Result, None, None]:
+    """What comes of each seed from the first on, in their order; without end where `schedules` is 0."""
+    seeds = iter(range(first, first + schedules)) if schedules else count(first)
+    if processes < 2:
+        yield from map(play, seeds)
+        return
+    # forked, so that a rule that is broken on purpose is broken there, too
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+        under_way = deque[Future[Result]]()
+        try:
+            for seed in seeds:
+                under_way.append(pool.submit(play, seed))
+                if len(under_way) > processes * AHEAD:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _tell(result: Result, target: str) -> None:
     """Print what a seed did, and why it fails."""
     lines = "\n".join(f"  {line}" for line in result.trace)
-    sys.stdout.write(f"{lines}\n{'FAILED ' if result.failure else ''}seed {result.seed}: {result.failure or 'well'}\n")
+    sys.stdout.write(f"{lines}\n")
     if result.failure:
-        sys.stdout.write(f"replay it alone: make {target} SEED={result.seed}\n")
+        _tell_failure(result, target)
+    else:
+        sys.stdout.write(f"seed {result.seed}: well\n")
+
+
+def _tell_failure(result: Result, target: str) -> None:
+    sys.stdout.write(f"FAILED seed {result.seed}: {result.failure}\n")
+    sys.stdout.write(f"replay it alone: make {target} SEED={result.seed}\n")
+    sys.stdout.flush()
