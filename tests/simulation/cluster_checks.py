@@ -82,10 +82,13 @@ class Checks:
 
     # as it happens
 
-    def appended(self, process: Process, partition: PartitionId, epoch: int, offset: int, value: int) -> None:
-        """A leader has taken a record."""
+    def appended(
+        self, process: Process, partition: PartitionId, epoch: int, base_offset: int, values: Sequence[int]
+    ) -> None:
+        """A leader has taken a batch."""
         where = Where(process.topic_id(partition), partition)
-        self.taken[value] = Taken(where, epoch, offset, process.board.number)
+        for offset, value in enumerate(values, base_offset):
+            self.taken[value] = Taken(where, epoch, offset, process.board.number)
         who = self._leads.setdefault((where, epoch), process)
         if who is not process:
             raise Violation(f"two lead {where} in epoch {epoch}")
@@ -142,9 +145,9 @@ class Checks:
         if more:
             raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
 
-    def rotten(self, board: Board, record: Record) -> None:
-        """A card has lost one."""
-        self.gone.add((board.number, record.value))
+    def rotten(self, board: Board, records: Sequence[Record]) -> None:
+        """A card has lost these."""
+        self.gone |= {(board.number, record.value) for record in records}
 
     def cut(self, board: Board, values: set[int]) -> None:
         """A power cut took these."""

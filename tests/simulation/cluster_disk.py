@@ -79,6 +79,14 @@ class SimLog:
     def damaged(self) -> bool:
         return self._damage is not None and self.log_start_offset <= self._damage < len(self.records)
 
+    def lost_with(self, offset: int) -> Sequence[Record]:
+        """What goes where a byte of the record there changes."""
+        return self.records[offset : offset + 1]
+
+    def begins_amid(self, fetched: Sequence[Record]) -> bool:
+        """Whether it starts amid the first batch: here each record is one."""
+        return False
+
     def rot(self, offset: int) -> None:
         """The record there is lost, and that was found, and written down."""
         self._damage = offset if self._damage is None or not self.damaged else min(self._damage, offset)
@@ -111,9 +119,9 @@ class SimLog:
         if self.online:
             self.append(under_way.records)
 
-    def lead(self, epoch: int, value: int) -> None:
+    def lead(self, epoch: int, values: Sequence[int]) -> None:
         """Append as a leader does."""
-        self.append((Record(epoch, value),))
+        self.append([Record(epoch, value) for value in values])
 
     def fetched(self, offset: int, records_max: int) -> tuple[Record, ...]:
         """What a follower is sent."""

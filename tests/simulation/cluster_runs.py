@@ -31,8 +31,11 @@ LEAVES_MS = 800.0  # less than it takes to count as slow
 STEP_MS = 25.0
 OFFLINE_FOR_LONG_MS = 300_000.0
 ALL_FAIL_MS = 4000.0
+AWAY_MS = 3000.0
 UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
 DELETES_OF_4 = 3  # seeds whose topic is deleted and made again
+LARGER_OF_13 = (4, 7, 9, 10, 12)  # seeds whose batches have more than one record, or not
+LARGER = [1, 2, 3, 7, 12]
 MADE_AGAIN_MS = 100.0
 YOUNG = 3
 
@@ -94,12 +97,16 @@ class Schedule:
         self.world.deletes = seed % 4 == DELETES_OF_4
         if self.world.deletes:
             self.world.before_asking, self.world.before_opening = self.stall, self.lose_while_opening
+        self.sizes = Random(f"sizes {seed}")
+        self.batches = LARGER if seed % 13 in LARGER_OF_13 else [1]
         self.acts_done = 0
         self.lost_for_good = 0
         self.ending = self.calm = False
         self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
         if self.world.deletes:
             self.acts += ACTS_OF_TOPICS
+        if self.batches is LARGER:
+            self.acts += [remove_while_away]
 
     def run(self) -> None:
         world, dice = self.world, self.dice
@@ -150,19 +157,21 @@ class Schedule:
         self.produce(partition, all_in_sync=self.dice.random() < 0.7)
 
     def produce(self, partition: PartitionId, *, all_in_sync: bool, done: Callable[[], None] = lambda: None) -> None:
-        """One record, to somebody who believes that it leads."""
+        """A batch, to somebody who believes that it leads."""
         leaders = self.world.leaders(partition)
         if not leaders:
             return
-        process, value = self.dice.choice(leaders), self.world.number()
+        process = self.dice.choice(leaders)
+        values = [self.world.number() for _ in range(self.sizes.choice(self.batches))]
 
         def reply(error: ErrorCode, epoch: int, offset: int) -> None:
             if error is ErrorCode.NONE and all_in_sync:
-                self.world.checks.acknowledged(Record(epoch, value), offset)
+                for at, value in enumerate(values, offset):
+                    self.world.checks.acknowledged(Record(epoch, value), at)
                 done()
 
         def arrive() -> None:
-            process.run(lambda: process.produce(partition, value, all_in_sync=all_in_sync, reply=reply))
+            process.run(lambda: process.produce(partition, values, all_in_sync=all_in_sync, reply=reply))
 
         self.world.later(self.world.delay_ms(), arrive)
 
@@ -287,7 +296,7 @@ class Schedule:
         world.note("- the end of all faults")
         heal(self)
         world.loss, self.luck, world.disturbed = 0.0, 0.0, False
-        world.fetch_records = FETCH_RECORDS  # with few, who was away may never catch up with what is produced
+        world.fetch_records = FETCH_RECORDS * self.batches[-1]  # with few, who was away may never catch up
         for server in world.ensemble.servers:
             server.lag_ms = 5.0
             world.ensemble.mend(server.number)
@@ -720,10 +729,22 @@ def _replace(schedule: Schedule, make: Callable[[Board], Disk | RealDisk], which
 
 def retention(schedule: Schedule) -> None:
     """A leader removes a part of what was shown, or all: who is away may have to begin anew."""
-    partition = schedule.dice.choice(schedule.world.partitions)
-    part = schedule.dice.choice([0.3, 1.0])
+    _remove_front(schedule, schedule.dice.choice(schedule.world.partitions), schedule.dice.choice([0.3, 1.0]))
+
+
+def _remove_front(schedule: Schedule, partition: PartitionId, part: float) -> None:
     for process in schedule.world.leaders(partition):
         process.run(lambda process=process: process.remove_front(partition, part))  # type: ignore[misc]
+
+
+def remove_while_away(schedule: Schedule) -> None:
+    """Nearly all is removed, up to amid a batch, while a board is off: it may have to begin anew there."""
+    board = schedule.board
+    board.kill()
+    schedule.pass_time(schedule.dice.random() * AWAY_MS)
+    for partition in schedule.world.partitions:
+        _remove_front(schedule, partition, 0.5 + schedule.dice.random() / 2)
+    schedule.start_later(board)
 
 
 def delete_topic(schedule: Schedule) -> None:

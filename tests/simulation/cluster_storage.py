@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import StorageFault
-from edge_broker.protocol.record_batch import build_batch, read_header, records_of
+from edge_broker.protocol.record_batch import HEADER_SIZE, BatchHeader, build_batch, read_header, records_of
 from edge_broker.runs_in import within as at
 from edge_broker.settings import LogSettings
 from edge_broker.storage import truncating
@@ -34,9 +34,9 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_records, follow_start
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.segment import DamageFound, WouldBlockError
-from edge_broker.storage.starting_anew import start_anew
+from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import id_of, id_text, split_partition_directory
 from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, truncate
@@ -66,10 +66,18 @@ class Damaged(AssertionError):
     """The storage has done what it must not."""
 
 
-class Writing(NamedTuple):
+class Writing:
     """A sync under way."""
 
-    flush: Flush | None
+    def __init__(self, flush: Flush | None) -> None:
+        self.flush, self._ran = flush, False
+
+    def run(self) -> None:
+        """The disk has it, once."""
+        if self.flush is not None and not self._ran:
+            self._ran = True
+            with at("disk"):
+                self.flush.run()
 
 
 class AppendUnderWay(NamedTuple):
@@ -94,6 +102,7 @@ class RealLog:
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
         self._entered: Entered | None = None
         self._looked = 0
+        self._under_way = Writing(None)  # the last sync that began
 
     # as the cluster sees it
 
@@ -140,6 +149,16 @@ class RealLog:
     def damaged(self) -> bool:
         return self.replica.damaged
 
+    def _batch_at(self, offset: int) -> BatchHeader:
+        """Of the batch that holds an offset."""
+        with at("reader"):
+            return read_header(self.replica.read(offset, 1, blocking=True) or b"")
+
+    def lost_with(self, offset: int) -> Sequence[Record]:
+        """What goes where a byte of the record there changes: its batch."""
+        header = self._batch_at(offset)
+        return self.records[max(header.base_offset, self.log_start_offset) : header.next_offset]
+
     def rot(self, offset: int) -> None:
         """A byte of a record changes on the card, and a reader finds that."""
         log, disk = self.replica.log, self.disk.disk
@@ -147,7 +166,7 @@ class RealLog:
         segment = next(one for one in reversed(log.segments) if one.base_offset <= offset)
         with at("files"):
             position = segment.locate(offset, segment.size, blocking=True)
-            disk.flip(segment.path, position + BATCH_BYTES - 25)
+            disk.flip(segment.path, position + HEADER_SIZE + 4)
             with suppress(StorageFault):
                 quarantine(log, DamageFound(segment, position, "the card forgets"))
         if not self.damaged:
@@ -194,7 +213,7 @@ class RealLog:
                 raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
             for base_offset, records in batches_of(data or b""):
                 found += [GONE] * (base_offset - len(found))
-                found += records
+                found += records[len(found) - base_offset :]
             if not data:
                 found += [GONE] * (self.log_end_offset - len(found))
         return found
@@ -232,31 +251,66 @@ class RealLog:
             data = self.replica.log.reader.read(offset, 1000, blocking=True)
             if not data:
                 raise Damaged(f"{self.replica.log!r} does not show offset {offset}, {high_watermark} is told")
-            for record in records_in(data):
-                if record != self.records[offset]:
-                    raise Damaged(f"{self.replica.log!r} shows {record} at {offset} for {self.records[offset]}")
-                offset += 1
+            for base_offset, records in batches_of(data):
+                for record in records[offset - base_offset :]:
+                    if record != self.records[offset]:
+                        raise Damaged(f"{self.replica.log!r} shows {record} at {offset} for {self.records[offset]}")
+                    offset += 1
         if self.replica.log.reader.read(high_watermark, 1000, blocking=True) != b"":
             raise Damaged(f"{self.replica.log!r} shows more than {high_watermark}")
 
     # writing
 
-    def lead(self, epoch: int, value: int) -> None:
+    def _rolled(self, work: Callable[[], T]) -> T:
+        """Append, where a worker must begin the next segment first, behind a sync under way, or open the file."""
+        log = self.replica.log
+        for _ in range(3):
+            try:
+                return work()
+            except RollDue:
+                self._under_way.run()
+                with at("disk"):
+                    log.roller.roll()
+                log.writer.end_roll()
+            except WouldBlockError:
+                with at("writer"):
+                    log.state.active.file  # noqa: B018  it is held open then
+        raise Damaged(f"{log!r} takes nothing")
+
+    def lead(self, epoch: int, values: Sequence[int]) -> None:
+        """One batch."""
         self.disk.may_be_cut(CUT_AMID)
         log = self.replica.log
-        made = memoryview(bytearray(build_batch([(None, b"%d" % value)], timestamp_ms=NOW_MS + value)))
-        rolled(log, partial(log.writer.append, made, read_header(made), self.disk.now, opens=False))
+        records = [(None, b"%d" % value) for value in values]
+        made = memoryview(bytearray(build_batch(records, timestamp_ms=NOW_MS + values[0])))
+        self._rolled(partial(log.writer.append, made, read_header(made), self.disk.now, opens=False))
         if read_header(made).leader_epoch != epoch:
             raise Damaged(f"{log!r} writes in epoch {log.leader_epoch}, not in {epoch}")
         self.replica.wrote()
-        self.records.append(Record(epoch, value))
+        self.records += [Record(epoch, value) for value in values]
+
+    def begins_amid(self, fetched: bytes) -> bool:
+        """Whether it is empty, and starts amid the first batch of these."""
+        return begins_before(memoryview(fetched), self.replica.log.state) is not None
+
+    def _begin_amid(self, batch: memoryview) -> bool:
+        """Whether it has the batch now, amid which it starts."""
+        log = self.replica.log
+        if not truncating.hold(log):
+            return False
+        with at("files"):
+            fresh = begin_amid(self.disk.store, log, batch, self.disk.now)
+        go_on(log, fresh)
+        self.replica.wrote()
+        self.records = self._read()
+        return True
 
     def begin_append(self, fetched: bytes) -> AppendUnderWay:
         """Write as much as the segment takes, in a worker's hands."""
         view = memoryview(bytearray(fetched))
         self.cut -= set(records_in(view))
         replica = self.replica
-        return AppendUnderWay(rolled(replica.log, lambda: replica.begin_append(view, self.disk.now)))
+        return AppendUnderWay(self._rolled(lambda: replica.begin_append(view, self.disk.now)))
 
     def end_append(self, under_way: AppendUnderWay) -> None:
         """It is written."""
@@ -271,8 +325,13 @@ class RealLog:
         self.disk.may_be_cut(CUT_AMID)
         view = memoryview(bytearray(fetched))
         self.cut -= set(records_in(view))  # a write that the power ends may be there
+        first = begins_before(view, self.replica.log.state)
+        if first is not None:
+            if not self._begin_amid(view[: first.size]):
+                return
+            view = view[first.size :]
         while view:
-            size = rolled(self.replica.log, partial(self.replica.append, view, self.disk.now, opens=False))
+            size = self._rolled(partial(self.replica.append, view, self.disk.now, opens=False))
             self.records += records_in(view[:size])
             view = view[size:]
         self._keep_epoch()
@@ -293,17 +352,21 @@ class RealLog:
                 self.replica.keep_epoch()
 
     def begin_sync(self) -> Writing:
-        return Writing(self.replica.log.writer.begin_flush())
+        self._under_way = Writing(self.replica.log.writer.begin_flush())
+        return self._under_way
 
     def end_sync(self, writing: Writing) -> None:
         self.disk.may_be_cut(CUT_AMID)
+        writing.run()
         if writing.flush is not None:
-            with at("disk"):
-                writing.flush.run()
             self.replica.log.writer.finish_flush(writing.flush)
         self.disk.checkpoint()
 
     # truncation
+
+    def _is_cut_for(self, wanted: int, end_offset: int) -> bool:
+        """Whether it is to end where it should, or where the batch begins that lies around that."""
+        return end_offset == wanted or end_offset < wanted < self._batch_at(end_offset).next_offset
 
     def enter(self, end_offset: int) -> None:
         with at("files"):
@@ -314,7 +377,7 @@ class RealLog:
         self.disk.may_be_cut(CUT_AMID * 10)
         with at("files"):
             if self.replica.log.high_watermark < offset:
-                self.replica.show_exactly(offset)
+                self.replica.show_exactly(self._batch_at(offset - 1).next_offset)
             delete_records(self.replica.log, offset, self.disk.now)
         self.records[:offset] = [GONE] * offset
 
@@ -354,8 +417,9 @@ class RealLog:
         if not self.online:
             return
         entered, self._entered = self._entered, None
-        if entered is None or entered.end.end_offset != end_offset:
-            raise Damaged(f"{self.replica.log!r} is truncated to {end_offset}, which is not written down")
+        if entered is None or not self._is_cut_for(end_offset, entered.end.end_offset):
+            raise Damaged(f"{self.replica.log!r} is truncated to {end_offset}, and {entered} is written down")
+        end_offset = entered.end.end_offset
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
         log = self.replica.log
         with at("files"):
@@ -540,21 +604,6 @@ class RealDisk:
         for where in self.logs:
             other.open(*where, synced=True).cut = self.logs[where].cut
         return other
-
-
-def rolled(log: PartitionLog, work: Callable[[], T]) -> T:
-    """Append, where a worker must begin the next segment first, or open the file."""
-    for _ in range(3):
-        try:
-            return work()
-        except RollDue:
-            with at("disk"):
-                log.roller.roll()
-            log.writer.end_roll()
-        except WouldBlockError:
-            with at("writer"):
-                log.state.active.file  # noqa: B018  it is held open then
-    raise Damaged(f"{log!r} takes nothing")
 
 
 def records_in(data: bytes | bytearray | memoryview) -> list[Record]:

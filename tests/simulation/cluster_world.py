@@ -7,9 +7,10 @@ The core under test is `edge_broker.cluster`; `Process` is its shell. Must never
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from edge_broker.cluster import effects
 from edge_broker.cluster.controller import placed
@@ -64,6 +65,15 @@ ChangesLog = (
 )
 
 
+class Waiting(NamedTuple):
+    """A batch that a client waits for."""
+
+    epoch: int
+    offset: int
+    end_offset: int
+    reply: Reply
+
+
 def writes(request: Request) -> bool:
     """Whether it changes a state."""
     return isinstance(request, Multi) and isinstance(request.operations[-1], SetData)
@@ -101,7 +111,7 @@ class Process:
         cluster = CLUSTER if disk.epochs else ""
         identity = Identity(board.number, disk.directory, disk.epochs, cluster)
         self.member = ClusterMember(identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER)
-        self.waiting: dict[Where, list[tuple[int, int, Reply]]] = {}
+        self.waiting: dict[Where, list[Waiting]] = {}
         self.left = False
         self._full: dict[PartitionId, bool] = {}
         for partition, topic_id in disk.held:
@@ -313,7 +323,7 @@ class Process:
         """A record is not what was written any more, and somebody has found that."""
         log = self.log(partition)
         self.world.note(f"board {self.board.number}: {partition.partition} is damaged at {offset}")
-        self.world.checks.rotten(self.board, log.records[offset])
+        self.world.checks.rotten(self.board, log.lost_with(offset))
         log.rot(offset)
 
     def _cut_damage(self, partition: PartitionId, log: SimLog | RealLog) -> None:
@@ -366,7 +376,7 @@ class Process:
             raise AssertionError(f"board {self.board.number} takes records of {partition} though its disk is full")
         if not log.online or log.busy or effect.offset != log.log_end_offset:
             return
-        if self.world.dice.random() < WRITTEN_AT_ONCE:
+        if self.world.dice.random() < WRITTEN_AT_ONCE or log.begins_amid(effect.records):  # type: ignore[arg-type]
             log.append(effect.records)  # type: ignore[arg-type]
             self.moved(partition)
             return
@@ -436,7 +446,8 @@ class Process:
 
     # clients
 
-    def produce(self, partition: PartitionId, value: int, *, all_in_sync: bool, reply: Reply) -> None:
+    def produce(self, partition: PartitionId, values: Sequence[int], *, all_in_sync: bool, reply: Reply) -> None:
+        """One batch; its base offset is told, and epoch."""
         found = self.member.partitions.get(partition)
         self.member.now_ms = self.now_ms
         error = found.append_error(all_in_sync=all_in_sync) if found is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -451,14 +462,14 @@ class Process:
             return
         offset = log.log_end_offset
         try:
-            log.lead(epoch, value)
+            log.lead(epoch, values)
         except StorageFault:
             reply(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
             return
-        self.world.checks.appended(self, partition, epoch, offset, value)
+        self.world.checks.appended(self, partition, epoch, offset, values)
         if all_in_sync:
             where = Where(self.topic_id(partition), partition)
-            self.waiting.setdefault(where, []).append((epoch, offset, reply))
+            self.waiting.setdefault(where, []).append(Waiting(epoch, offset, log.log_end_offset, reply))
         else:
             reply(ErrorCode.NONE, epoch, offset)
         self.moved(partition)
@@ -468,12 +479,12 @@ class Process:
         if found.leading is None:
             return
         left, where = [], Where(self.topic_id(partition), partition)
-        for epoch, offset, reply in self.waiting.pop(where, []):
-            if epoch == found.leading.epoch and offset < found.high_watermark:
+        for one in self.waiting.pop(where, []):
+            if one.epoch == found.leading.epoch and one.end_offset <= found.high_watermark:
                 self.world.checks.acknowledges(self, partition)
-                reply(ErrorCode.NONE, epoch, offset)
-            elif epoch == found.leading.epoch:
-                left.append((epoch, offset, reply))
+                one.reply(ErrorCode.NONE, one.epoch, one.offset)
+            elif one.epoch == found.leading.epoch:
+                left.append(one)
         self.waiting[where] = left
 
     def consume(self, partition: PartitionId) -> None:
