@@ -310,6 +310,7 @@ def main() -> int:
 
                     disk.append(measure_disk(Path(place)))
                     rounds[each].append(measure_side(sides[each], Path(place), options.scale, report))
+                    report(json.dumps(rounds[each][-1]))  # else a round that fails takes all before it along
         results = {each: medians(figures) for each, figures in rounds.items()}
         stalls = None
         if EDGE in names and os.geteuid() == 0:

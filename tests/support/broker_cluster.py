@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.kafka_reading import made_by
 from tests.support.processes import Startable, start_together
 from tests.support.waiting import CALL_S, wait_until
 
@@ -77,9 +78,8 @@ class BrokerCluster(Generic[B]):
 
     def make_topic(self, name: str, partitions: int = 1, **config: str) -> str:
         """Make a topic with as many replicas as there are boards, and wait for leaders."""
-        topic = NewTopic(name, partitions, len(self.boards), config={k.replace("_", "."): v for k, v in config.items()})
-        for made in self.admin.create_topics([topic]).values():
-            made.result(CALL_S)
+        keys = {key.replace("_", "."): value for key, value in config.items()}
+        made_by(self.bootstrap, NewTopic(name, partitions, len(self.boards), config=keys))
         self.wait_in_sync(name)
         return name
 

@@ -30,7 +30,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
     Apache Kafka names a leader in Metadata a moment before the partition is there: what comes between is
     NOT_LEADER_OR_FOLLOWER, and with acks=0 it is lost without a word.
     """
-    admin = _made(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {}))
+    admin = made_by(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {}))
 
     def leaders() -> list[int]:
         found = admin.list_topics(name, timeout=CALL_S).topics[name].partitions
@@ -50,10 +50,10 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[st
     wait_until(lambda: refused() is None, 30, f"answers of the leaders of {name}", seen=refused)
 
 
-def _made(bootstrap: str, new: NewTopic) -> AdminClient:
+def made_by(bootstrap: str, new: NewTopic) -> AdminClient:
     """Make a topic, and who made it; a new client asks again where a broker did not know of its controller yet.
 
-    librdkafka waits in vain then, as it asks for metadata again in minutes only.
+    librdkafka waits in vain then, as it asks for metadata again in minutes only, or says NOT_CONTROLLER at once.
     """
     deadline, asked_before = Deadline(TRY_S), False
     while True:
@@ -64,7 +64,7 @@ def _made(bootstrap: str, new: NewTopic) -> AdminClient:
             code = error.args[0].code()
             if asked_before and code == KafkaError.TOPIC_ALREADY_EXISTS:
                 return admin
-            if code != KafkaError._TIMED_OUT:
+            if code not in (KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER):
                 raise
             deadline.check(f"the topic {new.topic}", error)
             asked_before = True
