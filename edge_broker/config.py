@@ -84,7 +84,8 @@ _TABLE = (
     Key(
         "offsets.topic.replication.factor",
         3,
-        "Replicas of __consumer_offsets in a cluster, or one on each broker where there are fewer when it is made.",
+        "Replicas of __consumer_offsets in a cluster, which is made, and serves groups, once so many brokers are "
+        "there. Where this is not set: one on each that is there, default.replication.factor at least and 3 at most.",
         1,
         INT_MAX,
         kind=Kind.SHORT,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Errors = dict[str, Refusal]
 Replicas = tuple[int, ...]
 SAFE_FACTOR, SAFE_MIN_IN_SYNC = 3, 2
+OFFSETS_FACTOR = "offsets.topic.replication.factor"
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
@@ -59,11 +60,20 @@ def offsets_topic(broker: Broker) -> NewTopic:
     """How `__consumer_offsets` is made: never left to the kernel, whatever holds for other topics."""
     segment_bytes = broker.config.text("offsets.topic.segment.bytes")
     config = {"cleanup.policy": "compact", "flush.ms": "1000", "segment.bytes": segment_bytes}
-    factor = 1
-    if broker.cluster is not None:  # as many as there are: no group would wait for another board
-        factor = max(1, min(broker.config.integer("offsets.topic.replication.factor"), len(broker.cluster.there)))
+    factor = 1 if broker.cluster is None else _offsets_factor(broker, len(broker.cluster.there))
     partitions = broker.config.integer("offsets.topic.num.partitions")
     return NewTopic(OFFSETS_TOPIC, partitions, replicated_config(broker, config, factor), factor)
+
+
+def _offsets_factor(broker: Broker, there: int) -> int:
+    """How many replicas committed offsets get, which may be more than there are: then the topic waits for them.
+
+    It keeps what it is made with, so the board that starts first must not be the only one that ever has it (KIP-115).
+    """
+    wanted = broker.config.integer(OFFSETS_FACTOR)
+    if OFFSETS_FACTOR in broker.config.explicit:
+        return wanted
+    return max(min(wanted, there), min(wanted, default_factor(broker)))
 
 
 def automatic_topic(broker: Broker, name: str) -> NewTopic:

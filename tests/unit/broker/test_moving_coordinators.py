@@ -102,6 +102,32 @@ def test_any_broker_has_the_topic_made_and_names_the_same_coordinators(three: In
     assert len(three.boards[1].facade.topics[OFFSETS_TOPIC].replicas) == PARTITIONS
 
 
+@pytest.mark.parametrize(
+    ("settings", "replicas"),
+    [
+        ({"default.replication.factor": 3}, None),
+        ({"offsets.topic.replication.factor": 3}, None),
+        ({"offsets.topic.replication.factor": 2}, 2),
+        ({"default.replication.factor": 3, "offsets.topic.replication.factor": 2}, 2),
+        ({"default.replication.factor": 2}, 2),
+        ({}, 2),
+    ],
+)
+def test_the_board_that_starts_first_does_not_have_what_groups_commit_alone_for_ever(
+    settings: dict[str, int], replicas: int | None
+) -> None:
+    """No replica is ever added, so the offsets would go with that board's card; as Kafka (KIP-115)."""
+    cluster = InCluster(2, settings)
+    ((code, _),) = found(cluster, 1)
+    if replicas is None:
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        cluster.add(3)
+        cluster.settle()
+        replicas = 3
+    coordinator(cluster, 2)
+    assert {len(each) for each in cluster.boards[1].facade.topics[OFFSETS_TOPIC].replicas} == {replicas}
+
+
 def test_what_was_answered_is_there_with_the_next_coordinator(three: InCluster) -> None:
     here = coordinator(three, 1)
     assert commits(three, here, 5) == [0]
