@@ -89,6 +89,7 @@ TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs 
 WRITTEN_ON = (*LEDGERS, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 SECURED = "secured"
+TOPICS_NAMED = 5
 REGISTRATIONS = "registrations"  # the file's name, known here so that a board that stands alone imports no more
 _LAST_RECOVERY = "last-recovery"
 RECOVERY_NOTES_MAX = 500
@@ -239,8 +240,27 @@ class LogStore:
             self.registrations = read_registrations(self.fs, self.data_dir)
             self.fs.sync_directory(self.data_dir)  # a killed process may leave a name that no disk has
             return
+        self._check_stood_alone()
         self.registrations = Registrations(id_text(new_uuid()))
         write_registrations(self.fs, self.data_dir, self.registrations)
+
+    def _check_stood_alone(self) -> None:
+        """Refuse to make a member of what a board that stood alone has stored; its ledger comes along. StorageFault.
+
+        No cluster would serve those topics, nor a topic of one of their names, and the way back would be closed.
+        """
+        topics = sorted(name for name in self.fs.names(self._path("topics")) if name.endswith(TOPIC_SUFFIX))
+        names = [name.removesuffix(TOPIC_SUFFIX) for name in topics]
+        if JOURNAL_TOPIC in names or not (own := [name for name in names if name != LEDGER_TOPIC]):
+            return
+        shown = ", ".join(own[:TOPICS_NAMED]) + (f" and {len(own) - TOPICS_NAMED} more" * (len(own) > TOPICS_NAMED))
+        raise StorageFault(
+            self.data_dir,
+            0,
+            f"a board that stands alone has its topics here ({shown}), and no cluster would serve them; start the "
+            "member with an empty data directory, and copy them into the cluster with edge-mirror, from a broker that "
+            "serves this one without zookeeper.connect",
+        )
 
     @runs_in("files")
     def register(self, epoch: int, cluster: str) -> Registrations:

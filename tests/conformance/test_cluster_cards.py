@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kazoo.client import KazooClient
 from edge_broker.app import CANNOT_BE_MEMBER
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.support.board_cluster import BoardCluster
+from tests.support.kafka_reading import read_topic
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S
 from tests.support.zookeeper import ZooKeeperEnsemble
@@ -44,21 +44,25 @@ def test_an_empty_disk_fetches_everything(cluster: BoardCluster) -> None:
     assert_each_once(cluster, topic, answered)
 
 
-def test_what_a_board_had_alone_is_kept_and_told(cluster: BoardCluster, tmp_path: Path) -> None:
+def test_what_a_board_had_alone_is_made_no_member_of(cluster: BoardCluster, tmp_path: Path) -> None:
     data_dir = tmp_path / "alone"
-    with EdgeBroker(tmp_path, name="alone", data_dir=data_dir, settings={"broker.id": 4}) as alone:
-        producer = Producer({"bootstrap.servers": alone.bootstrap, "acks": "all"})
+
+    def alone() -> EdgeBroker:
+        return EdgeBroker(tmp_path, name="alone", data_dir=data_dir, settings={"broker.id": 4})
+
+    with alone() as board:
+        producer = Producer({"bootstrap.servers": board.bootstrap, "acks": "all"})
         producer.produce("mine", b"kept")
         assert producer.flush(CALL_S) == 0
-    before = sorted(path.name for path in data_dir.glob("mine-0/*.log"))
     settings = {"broker.id": 4, "zookeeper.connect": cluster.ensemble.connect}
-    with EdgeBroker(tmp_path, name="joined", data_dir=data_dir, settings=settings) as joined:
-        with urllib.request.urlopen(joined.metrics_url.replace("/metrics", "/health"), timeout=CALL_S) as answer:
-            said = answer.read().decode()
-        assert "topic mine (" in said
-        assert "is on this disk and not in the cluster: it is kept, and not served" in said
-    assert sorted(path.name for path in data_dir.glob("mine-0/*.log")) == before
-    assert b"kept" in (data_dir / "mine-0" / before[0]).read_bytes()
+    joined = EdgeBroker(tmp_path, name="joined", data_dir=data_dir, settings=settings)
+    joined.spawn()
+    assert joined.wait(CALL_S) == 1
+    said = joined.log_path.read_text()
+    assert "has its topics here (mine), and no cluster would serve them" in said
+    assert "Traceback" not in said
+    with alone() as board:
+        assert [record.value for record in read_topic(board.bootstrap, "mine")] == [b"kept"]
 
 
 def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_path: Path) -> None:

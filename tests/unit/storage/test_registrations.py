@@ -19,6 +19,7 @@ from edge_broker.storage.registrations import (
 )
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.topics import JOURNAL_TOPIC
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import READING, cut_off, failing, open_store
@@ -111,6 +112,35 @@ def test_a_disk_of_a_cluster_is_not_served_alone() -> None:
     disk.kill()
     with pytest.raises(StorageFault, match="belongs to a cluster; start it with"):
         open_store(disk)
+
+
+def test_what_a_board_that_stood_alone_has_stored_is_made_no_member_of() -> None:
+    """It would not be served, a topic of its name could not be, and there would be no way back."""
+    disk = SimulatedDisk(1)
+    store = open_store(disk)
+    for number in range(7):
+        make_topic(store, f"t{number}")
+    disk.kill()
+    with pytest.raises(StorageFault, match=r"has its topics here \(t0, t1, t2, t3, t4 and 2 more\).*edge-mirror"):
+        member(disk)
+    disk.kill()
+    assert len(open_store(disk).topics) == 8, "it is served alone as before"
+
+
+def test_one_that_has_nothing_but_its_ledger_comes_along() -> None:
+    disk = SimulatedDisk(1)
+    open_store(disk)
+    disk.kill()
+    assert list(member(disk).topics) == [JOURNAL_TOPIC]
+
+
+def test_a_member_whose_registrations_were_removed_stays_one() -> None:
+    """As a damaged file says: the disk counts as another one then."""
+    disk = SimulatedDisk(1)
+    make_topic(member(disk), "t")
+    disk.remove(PATH)
+    disk.kill()
+    assert "t" in member(disk).topics
 
 
 def test_a_board_that_stands_alone_has_no_such_file() -> None:
