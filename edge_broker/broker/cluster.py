@@ -166,6 +166,8 @@ class Cluster:
                 return "not a member of the cluster: there is no session with ZooKeeper; see zookeeper.connect"
             if not member.lease_holds():
                 return "ZooKeeper does not answer, so nothing is acknowledged: another broker may lead by now"
+        if member.hindrance:
+            return f"not a member of the cluster yet: {member.hindrance}"
         return NOT_YET.get(member.standing)
 
     @property

@@ -8,8 +8,11 @@
 | registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
 | waiting | the node is gone | registering |
 | waiting | it is of another disk, and still there after a session's time and a half | Contradicts |
+| waiting | it is of this disk, in an epoch that was not recorded, and still there after five | Contradicts: a copy |
 | recording | recorded | reading: the image, behind a Sync |
 | reading | all is read | serving, or Contradicts where a broker speaks no version that this one does |
+| reading | all is read, and contradiction.py finds a broker that was there before | reading, until that one is gone |
+| reading | so for a session's time and a half | Contradicts |
 | registering to serving | Connected again | the same, and everything is read anew |
 | serving | Suspended | serving: its lease decides how long it acks |
 | any | Expired | apart: nothing holds, and a new registration comes with a new epoch |
@@ -32,6 +35,7 @@ from itertools import count
 from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.cluster.contradiction import contradiction
 from edge_broker.cluster.controller import Controller, out_of_balance
 from edge_broker.cluster.effects import (
     Ask,
@@ -103,6 +107,8 @@ from edge_broker.cluster.zookeeper import (
 )
 from edge_broker.errors import ErrorCode
 
+FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
+UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
 LEDGER = PartitionId(LEDGER_TOPIC, 0)
 
 
@@ -115,6 +121,14 @@ class Standing(Enum):
     RECORDING = auto()
     READING = auto()
     SERVING = auto()
+
+
+class Former(Enum):
+    """Whose a registration of this broker's id is, which is there before its own."""
+
+    OWN_LIFE = auto()
+    COPYS = auto()  # of this data directory's identity, under an epoch that this one does not know
+    OTHERS = auto()
 
 
 class ClusterMember:
@@ -134,7 +148,7 @@ class ClusterMember:
         self._rack, self._endpoints, self._new_cluster = rack, endpoints, new_cluster
         self._cluster = identity.cluster
         self._waiting_since_ms = 0.0
-        self._former_life = True  # whether the registration that is waited for is of this disk, as far as is known
+        self._former = Former.OWN_LIFE  # whose registration is waited for, as far as is known
         self._contradicts = False
         self.effects: list[Effect] = []
         self.faults: list[LayoutFault] = []  # znodes that cannot be read, until the shell has said so
@@ -142,6 +156,8 @@ class ClusterMember:
         self.connected = False
         self.leaving = False
         self.standing = Standing.APART
+        self.hindrance = ""  # why this broker does not serve yet, though everything is read
+        self._hindered_since_ms = 0.0
         self.session_id = 0
         self.partitions: dict[PartitionId, Partition] = {}
         self.image = Image(self.ask, self)
@@ -233,7 +249,7 @@ class ClusterMember:
         self._lease.begin(event.timeout_ms)
         if event.session_id != self.session_id:
             self.session_id = event.session_id
-            self.standing = Standing.REGISTERING
+            self.standing, self.hindrance = Standing.REGISTERING, ""
         self._proving = False
         self._prove()
         self._go_on()
@@ -253,7 +269,7 @@ class ClusterMember:
             self.security.end()
 
     def _expired(self) -> None:
-        self.connected, self.standing, self.session_id = False, Standing.APART, 0
+        self.connected, self.standing, self.session_id, self.hindrance = False, Standing.APART, 0, ""
         self._lease.end()
         self.image.end()
         self.controller.end()
@@ -334,7 +350,7 @@ class ClusterMember:
             self._has_epoch(answer)
         elif answer is Failure.NODE_EXISTS:
             self.standing = Standing.WAITING
-            self._waiting_since_ms, self._former_life = self._waiting_since_ms or self.now_ms, True
+            self._waiting_since_ms, self._former = self._waiting_since_ms or self.now_ms, Former.OWN_LIFE
             self.ask(Get(broker_path(self.identity.broker), watch=True), self._found)
 
     def _found(self, answer: Answer) -> None:
@@ -345,15 +361,20 @@ class ClusterMember:
             self._has_epoch(answer.stat)
         elif isinstance(answer, Node):
             found = decode_registration(self.identity.broker, answer)
-            self._former_life = found.directory == self.identity.directory
+            self._former = _former(self.identity, found)
         elif answer is Failure.NO_NODE:
             self._register()
 
     def _wait_for_former_life(self) -> None:
         """Its own session ends some time, however long elections of the ensemble put that off; another's does not."""
-        if not self._former_life and self.now_ms > self._waiting_since_ms + self._timeout_ms * 1.5:
-            me = self.identity.broker
+        waited, me = self.now_ms - self._waiting_since_ms, self.identity.broker
+        if self._former is Former.OTHERS and waited > self._timeout_ms * FORMER_LIFE:
             self._contradict(f"another broker has broker.id {me} and is alive; give one of the two another broker.id")
+        elif self._former is Former.COPYS and waited > self._timeout_ms * UNRECORDED_LIFE:
+            self._contradict(
+                f"another broker has broker.id {me} and a copy of this data directory, and is alive; stop one of the "
+                "two, or give it another broker.id and an empty data directory"
+            )
 
     def _has_epoch(self, stat: Stat) -> None:
         self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
@@ -373,6 +394,8 @@ class ClusterMember:
     def complete(self) -> None:
         """As Seen."""
         if self.standing is Standing.READING:
+            if self._is_hindered():
+                return  # until brokers change
             self.standing = Standing.SERVING
             self._look_at_protocols()
         self._look_at_gone()
@@ -380,8 +403,18 @@ class ClusterMember:
 
     def brokers_changed(self) -> None:
         """As Seen."""
+        if self.standing is Standing.READING and self.image.is_complete:
+            self.complete()
+            return
         self._look_at_protocols()
         self._reconcile()
+
+    def _is_hindered(self) -> bool:
+        mine, before = self.registrations.get(self.identity.broker), self.hindrance
+        self.hindrance = contradiction(mine, self.registrations.values()) if mine is not None else ""
+        if self.hindrance and not before:
+            self._hindered_since_ms = self.now_ms
+        return bool(self.hindrance)
 
     def _look_at_protocols(self) -> None:
         """Whoever comes and cannot talk to one that is there leaves it to that one."""
@@ -575,6 +608,8 @@ class ClusterMember:
             self._prove()
         if self.standing is Standing.WAITING:
             self._wait_for_former_life()
+        if self.hindrance and self.now_ms > self._hindered_since_ms + self._timeout_ms * FORMER_LIFE:
+            self._contradict(self.hindrance)
         if self.leaving and not self.connected and now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
             self.out(Left())  # without ZooKeeper nobody else can lead
         if self.standing is not Standing.SERVING:
@@ -703,3 +738,9 @@ class ClusterMember:
                 partition.leave()
         else:
             self.out(Left())
+
+
+def _former(identity: Identity, found: Registration) -> Former:
+    if identity.is_named_by(found.replica):
+        return Former.OWN_LIFE
+    return Former.COPYS if found.directory == identity.directory else Former.OTHERS

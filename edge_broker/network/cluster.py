@@ -386,6 +386,8 @@ class ClusterShell:
         until = self._loop.time() + JOIN_S
         while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(TICK_S)
+        if not (self._knows or stop.is_set()):
+            log_line("warning", "not-joined", text=self.cluster.not_serving or "users and ACLs are not known yet")
 
     @property
     def _knows(self) -> bool:

@@ -1,0 +1,28 @@
+"""What no two brokers of a cluster that are alive can have in common: an address.
+
+Clients and brokers would reach one of the two where they mean the other. Whoever comes waits, as the other may be a
+former life whose session has not ended; then it ends with the sentence. A copy of another board's card is no
+contradiction: an in-sync set names the broker beside its disk.
+
+Lives here: that question. Must never come in: how long is waited (member.py). Source: Kafka's KafkaServer, which
+refuses end points that another broker has registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edge_broker.cluster.state import Registration
+
+
+def contradiction(mine: Registration, others: Iterable[Registration]) -> str:
+    """Why a broker of this registration cannot be beside those that were there before it; empty: it can."""
+    here = {at for _, at in mine.endpoints}
+    for other in others:
+        shared = [at for _, at in other.endpoints if at in here]
+        if shared and other.broker != mine.broker and other.epoch < mine.epoch:
+            return (
+                f"broker {other.broker} is alive and has the address {shared[0]}, too; give each an address of its "
+                "own, which the others reach, in listeners or advertised.listeners (--listen, --advertise)"
+            )
+    return ""
