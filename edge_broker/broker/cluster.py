@@ -33,7 +33,7 @@ from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline, may_take_over
 from edge_broker.cluster.image import DeletedTopic
-from edge_broker.cluster.log import last_epoch
+from edge_broker.cluster.log import NoLog, last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.placement import Replicas
@@ -278,7 +278,7 @@ class Cluster:
     def replica(self, partition: PartitionId) -> Replica | None:
         """The log of a partition that is held here."""
         found = self.member.partitions.get(partition)
-        return cast("Replica", found.log) if found is not None else None
+        return cast("Replica", found.log) if found is not None and not isinstance(found.log, NoLog) else None
 
     def log_end(self, topic: str, partition: int) -> tuple[int, int] | None:
         """The epoch of the last record here, and the log's end; None: no replica of it is open here. Refusal."""

@@ -49,6 +49,21 @@ class ReplicaLog(Protocol):
         """Whether something is under way that may move its end, as a write: `log_moved` comes behind it."""
 
 
+class NoLog:
+    """In place of a log that cannot be made here: offline, and never anything else."""
+
+    __slots__ = ("epochs",)
+    log_start_offset = log_end_offset = acknowledged_offset = 0
+    online = damaged = full = busy = False
+
+    def __init__(self) -> None:
+        self.epochs = LeaderEpochs()
+
+    def may_lack(self, epoch: int) -> bool:
+        """It never acknowledged anything."""
+        return False
+
+
 def last_epoch(log: ReplicaLog) -> int:
     """The epoch of the last record; an epoch that began at the end has none. -1: there is no record."""
     if log.log_end_offset == log.log_start_offset:

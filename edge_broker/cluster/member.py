@@ -68,7 +68,7 @@ from edge_broker.cluster.layout import (
     encode_registration,
 )
 from edge_broker.cluster.lease import Lease
-from edge_broker.cluster.log import ReplicaLog
+from edge_broker.cluster.log import NoLog, ReplicaLog
 from edge_broker.cluster.messages import (
     AskEnd,
     EntriesTaken,
@@ -491,9 +491,22 @@ class ClusterMember:
                 self.has(partition, topic_id)
             return
         del self._opening[partition]
-        self.partitions[partition] = made = Partition(partition, topic, log, self, self.ask)
-        if partition in self._states and self.standing is Standing.SERVING:
-            made.take_in(*self._states[partition])
+        before = self.partitions.get(partition)
+        if before is not None:
+            self._guarded(before, before.stop)  # it had no log
+        self._begin(Partition(partition, topic, log, self, self.ask))
+
+    def obstructed(self, partition: PartitionId, topic_id: str, now_ms: float) -> None:
+        """What is on the disk, and stays, is in the way of a log: others are to lead, who would wait for this one."""
+        self.now_ms = now_ms
+        topic = self.image.topics.get(partition.topic)
+        if self._opening.get(partition) == topic_id and topic is not None and partition not in self.partitions:
+            self._begin(Partition(partition, topic, NoLog(), self, self.ask))
+
+    def _begin(self, made: Partition) -> None:
+        self.partitions[made.partition] = made
+        if made.partition in self._states and self.standing is Standing.SERVING:
+            made.take_in(*self._states[made.partition])
 
     def state_read(self, partition: PartitionId, state: PartitionState, version: int) -> None:
         """As Seen."""

@@ -330,6 +330,7 @@ class ClusterShell:
         topic, topic_id = effect
         notes = self._broker.notes.setdefault("strays", [])
         note = f"topic {topic} ({topic_id}) is on this disk and not in the cluster: it is kept, and not served"
+        self.replicas.stays(topic, topic_id)
         if note not in notes:
             notes.append(note)
             log_line("warning", "stray-topic", topic=topic, topic_id=topic_id)

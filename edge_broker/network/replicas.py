@@ -57,7 +57,7 @@ from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.topics import id_of, id_text
+from edge_broker.storage.topics import TOPIC_SUFFIX, id_of, id_text
 from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, hold, let_go, truncate
 
 if TYPE_CHECKING:
@@ -92,8 +92,26 @@ class Replicas:
         self._replicas: dict[PartitionLog, Replica] = {}
         self._works: dict[str, deque[Work]] = {}  # of a topic, one after another
         self._held: dict[PartitionId, Entered] = {}
+        self._strays: set[tuple[str, str]] = set()  # topics by name and id that stay here, and are not the cluster's
         self._full = False
         self._log = LimitedLog(loop.time)
+
+    def stays(self, topic: str, topic_id: str) -> None:
+        """A topic that lies here, and that the cluster does not know."""
+        self._strays.add((topic, topic_id))
+
+    def _obstructed(self, wish: OpenLog) -> None:
+        """What stays has the name of a topic of the cluster, of which nothing can be here then."""
+        name, notes = wish.partition.topic, self._broker.notes.setdefault("strays", [])
+        file = f"{self._broker.store.data_dir}/topics/{name}{TOPIC_SUFFIX}"
+        note = (
+            f"the cluster's topic {name} has no replica here, as another topic of its name is on this disk; stop this "
+            f"broker, move {file} away and start it again: what the other holds is put aside then"
+        )
+        if note not in notes:
+            notes.append(note)
+            log_line("error", "no-replica", topic=name, text=note)
+        self._turn(lambda now_ms: self._member.obstructed(*wish, now_ms))
 
     def found(self) -> None:
         """Tell the member which logs lie here from before."""
@@ -195,6 +213,8 @@ class Replicas:
             self._of_topic(make, shown, over, partial(self.open, wish), f"making topic {partition.topic}")
         elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
             over()  # another topic of this name is on its way out, or gets partitions: it goes on behind that
+            if (partition.topic, id_text(topic.topic_id)) in self._strays:
+                self._obstructed(wish)
             self._later(RETRY_S, self.open, wish)
         else:
             self._opened(wish, topic)
@@ -215,8 +235,12 @@ class Replicas:
     def _configure(self, wish: Configure, over: Callable[[], None]) -> None:
         store, config = self._broker.store, dict(wish.config)
         topic = store.topics.get(wish.topic)
+        wanted = self._member.image.topics.get(wish.topic)
         if topic is None or (topic.config == config and len(topic.partitions) >= wish.partitions):
             over()
+            return
+        if wanted is None or wanted.topic_id != id_text(topic.topic_id):
+            over()  # what is here is another topic of the name
             return
 
         def work() -> Callable[[], None]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog, Send
-from edge_broker.cluster.layout import deleted_path
+from edge_broker.cluster.layout import decode_state, deleted_path
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Settings
 from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Stat, Sync
+from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Node, Stat, Sync
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)
@@ -84,6 +84,27 @@ def test_a_log_that_is_opened_twice_stays() -> None:
     for _ in range(2):
         site.member.opened(P, "old", SimLog(synced=True), 1.0)
     assert not [each for each in site.took() if isinstance(each, Ask | RemoveLog)]
+
+
+def test_a_replica_that_cannot_be_made_here_lets_others_lead_until_it_can() -> None:
+    """They would wait for it for ever: it is there, and the state names it."""
+    site, me, other = Serving(), InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)
+    member = site.member
+    member.connected = True
+    member.image.registrations = {1: Registration(1, 5, "one"), 2: Registration(2, 6, "two")}
+    site.has_topic(NEW)
+    member.state_read(P, PartitionState(1, 0, (me, other)), 0)
+    site.took()
+    member.obstructed(P, "new", 1.0)
+    (written,) = [each.request for each in site.took() if isinstance(each, Ask)]
+    assert isinstance(written, Multi)
+    assert decode_state(P, Node(written.operations[-1].data, Stat(1, 1, 1, 0))) == PartitionState(-1, 0, (other,))
+    member.obstructed(P, "new", 2.0)
+    assert not [each for each in site.took() if isinstance(each, Ask)], "once"
+    member.opened(P, "new", SimLog(synced=True), 3.0)
+    assert member.partitions[P].log.online
+    member.obstructed(P, "new", 4.0)
+    assert member.partitions[P].log.online
 
 
 class Ticked:

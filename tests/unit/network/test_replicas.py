@@ -31,7 +31,7 @@ from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import id_text
 from edge_broker.storage.truncating import hold, let_go
-from edge_broker.testing.site import Site
+from edge_broker.testing.site import Site, make_topic
 from tests.support.storage import ListLedger, ledgered
 from tests.unit.storage.test_replica import of_leader
 
@@ -67,6 +67,10 @@ class Member:
     def opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
         self.told.append(f"opened {partition.partition}")
         self.partitions[partition] = SimpleNamespace(leading=None, cutting=None, log=replica)
+
+    def obstructed(self, partition: PartitionId, topic_id: str, _now_ms: float) -> None:
+        assert topic_id == TOPIC_ID
+        self.told.append(f"obstructed {partition.partition}")
 
     def truncated(self, _partition: PartitionId, _now_ms: float) -> None:
         self.told.append("truncated")
@@ -398,3 +402,18 @@ def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board)
     board.after(0)
     assert (replica.damaged, replica.log_end_offset) == (False, 3)
     assert ledgered(board.store) == [("damaged", "t", 0, 2, 2)]
+
+
+def test_a_topic_of_the_disk_that_stays_in_anothers_way_is_told_and_left_as_it_is(board: Board) -> None:
+    """As where the ensemble was an old copy, and clients have made a topic anew that it did not know."""
+    mine = make_topic(board.store, "t", 1)
+    board.replicas.open(OpenLog(P, TOPIC_ID))
+    board.replicas.configure(Configure("t", {"retention.ms": "1"}, 2))
+    board.after(0)
+    assert board.member.told == [], "it may be on its way out"
+    board.replicas.stays("t", id_text(mine.topic_id))
+    board.after(RETRY_S)
+    assert set(board.member.told) == {"obstructed 0"}
+    (note,) = board.broker.notes["strays"]
+    assert "move /data/topics/t.json away" in note
+    assert (mine.config, len(mine.partitions)) == ({}, 1), "what is said of the other is not said of it"
