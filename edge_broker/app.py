@@ -157,9 +157,11 @@ async def _serve(options: Options) -> int:
     if cluster is not None:
         notifier.tell("STATUS=waiting for the cluster")
         await cluster.joined(stop)
-        await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
-    announce(f"edge-broker ready on {addresses}")
-    notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
+        if not stop.is_set():
+            await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
+    if not stop.is_set():
+        announce(f"edge-broker ready on {addresses}")
+        notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
     chores.append(
         loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, addresses)))
     )
