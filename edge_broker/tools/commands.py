@@ -43,6 +43,8 @@ def _security(options: argparse.Namespace) -> Security:
 
 
 def _address(text: str) -> tuple[str, int]:
+    if "," in text:
+        raise ConfigurationError(f"--bootstrap is {text!r}; name one broker, any of the cluster: it tells of all")
     try:
         return host_and_port(text)
     except ValueError:

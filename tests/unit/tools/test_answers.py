@@ -107,6 +107,7 @@ def test_bad_usage(run):
         (["topics", "--timeout", "0"], "--timeout is '0': give 0.1 to 3600 seconds"),
         (["topics", "--timeout", "nan"], "--timeout is 'nan'"),
         (["topics", "--bootstrap", "here"], "write HOST:PORT"),
+        (["cluster", "status", "--bootstrap-server", "a:1,b:2"], "name one broker, any of the cluster"),
     ):
         ran = run(*words)
         assert ran.status == 2
