@@ -44,7 +44,7 @@ from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.messages import EntriesTaken, Message
 from edge_broker.cluster.partition import LEADS, Settings
-from edge_broker.cluster.state import Identity, PartitionId
+from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.errors import ErrorCode
 from edge_broker.network.log_lines import LimitedLog, log_line
@@ -110,6 +110,7 @@ class ClusterShell:
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], ReplicaLink] = {}  # by broker, and number of the connection to it
+        self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
         self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
         self._security = link_security(config, self._listener)
@@ -293,8 +294,13 @@ class ClusterShell:
 
         def endpoint() -> Endpoint | None:
             registration = member.registrations.get(other)
-            at = None if registration is None else registration.address(self._listener.name)
-            return None if at is None else endpoint_of(at)
+            if registration is None:
+                return None
+            at = registration.address(self._listener.name)
+            if at is None:
+                self._note_unreachable(registration)
+                return None
+            return endpoint_of(at)
 
         def topic_id(name: str) -> str | None:
             topic = member.image.topics.get(name)
@@ -311,6 +317,17 @@ class ClusterShell:
             told,
             lambda: self.turn(partial(member.connected_to, other)),
         )
+
+    def _note_unreachable(self, other: Registration) -> None:
+        """Say once of each of its lives that another broker has no listener by which it could be spoken to."""
+        if (other.broker, other.epoch) not in self._unreachable:
+            self._unreachable.add((other.broker, other.epoch))
+            names = ", ".join(name for name, _ in other.endpoints)
+            text = (
+                f"broker {other.broker} cannot be replicated from: it has listeners {names}, and this broker speaks "
+                f"to others by {self._listener.name}; inter.broker.listener.name is to name one that all of them have"
+            )
+            log_line("error", "no-way-to-broker", broker=other.broker, text=text)
 
     def _record(self, effect: effects.Record) -> None:
         epoch, cluster = effect

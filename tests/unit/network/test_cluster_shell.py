@@ -16,7 +16,7 @@ from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, W
 from edge_broker.cluster.effects import Advance, Broke, Left, Send, StartAnew, Stray
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state import PartitionId, Registration
 from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode
 from edge_broker.network import cluster
@@ -247,3 +247,22 @@ async def test_a_controlled_shutdown_is_one_only_where_it_is_enabled(enabled: bo
     async with asyncio.timeout(10):
         await shell.leave()
     assert len(asked) == told
+
+
+def test_a_broker_without_the_listener_for_brokers_is_told_once_of_each_of_its_lives(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shell = a_shell()
+    shell._listener, shell._unreachable = SimpleNamespace(name="BROKERS"), set()
+    shell._broker.node_id = 1
+    endpoint = shell._owner(2).endpoint
+    assert endpoint() is None, "it is not there"
+    assert capsys.readouterr().err == ""
+    for epoch in (7, 7, 9):
+        shell.member.registrations[2] = Registration(2, epoch, "two", None, (("PLAINTEXT", "pi-2:9092"),))
+        assert endpoint() is None
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "it has listeners PLAINTEXT, and this broker speaks to others by BROKERS" in lines[0]
+    shell.member.registrations[2] = Registration(2, 9, "two", None, (("BROKERS", "pi-2:9094"),))
+    assert endpoint() == ("pi-2", 9094)
