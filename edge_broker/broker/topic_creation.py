@@ -139,15 +139,15 @@ def check_new_topic(broker: Broker, topic: NewTopic, room: int, in_metrics: Call
         raise _too_many(topic.partitions)
 
 
-def check_replicas(broker: Broker, factor: int, assigned: Sequence[Replicas] = ()) -> None:
-    """Refuse more replicas than there are brokers, and brokers that are not there."""
+def check_replicas(broker: Broker, factor: int, assigned: Sequence[Replicas] = (), *, first: int = 0) -> None:
+    """Refuse more replicas than there are brokers, and brokers that are not there; `first` is the first partition."""
     if broker.cluster is None:
         return
     if not broker.cluster.knows:
         text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
         raise Refusal(ErrorCode.NOT_CONTROLLER, text)
     there = broker.cluster.there
-    for number, replicas in enumerate(assigned):
+    for number, replicas in enumerate(assigned, first):
         if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
             raise Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

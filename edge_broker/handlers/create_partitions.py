@@ -96,7 +96,7 @@ def _checked(broker: Broker, topic: AnyTopic, asked: CreatePartitionsTopic) -> M
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assign each to broker {broker.node_id}, the only one here"
         )
     if not isinstance(topic, Topic):
-        check_replicas(broker, len(topic.partitions[0]), assigned)
+        check_replicas(broker, len(topic.partitions[0]), assigned, first=len(topic.partitions))
     return MorePartitions(asked.count, assigned)
 
 

@@ -17,7 +17,11 @@ from edge_broker.protocol.api import (
     INCREMENTAL_ALTER_CONFIGS,
 )
 from edge_broker.protocol.messages import alter_configs
-from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
+from edge_broker.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
@@ -54,6 +58,13 @@ def three() -> InCluster:
     assert create(cluster, 1, new("t", 2, 2, config={RETENTION: "5000"}), new("u", 1, 3)) == [NONE, NONE]
     cluster.settle()
     return cluster
+
+
+def test_who_gets_a_new_partition_wrongly_is_told_which_one(three: InCluster) -> None:
+    assigned = [CreatePartitionsAssignment(broker_ids=ids) for ids in ([1, 2], [1, 9])]
+    asked = CreatePartitionsTopic(name="t", count=4, assignments=assigned)
+    (refused,) = three.ask(1, CREATE_PARTITIONS, CreatePartitionsRequest(topics=[asked], timeout_ms=10_000)).results
+    assert refused.error_message.startswith("partition 3 is assigned to brokers [1, 9]")
 
 
 # configurations
