@@ -319,7 +319,7 @@ class Cluster:
         self.member.now_ms = self._now_ms()
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER if found is None else found.append_error(all_in_sync=all_in_sync)
         if error is ErrorCode.NOT_ENOUGH_REPLICAS and found is not None:
-            text = f"fewer than min.insync.replicas ({found.topic.min_in_sync}) keep up; nothing was written"
+            text = f"fewer than min.insync.replicas ({found.needed}) keep up; nothing was written"
             raise Refusal(error, f"{log.topic}-{log.partition}: {text}")
         if error is not ErrorCode.NONE:
             raise self.not_led(log.topic, log.partition)

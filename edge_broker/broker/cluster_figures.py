@@ -88,7 +88,7 @@ def _in_sync(cluster: Cluster) -> list[Few]:
     for each in _led(cluster):
         if (state := each.state) is not None:
             in_sync = sum(cluster.is_there(state, entry.broker) for entry in state.in_sync)
-            found.append(Few(each.partition, in_sync, len(each.replicas), each.topic.min_in_sync))
+            found.append(Few(each.partition, in_sync, len(each.replicas), each.needed))
     return found
 
 

@@ -382,7 +382,7 @@ class Partition:
         if not around.lease_holds():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         healthy = self.leading.healthy(self.state, around.registrations, around.now_ms, around.settings.lag_ms_max)
-        if all_in_sync and healthy < self.topic.min_in_sync:
+        if all_in_sync and healthy < self.needed:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return ErrorCode.NONE
 

@@ -168,7 +168,8 @@ def standings_of(seen: Seen) -> Iterator[Standing]:
                 for broker in partition.replicas
                 if end is not None and broker != partition.leader and (broker, place) in seen.ends
             }
-            yield Standing(place, partition, seen.needed.get(topic.name, 1), lags)
+            needed = min(seen.needed.get(topic.name, 1), len(partition.replicas))  # as Kafka: all is all there can be
+            yield Standing(place, partition, needed, lags)
 
 
 def _brokers(seen: Seen) -> list[int]:

@@ -59,6 +59,17 @@ def test_the_leader_alone_says_where_a_log_begins_and_ends(two: InCluster) -> No
     assert write(two, 2, b"c") == NOT_LED
 
 
+def test_where_more_replicas_are_to_be_in_sync_than_there_are_all_of_them_are_needed() -> None:
+    """As in Kafka: with all of them in sync acks=all is taken, with one less it is refused."""
+    cluster = InCluster(2)
+    assert create(cluster, 1, new("t", assigned=[[1, 2]], config={"min.insync.replicas": "3"})) == [NONE]
+    cluster.settle()
+    assert write(cluster, 1, b"a") == NONE
+    cluster.boards[2].stop()
+    cluster.pass_until(lambda: 2 not in cluster.boards[1].facade.there)
+    assert write(cluster, 1, b"b") == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 def test_who_leads_the_ledger_tells_of_it(two: InCluster) -> None:
     for board, expected in ((1, (NONE, 0)), (2, (NOT_LED, -1))):
         found = one(two.ask(board, LIST_OFFSETS, request(LATEST, (LEDGER_TOPIC, 0))))

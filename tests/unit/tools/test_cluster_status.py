@@ -183,6 +183,14 @@ def test_a_long_list_is_cut(run) -> None:
     assert "40 partitions without a leader" in ran.out, "if broker 1 goes"
 
 
+def test_more_than_all_replicas_need_not_be_in_sync(run) -> None:
+    """As for whoever writes: min.insync.replicas above the replication factor is the factor, as in Kafka."""
+    with Boards((1, [1, 2, 3], [1, 2, 3]), (2, [2, 3], [2, 3]), needed=4).up() as bootstrap:
+        ran = run("cluster", "status", "--bootstrap", bootstrap)
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, "well: 3 brokers, 2 partitions, every replica in sync")
+    assert "refuse acks=all" in ran.out, "if one goes"
+
+
 @pytest.mark.parametrize(
     ("in_sync", "needed", "unled", "refusing"),
     [
