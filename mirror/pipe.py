@@ -190,10 +190,11 @@ class Pipe:
         """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
 
         Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
-        is slow has as little as can be, so that a lane is soon free to go by another.
+        is slow has as little as can be while a lane is to leave it, so that this is soon free to go by another.
         """
         link, active = sender.link, sender.dealing.active
-        share = min(link.limit_bytes // active, LEAST_BYTES if self.pace.is_slow else link.limit_bytes)
+        is_left = self.pace.is_slow and any(lane.leaves for lane in self.lanes)
+        share = min(link.limit_bytes // active, LEAST_BYTES if is_left else link.limit_bytes)
         room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
         batch_bytes = link.batch_bytes
         if active > 1:

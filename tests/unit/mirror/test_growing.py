@@ -211,17 +211,20 @@ async def test_who_joins_with_a_backlog_shares_the_link_at_once():
     assert (one.is_free, other.is_free) == (False, True)
 
 
-async def test_a_slow_connection_has_little_under_way():
+@pytest.mark.parametrize(("leaves", "taken"), [(True, 0), (False, 1)])
+async def test_a_slow_connection_has_little_under_way_while_a_lane_leaves_it_else_it_stayed_slow(leaves, taken):
     link = Link(10**9)
     link.acked(0.1, link.sent(0.0, 100_000))
     pipe = Pipe.__new__(Pipe)
     pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
     pipe.ready.add(backlogged(0))
     pipe.under_way_bytes, pipe.pace = LEAST_BYTES, Pace()
-    pipe.pace.is_slow = True
+    pipe.pace.is_slow, pipe.lanes = True, {backlogged(0)}
+    for lane in pipe.lanes:
+        lane.leaves = leaves
     turn = Turn(link, 2)
     pipe._load(turn)
-    assert turn.taken == []
+    assert len(turn.taken) == taken
 
 
 class Turn:
@@ -248,6 +251,7 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     pipe = Pipe.__new__(Pipe)
     pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
     pipe.ready.add(backlogged(0))
+    pipe.lanes = set()
     pipe.under_way_bytes, pipe.pace = int(under_way * share / 400_000), Pace()
     turn = Turn(link, connections)
     pipe._load(turn)
