@@ -38,13 +38,16 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, S
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafka_wire.dialling import (
     THROUGH_LOSS,
+    Filled,
     Tuning,
     Windowed,
     carried,
     congestion_control,
     dial,
+    filled,
     segments,
     set_congestion_control,
+    set_rate_max,
     set_silence,
     set_unsent_max,
     unacknowledged,
@@ -115,6 +118,7 @@ class Connection:
         self._bearing: asyncio.TimerHandle | None = None
         self._is_quiet = False
         self._is_undaunted = False  # by what is lost
+        self._rate_max: int | None = None  # that the kernel was told
         self._usual = ""  # the kernel's algorithm for it, while another is asked for
         self._is_open = False
         self._is_taken = False  # the broker has answered what it answers to nobody whom it does not let in
@@ -435,6 +439,16 @@ class Connection:
             self._usual = usual if is_lossy else ""
             self._is_undaunted = set_congestion_control(self._socket, THROUGH_LOSS if is_lossy else usual) and is_lossy
         return self._is_undaunted
+
+    def filled(self) -> Filled | None:
+        """How the kernel fills the link, while it sends through losses."""
+        return filled(self._socket) if self._is_undaunted else None
+
+    def limit_rate(self, bytes_s: int | None) -> None:
+        """Have the kernel send at most so many bytes per second, or as it likes."""
+        if bytes_s != self._rate_max and self._ended is None:
+            self._rate_max = bytes_s
+            set_rate_max(self._socket, bytes_s)
 
     def segments(self) -> tuple[int, int]:
         """How many segments the kernel has sent, and how many of those once more."""

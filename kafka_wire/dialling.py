@@ -10,6 +10,7 @@ first that is answered wins. Both families of addresses, in the order of the sys
 | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same where only an answer is waited for |
 | TCP_NOTSENT_LOWAT | what waits, waits in the process, where it can be counted |
 | TCP_CONGESTION | on a link that loses of itself, that what is lost says nothing of how full it is: BBR |
+| SO_MAX_PACING_RATE | there, that little waits on the link: BBR fills it with up to a round trip more than it holds |
 
 Must never come in: TLS, frames, the sentences about what goes wrong. Source: tcp(7), Linux's tcp_timer.c.
 """
@@ -22,12 +23,14 @@ import fcntl
 import socket
 import sys
 from collections.abc import Sequence
+from struct import Struct, pack
 from typing import Any, NamedTuple
 
 ATTEMPT_S = 10.0  # an attempt is left open for so long
 NEXT_S = 1.0
 ATTEMPTS_MAX = 3  # at once
 THROUGH_LOSS = "bbr"  # the one algorithm of Linux's that goes by rates and round trips, not by losses
+ANY_RATE = 0xFFFFFFFF
 QUIET_S = 60  # routers remember a connection for minutes at least
 Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
 # In linux/tcp.h's tcp_info:
@@ -35,6 +38,9 @@ _RTT, _TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN = 68, 100, 128, 136, 
 _MIN_RTT, _BUSY_TIME, _RWND_LIMITED, _BYTES_SENT = 148, 168, 176, 200
 _SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # how much of it a kernel must tell: 4.2, 4.10, 4.19
 _ALGORITHM_BYTES = 16  # linux/tcp.h: TCP_CA_NAME_MAX
+_SO_MAX_PACING_RATE, _TCP_CC_INFO = 47, 26  # asm-generic/socket.h, linux/tcp.h: the socket module has no names for them
+_BBR_INFO = Struct("=QI")  # linux/inet_diag.h, the beginning of tcp_bbr_info: its rate, and its shortest round trip
+_BBR_INFO_BYTES = 20
 _HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
@@ -75,6 +81,13 @@ class Windowed(NamedTuple):
     shortest_s: float
 
 
+class Filled(NamedTuple):
+    """How BBR fills a link: bytes per second that the link carries, and for how many seconds packets wait on it."""
+
+    bytes_s: int
+    waits_s: float
+
+
 def set_silence(connection: socket.socket, seconds: float) -> None:
     """Have the kernel give up a link that acknowledges nothing for so long, or a peer that reads nothing."""
     _set(connection, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
@@ -112,6 +125,25 @@ def set_congestion_control(connection: socket.socket, name: str) -> bool:
             raise
         return False
     return True
+
+
+def filled(connection: socket.socket) -> Filled | None:
+    """How it is filled; None where it is closed, by another algorithm than BBR, or BBR knows nothing yet."""
+    told = _tcp_info(connection, _SEGMENTS_BYTES)
+    if told is None or congestion_control(connection) != THROUGH_LOSS:
+        return None
+    own = connection.getsockopt(socket.IPPROTO_TCP, _TCP_CC_INFO, _BBR_INFO_BYTES)
+    if len(own) < _BBR_INFO_BYTES:
+        return None
+    bytes_s, shortest_us = _BBR_INFO.unpack_from(own)
+    return Filled(bytes_s, max(0, _number(told, _RTT, 4) - shortest_us) / 1e6) if bytes_s else None
+
+
+def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:
+    """Have the kernel send no faster, or as it likes; unless it is closed."""
+    if connection.fileno() >= 0:
+        told = ANY_RATE if bytes_s is None else min(bytes_s, ANY_RATE - 1)
+        connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, pack("=I", told))
 
 
 def unsent(connection: socket.socket) -> int:

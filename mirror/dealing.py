@@ -141,6 +141,8 @@ class Dealing:
                 self._keep(pipe)
         if len(self._pipes) > 1:  # one has the whole link
             self._share()
+        for pipe in self.pipes:
+            pipe.drain()
 
     def _share(self) -> None:
         """Have those share the link that have a backlog."""

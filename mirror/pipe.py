@@ -18,7 +18,7 @@ from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
 from mirror.lane import Batch, Lane
-from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace
+from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace, rate_max
 from mirror.packing import Job
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ class Pipe:
     def bear_loss(self, *, is_lossy: bool) -> bool:
         """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
+
+    def drain(self) -> None:
+        """Have the link hold little that waits, where a backlog is sent through its losses; once a second."""
+        if self._connection is not None:
+            filled = None if self.is_free else self._connection.filled()
+            self._connection.limit_rate(None if filled is None else rate_max(*filled))
 
     def was_held_up(self) -> bool:
         """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.

@@ -491,6 +491,12 @@ class Connection:
         """The model's kernel goes on as usual."""
         return False
 
+    def filled(self) -> None:
+        """Nor does it know what a link carries."""
+
+    def limit_rate(self, bytes_s: int | None) -> None:
+        """It sends as fast as the link takes it."""
+
     def segments(self) -> tuple[int, int]:
         return 0, 0
 

@@ -93,6 +93,30 @@ async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypa
     assert asked == ["bbr", "usual", "bbr"]
 
 
+async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate_is_told_once(monkeypatch):
+    told = []
+    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: True)
+    monkeypatch.setattr("kafka_wire.connection.filled", lambda _: "as told")
+    monkeypatch.setattr("kafka_wire.connection.set_rate_max", lambda _, bytes_s: told.append(bytes_s))
+
+    async def play(peer):
+        await peer.begin()
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        seen = []
+        for is_lossy in (False, True, False):
+            connection.send_through_loss(is_lossy=is_lossy)
+            seen.append(connection.filled())
+        assert seen == [None, "as told", None]
+        for bytes_s in (None, 1000, 1000, 900, None, None):
+            connection.limit_rate(bytes_s)
+        connection.close()
+        connection.limit_rate(1000)
+    assert told == [1000, 900, None]
+
+
 async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
     async def play(peer):
         await peer.begin()

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kafka_wire.dialling import ATTEMPTS_MAX, Tuning, congestion_control, dial, first_of, set_congestion_control
+from kafka_wire.dialling import (
+    ANY_RATE,
+    ATTEMPTS_MAX,
+    THROUGH_LOSS,
+    Tuning,
+    congestion_control,
+    dial,
+    filled,
+    first_of,
+    set_congestion_control,
+    set_rate_max,
+)
 from tests.support.ports import free_port
 from tests.support.scripted_wire import until
 from tests.support.waiting import CALL_S
@@ -113,3 +125,45 @@ def test_another_congestion_control_is_had_where_the_kernel_has_it_and_else_all_
         assert congestion_control(connection) == "reno"
     assert not set_congestion_control(connection, "reno")
     assert congestion_control(connection) == ""
+
+
+def moved(listener, algorithm):
+    """Both ends of a connection that has carried something by this algorithm, None where the kernel has it not."""
+    near = socket.create_connection(listener.getsockname())
+    far, _ = listener.accept()
+    if not set_congestion_control(near, algorithm):
+        near.close()
+        far.close()
+        return None
+    for _ in range(20):
+        near.sendall(b"x" * 1000)
+        assert far.recv(1000, socket.MSG_WAITALL)
+    return near, far
+
+
+def test_bbr_tells_how_it_fills_a_link_and_others_do_not():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near, far = moved(listener, "reno")
+        with near, far:
+            assert filled(near) is None
+        assert filled(near) is None, "it is closed"
+        both = moved(listener, THROUGH_LOSS)
+        if both is None:
+            pytest.skip("this kernel has no BBR")
+        with both[0], both[1]:
+            told = filled(both[0])
+            assert told.bytes_s > 1000
+            assert 0 <= told.waits_s < 1
+
+
+def test_a_rate_is_bounded_and_is_not_any_more():
+    name, size = 47, 8  # SO_MAX_PACING_RATE
+    with socket.socket() as connection:
+        told = []
+        for bytes_s in (90_000, None, ANY_RATE * 2):
+            set_rate_max(connection, bytes_s)
+            told.append(int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, name, size), sys.byteorder))
+    set_rate_max(connection, 1)
+    assert told[0] == 90_000
+    assert told[1] == 2**64 - 1
+    assert told[2] == ANY_RATE - 1

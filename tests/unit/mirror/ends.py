@@ -388,6 +388,11 @@ class MemoryConnection:
     def send_through_loss(self, *, is_lossy):
         return False
 
+    def filled(self):
+        return None
+
+    def limit_rate(self, bytes_s): ...
+
     def segments(self):
         return 0, 0
 

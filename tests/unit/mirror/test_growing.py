@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_wire.dialling import Windowed
+from kafka_wire.dialling import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.dealing import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
 from mirror.lane import Lane
-from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
+from mirror.link import LEAST_BYTES, PACE_S, Link, Pace, rate_max
 from mirror.pipe import Pipe, Turns
 
 POLICY = {"cleanup.policy": "delete"}
@@ -38,6 +38,9 @@ class Full:
 
     def forget_loss(self):
         self.forgot += 1
+
+    def drain(self):
+        self.drained = True
 
 
 def backlogged(number):
@@ -79,6 +82,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
     assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
+    assert all(pipe.drained for pipe in dealing.pipes)
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -199,6 +203,23 @@ async def test_a_connection_shares_the_link_while_it_has_a_backlog(is_ready, und
     if is_ready:
         pipe.ready.add(backlogged(0))
     assert pipe.is_active is is_active
+
+
+@pytest.mark.parametrize(
+    ("is_free", "filled", "told"),
+    [
+        (False, Filled(100_000, 0.2), rate_max(100_000, 0.2)),
+        (False, Filled(100_000, 0.0), None),
+        (True, Filled(100_000, 0.2), None),
+        (False, None, None),
+    ],
+)
+async def test_a_backlog_leaves_little_waiting_on_the_link_and_what_trickles_is_not_held_up(is_free, filled, told):
+    pipe, rates = Pipe.__new__(Pipe), []
+    pipe.is_free = is_free
+    pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
+    pipe.drain()
+    assert rates == [told]
 
 
 async def test_who_joins_with_a_backlog_shares_the_link_at_once():
