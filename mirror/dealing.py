@@ -139,7 +139,7 @@ class Dealing:
             self.connections += 1
             for pipe in self.pipes:
                 self._keep(pipe)
-        if len(self._pipes) > 1:  # one has the whole link
+        if len(self._pipes) > 1 or self._is_undaunted:  # else one has the whole link, as fast as it likes
             self._share()
         for pipe in self.pipes:
             pipe.drain()

@@ -12,7 +12,7 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 |---|---|
 | may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
 | the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
-| a connection of BBR | less than BBR has found, the less the longer packets wait on the link: all that waits is gone in DRAIN_S |
+| a connection of BBR | less than BBR has found while packets wait on the link: all that waits is gone in DRAIN_S |
 | a batch | what the link carries in BATCH_S |
 | linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
 | zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |

@@ -114,7 +114,10 @@ class Pipe:
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
     def drain(self) -> None:
-        """Have the link hold little that waits, where a backlog is sent through its losses; once a second."""
+        """Have the link hold little that waits, where a backlog is sent through its losses; once a second.
+
+        Of what trickles BBR finds no more than it is given: bound by that, it could send no burst.
+        """
         if self._connection is not None:
             filled = None if self.is_free else self._connection.filled()
             self._connection.limit_rate(None if filled is None else rate_max(*filled))

@@ -222,6 +222,15 @@ async def test_a_backlog_leaves_little_waiting_on_the_link_and_what_trickles_is_
     assert rates == [told]
 
 
+@pytest.mark.parametrize(("undaunted", "is_free"), [(True, True), (False, False)])
+async def test_the_only_connection_is_known_to_have_no_backlog_any_more_where_that_bounds_its_rate(undaunted, is_free):
+    pipe = Full(loss=0.02, undaunted=undaunted, lanes=[backlogged(0)])
+    dealing, link, _ = dealing_of(pipe)
+    link.acked(0.1, link.sent(0.0, 10_000))
+    dealing.grow()
+    assert (pipe.is_free, dealing.connections) == (is_free, 1)
+
+
 async def test_who_joins_with_a_backlog_shares_the_link_at_once():
     one, other = Full(0), Full(1)
     one.is_free = other.is_free = True
